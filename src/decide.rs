@@ -1,0 +1,125 @@
+//! **Decide**: may this be sent again at all?
+//!
+//! Four things are asked: the class of the answer or failure, the server's own word, whether the
+//! request may be repeated, and whether its body can be sent again. Nothing here waits, and nothing
+//! here knows the time.
+
+mod classify;
+mod idempotency;
+mod replay;
+mod status;
+mod transport;
+
+use http::HeaderMap;
+
+pub use classify::{AttemptOutcome, AttemptView};
+pub(crate) use classify::{Classifier, ClassifyFn, Ending, Outcome, Target};
+pub use idempotency::{AutoKey, IdempotencyKey, InvalidKey};
+pub(crate) use idempotency::{DEFAULT_HEADER, check_header, is_idempotent};
+pub(crate) use replay::{BodyFactory, Spare};
+pub use status::StatusClass;
+pub use transport::FailureKind;
+
+use crate::observe::StopReason;
+
+/// How far one request may be repeated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Safety {
+    /// Idempotent by method, key, or the caller's word.
+    pub(crate) repeatable: bool,
+    /// The opt-in: what the server did not take on is sent again, even without a key.
+    pub(crate) without_key: bool,
+    /// The opt-in: what provably never left is sent again, even without a key.
+    pub(crate) unsent: bool,
+}
+
+impl Safety {
+    /// Whether any ending of an attempt could lead to another.
+    pub(crate) fn allows_any(self) -> bool {
+        self.repeatable || self.without_key || self.unsent
+    }
+
+    /// Whether this ending of an attempt allows another.
+    pub(crate) fn allows(self, outcome: &Outcome) -> Result<(), StopReason> {
+        let class = match (outcome.class, word_of_server(outcome)) {
+            (StatusClass::Never, Some(Word::Retry)) if self.repeatable => StatusClass::Conditional,
+            (StatusClass::Never, _) => return Err(final_reason(outcome)),
+            (_, Some(Word::Stop)) => return Err(StopReason::ServerVeto),
+            (class, _) => class,
+        };
+        let allowed = self.repeatable
+            || (self.without_key && class == StatusClass::Retry)
+            || (self.unsent && outcome.unsent());
+        if allowed {
+            Ok(())
+        } else {
+            Err(StopReason::NotIdempotent)
+        }
+    }
+}
+
+fn final_reason(outcome: &Outcome) -> StopReason {
+    match outcome.response().map(|response| response.status()) {
+        Some(status) if status.as_u16() < 400 => StopReason::Succeeded,
+        _ => StopReason::NotRetryable,
+    }
+}
+
+/// What the server itself says about another try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Retry,
+    Stop,
+}
+
+fn word_of_server(outcome: &Outcome) -> Option<Word> {
+    // A success stays one, whatever its headers say.
+    outcome
+        .response()
+        .filter(|response| response.status().as_u16() >= 400)
+        .and_then(|response| word_in(response.headers()))
+}
+
+/// `false` anywhere is a veto, even beside a `true`.
+fn word_in(headers: &HeaderMap) -> Option<Word> {
+    let mut word = None;
+    for name in ["x-should-retry", "stripe-should-retry"] {
+        for value in headers.get_all(name) {
+            if value.as_bytes().eq_ignore_ascii_case(b"false") {
+                return Some(Word::Stop);
+            }
+            if value.as_bytes().eq_ignore_ascii_case(b"true") {
+                word = Some(Word::Retry);
+            }
+        }
+    }
+    word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_word_is_read_from_both_headers_and_a_veto_wins() {
+        let word = |pairs: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(*name, http::HeaderValue::from_static(value));
+            }
+            word_in(&headers)
+        };
+        assert_eq!(word(&[]), None);
+        assert_eq!(word(&[("x-should-retry", "maybe")]), None);
+        assert_eq!(word(&[("x-should-retry", "TRUE")]), Some(Word::Retry));
+        assert_eq!(word(&[("stripe-should-retry", "false")]), Some(Word::Stop));
+        assert_eq!(
+            word(&[("x-should-retry", "false"), ("x-should-retry", "true")]),
+            Some(Word::Stop)
+        );
+        assert_eq!(
+            word(&[("x-should-retry", "true"), ("stripe-should-retry", "false")]),
+            Some(Word::Stop)
+        );
+    }
+}

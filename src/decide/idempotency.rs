@@ -1,0 +1,357 @@
+//! Which requests may be sent twice, and the key that makes a `POST` one of them.
+
+use std::convert::Infallible;
+use std::fmt;
+
+use http::{HeaderValue, Method};
+use reqwest::{Request, Url};
+use sha2::{Digest, Sha256};
+
+/// The header that carries the key where no other is configured.
+pub(crate) const DEFAULT_HEADER: http::HeaderName =
+    http::HeaderName::from_static("idempotency-key");
+
+const MAX_LENGTH: usize = 255;
+
+/// Names one operation, so that a server can tell a repeated request from a second one.
+///
+/// One call keeps one key, byte for byte, on all its attempts. Its text is never shown by `Debug`
+/// and never logged.
+///
+/// ```
+/// use reqwest_steady::IdempotencyKey;
+///
+/// let own = IdempotencyKey::new("order-4711")?;        // from your own records: survives a restart
+/// let random = IdempotencyKey::random();               // a UUID, one for each call
+/// assert_ne!(own, random);
+/// assert!(IdempotencyKey::new("two words").is_err());
+/// # Ok::<(), reqwest_steady::InvalidKey>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey {
+    text: String,
+    header: HeaderValue,
+}
+
+impl IdempotencyKey {
+    /// A key from your own text: 1 to 255 visible ASCII characters.
+    pub fn new(text: impl Into<String>) -> Result<Self, InvalidKey> {
+        let text = text.into();
+        check(text.as_bytes())?;
+        Self::from_visible_ascii(text)
+    }
+
+    /// A new random key: a UUID of version 4.
+    pub fn random() -> Self {
+        Self::from_digits(uuid::Uuid::new_v4().to_string())
+    }
+
+    /// A key computed from what is sent: the SHA-256 of method, URL and body, in hexadecimal. The
+    /// same payload gives the same key, in every process.
+    ///
+    /// That makes two equal orders one order: use it where equal payloads mean the same operation.
+    ///
+    /// ```
+    /// use reqwest::{Method, Url};
+    /// use reqwest_steady::IdempotencyKey;
+    ///
+    /// let url = Url::parse("https://api.example.com/reports")?;
+    /// let first = IdempotencyKey::from_content(&Method::POST, &url, b"2026-11");
+    /// let second = IdempotencyKey::from_content(&Method::POST, &url, b"2026-11");
+    /// assert_eq!(first, second);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_content(method: &Method, url: &Url, body: impl AsRef<[u8]>) -> Self {
+        // The fragment is never sent.
+        let url = url.as_str().split('#').next().unwrap_or_default();
+        let mut hash = Sha256::new();
+        for part in [method.as_str().as_bytes(), url.as_bytes(), body.as_ref()] {
+            // With its length, so that no two ways to divide the same bytes meet.
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Self::from_digits(format!("{:x}", hash.finalize()))
+    }
+
+    /// The same key in the form of the IETF draft: a structured-field string, in quotes.
+    ///
+    /// Some servers demand the quotes and some refuse them; the default is without.
+    ///
+    /// ```
+    /// use reqwest_steady::IdempotencyKey;
+    ///
+    /// let key = IdempotencyKey::new("order-4711")?.quoted();
+    /// assert_eq!(key.header_value(), "\"order-4711\"");
+    /// # Ok::<(), reqwest_steady::InvalidKey>(())
+    /// ```
+    #[must_use]
+    pub fn quoted(mut self) -> Self {
+        // Neither step fails for visible ASCII.
+        if let Ok(text) = sfv::StringRef::from_str(&self.text) {
+            let quoted = sfv::ItemSerializer::new().bare_item(text).finish();
+            if let Ok(header) = HeaderValue::try_from(quoted) {
+                self.header = sensitive(header);
+            }
+        }
+        self
+    }
+
+    /// The key's text, without quotes: what to keep in your own records.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The key as it stands in the header, marked as sensitive.
+    pub fn header_value(&self) -> &HeaderValue {
+        &self.header
+    }
+
+    fn from_visible_ascii(text: String) -> Result<Self, InvalidKey> {
+        match HeaderValue::from_str(&text) {
+            Ok(header) => Ok(Self {
+                text,
+                header: sensitive(header),
+            }),
+            Err(_) => Err(InvalidKey(Fault::NotAHeader)),
+        }
+    }
+
+    /// For text that is made of hexadecimal digits and hyphens.
+    fn from_digits(text: String) -> Self {
+        // Hexadecimal digits and hyphens make a valid header.
+        let header = HeaderValue::from_str(&text).expect("digits are a valid header");
+        Self {
+            header: sensitive(header),
+            text,
+        }
+    }
+}
+
+fn sensitive(mut header: HeaderValue) -> HeaderValue {
+    header.set_sensitive(true);
+    header
+}
+
+impl fmt::Debug for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IdempotencyKey(..)")
+    }
+}
+
+impl TryFrom<&str> for IdempotencyKey {
+    type Error = InvalidKey;
+
+    fn try_from(text: &str) -> Result<Self, InvalidKey> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for IdempotencyKey {
+    type Error = InvalidKey;
+
+    fn try_from(text: String) -> Result<Self, InvalidKey> {
+        Self::new(text)
+    }
+}
+
+/// A key that no server could read back. The request was not sent.
+///
+/// The message says what is wrong, but not the key itself, which is as private as a password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidKey(Fault);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fault {
+    Empty,
+    TooLong(usize),
+    BadByte { byte: u8, position: usize },
+    NotAHeader,
+}
+
+impl fmt::Display for InvalidKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Fault::Empty => f.write_str("the idempotency key is empty"),
+            Fault::TooLong(length) => write!(
+                f,
+                "the idempotency key has {length} characters, at most {MAX_LENGTH} are allowed"
+            ),
+            Fault::BadByte { byte, position } => write!(
+                f,
+                "the idempotency key has the byte {byte:#04x} at position {position}, \
+                 only visible ASCII (0x21 to 0x7e) is allowed"
+            ),
+            Fault::NotAHeader => f.write_str("the idempotency key is not a valid header value"),
+        }
+    }
+}
+
+impl std::error::Error for InvalidKey {}
+
+impl From<Infallible> for InvalidKey {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+fn check(text: &[u8]) -> Result<(), InvalidKey> {
+    if text.is_empty() {
+        return Err(InvalidKey(Fault::Empty));
+    }
+    if let Some(position) = text.iter().position(|byte| !byte.is_ascii_graphic()) {
+        return Err(InvalidKey(Fault::BadByte {
+            byte: text[position],
+            position,
+        }));
+    }
+    if text.len() > MAX_LENGTH {
+        return Err(InvalidKey(Fault::TooLong(text.len())));
+    }
+    Ok(())
+}
+
+/// Holds a key that was set as a plain header to the same rule, quoted or not.
+pub(crate) fn check_header(value: &HeaderValue) -> Result<(), InvalidKey> {
+    let text = value.as_bytes();
+    let unquoted = text
+        .strip_prefix(b"\"")
+        .and_then(|text| text.strip_suffix(b"\""));
+    check(unquoted.unwrap_or(text))
+}
+
+/// Whether requests that need a key, and were given none, get one by themselves.
+///
+/// Off by default: a key means nothing to a server that ignores it, and then a retried `POST` can
+/// happen twice. Turn it on for servers that are known to honour keys.
+///
+/// ```
+/// use reqwest_steady::{AutoKey, RetryMiddleware};
+///
+/// let payments = RetryMiddleware::builder().auto_key(AutoKey::Random).build()?;
+/// # Ok::<(), reqwest_steady::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AutoKey {
+    /// Only keys that the caller sets.
+    #[default]
+    Off,
+    /// [`IdempotencyKey::random`] for each call.
+    Random,
+    /// [`IdempotencyKey::from_content`]. A streaming body has no content to compute it from: such
+    /// a request gets no key.
+    Content,
+}
+
+impl AutoKey {
+    pub(crate) fn key_for(self, request: &Request) -> Option<IdempotencyKey> {
+        match self {
+            Self::Off => None,
+            Self::Random => Some(IdempotencyKey::random()),
+            Self::Content => {
+                let body = match request.body() {
+                    None => &[][..],
+                    Some(body) => body.as_bytes()?,
+                };
+                Some(IdempotencyKey::from_content(
+                    request.method(),
+                    request.url(),
+                    body,
+                ))
+            }
+        }
+    }
+}
+
+/// Idempotent by definition: RFC 9110 §9.2.2, and QUERY of RFC 10008.
+pub(crate) fn is_idempotent(method: &Method) -> bool {
+    matches!(
+        method.as_str(),
+        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE" | "QUERY"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_1_to_255_visible_ascii_characters() {
+        assert_eq!(IdempotencyKey::new("~").unwrap().as_str(), "~");
+        assert!(IdempotencyKey::new("k".repeat(255)).is_ok());
+        for (text, said) in [
+            (String::new(), "the idempotency key is empty"),
+            (
+                "k".repeat(256),
+                "the idempotency key has 256 characters, at most 255 are allowed",
+            ),
+            (
+                "a b".into(),
+                "the idempotency key has the byte 0x20 at position 1, \
+                 only visible ASCII (0x21 to 0x7e) is allowed",
+            ),
+            (
+                "a\r\nX: y".into(),
+                "the idempotency key has the byte 0x0d at position 1, \
+                 only visible ASCII (0x21 to 0x7e) is allowed",
+            ),
+            (
+                "schlüssel".into(),
+                "the idempotency key has the byte 0xc3 at position 4, \
+                 only visible ASCII (0x21 to 0x7e) is allowed",
+            ),
+        ] {
+            assert_eq!(IdempotencyKey::new(text).unwrap_err().to_string(), said);
+        }
+    }
+
+    #[test]
+    fn a_random_key_is_a_uuid_of_version_4_and_never_the_same() {
+        let keys: std::collections::HashSet<_> = (0..1000)
+            .map(|_| IdempotencyKey::random().as_str().to_owned())
+            .collect();
+        assert_eq!(keys.len(), 1000);
+        for key in keys {
+            assert_eq!(uuid::Uuid::parse_str(&key).unwrap().get_version_num(), 4);
+        }
+    }
+
+    #[test]
+    fn a_content_key_depends_on_every_part_and_on_where_one_ends() {
+        let key = |method: &str, url: &str, body: &str| {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            IdempotencyKey::from_content(&method, &Url::parse(url).unwrap(), body)
+        };
+        let base = key("POST", "http://a/b", "c");
+        assert_eq!(base.as_str().len(), 64);
+        assert_eq!(base, key("POST", "http://a/b", "c"));
+        assert_eq!(base, key("POST", "http://a/b#fragment", "c"));
+        assert_ne!(base, key("PATCH", "http://a/b", "c"));
+        assert_ne!(base, key("POST", "http://a/bc", ""));
+        assert_ne!(base, key("POST", "http://a/b", "cc"));
+    }
+
+    #[test]
+    fn quoting_is_a_structured_string_and_happens_once() {
+        let key = IdempotencyKey::new(r#"a"b\c"#).unwrap().quoted().quoted();
+        assert_eq!(key.header_value(), r#""a\"b\\c""#);
+        assert_eq!(key.as_str(), r#"a"b\c"#);
+    }
+
+    #[test]
+    fn a_plain_header_is_held_to_the_same_rule() {
+        let check = |text: &str| check_header(&HeaderValue::from_str(text).unwrap());
+        assert!(check("order-1").is_ok());
+        assert!(check("\"order-1\"").is_ok());
+        assert!(check(&format!("\"{}\"", "k".repeat(255))).is_ok());
+        assert!(check("").is_err());
+        assert!(check("\"\"").is_err());
+        assert!(check(&"k".repeat(256)).is_err());
+    }
+
+    #[test]
+    fn a_key_is_not_shown() {
+        let key = IdempotencyKey::new("secret-1").unwrap();
+        assert!(!format!("{key:?} {:?}", key.header_value()).contains("secret"));
+    }
+}

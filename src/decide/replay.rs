@@ -1,0 +1,124 @@
+//! What it takes to send the same request once more.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::Extensions;
+use reqwest::{Body, Request};
+
+/// Builds the body of every attempt after the first.
+#[derive(Clone)]
+pub(crate) struct BodyFactory(Arc<dyn Fn() -> Body + Send + Sync>);
+
+impl BodyFactory {
+    pub(crate) fn new(build: impl Fn() -> Body + Send + Sync + 'static) -> Self {
+        Self(Arc::new(build))
+    }
+}
+
+impl fmt::Debug for BodyFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BodyFactory(..)")
+    }
+}
+
+/// What the next attempt starts from, put aside before this one is sent.
+pub(crate) struct Spare {
+    request: Request,
+    body: Option<BodyFactory>,
+    extensions: Extensions,
+}
+
+impl Spare {
+    /// `None` if the body is a stream that nobody can build again.
+    pub(crate) fn of(
+        request: &Request,
+        body: Option<&BodyFactory>,
+        extensions: &Extensions,
+    ) -> Option<Self> {
+        let copy = match (body, request.body()) {
+            (None, Some(_)) => request.try_clone()?,
+            // `try_clone` also makes a table of settings that it throws away again; requests
+            // without a body are the many.
+            _ => without_body(request),
+        };
+        Some(Self {
+            request: copy,
+            body: body.cloned(),
+            extensions: extensions.clone(),
+        })
+    }
+
+    /// The request for the next attempt, and the extensions as they were before this one.
+    pub(crate) fn unpack(mut self) -> (Request, Extensions) {
+        if let Some(BodyFactory(build)) = self.body {
+            *self.request.body_mut() = Some(build());
+        }
+        (self.request, self.extensions)
+    }
+}
+
+fn without_body(request: &Request) -> Request {
+    let mut copy = Request::new(request.method().clone(), request.url().clone());
+    *copy.headers_mut() = request.headers().clone();
+    *copy.version_mut() = request.version();
+    if let Some(timeout) = request.timeout() {
+        *copy.timeout_mut() = Some(*timeout);
+    }
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::{HeaderValue, Method, Version};
+    use reqwest::Url;
+
+    use super::*;
+
+    fn request() -> Request {
+        let mut request = Request::new(Method::PUT, Url::parse("http://a/b?c=d").unwrap());
+        request
+            .headers_mut()
+            .append("x", HeaderValue::from_static("1"));
+        request
+            .headers_mut()
+            .append("x", HeaderValue::from_static("2"));
+        *request.version_mut() = Version::HTTP_2;
+        *request.timeout_mut() = Some(Duration::from_secs(7));
+        request
+    }
+
+    #[test]
+    fn a_copy_without_body_differs_in_nothing() {
+        let original = request();
+        let (copy, _) = Spare::of(&original, None, &Extensions::new())
+            .unwrap()
+            .unpack();
+        assert_eq!(copy.method(), original.method());
+        assert_eq!(copy.url(), original.url());
+        assert_eq!(copy.headers(), original.headers());
+        assert_eq!(copy.version(), original.version());
+        assert_eq!(copy.timeout(), original.timeout());
+        assert!(copy.body().is_none());
+    }
+
+    #[test]
+    fn bytes_are_copied_streams_are_built_anew_or_not_at_all() {
+        let mut original = request();
+        *original.body_mut() = Some("bytes".into());
+        let spare = Spare::of(&original, None, &Extensions::new()).unwrap();
+        let (copy, _) = spare.unpack();
+        assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"bytes"[..]));
+        assert_eq!(copy.timeout(), original.timeout());
+
+        *original.body_mut() = Some(Body::wrap(String::from("stream")));
+        assert!(Spare::of(&original, None, &Extensions::new()).is_none());
+
+        let factory = BodyFactory::new(|| "built".into());
+        let spare = Spare::of(&original, Some(&factory), &Extensions::new()).unwrap();
+        let (copy, _) = spare.unpack();
+        assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"built"[..]));
+    }
+}

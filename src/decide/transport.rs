@@ -1,0 +1,269 @@
+//! What went wrong when no usable answer came back, and whether the request can have been sent.
+//!
+//! Errors are told apart by their types along the source chain, never by their text:
+//! `reqwest::Error` → hyper-util's client error → `hyper::Error` → `h2::Error` or `io::Error`.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+
+use reqwest_middleware::Error;
+
+use crate::decide::StatusClass;
+use crate::schedule::TimedOut;
+
+/// Why an attempt ended without an answer.
+///
+/// The first six may be over at the next try and are retried for repeatable requests; the others
+/// would end the same way again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The host's name could not be resolved.
+    Dns,
+    /// No connection could be made: refused, unreachable, or broken off during the handshake.
+    Connect,
+    /// No answer in time.
+    Timeout,
+    /// The connection broke, or the peer reset the stream.
+    Reset,
+    /// The connection was closed before the answer was complete.
+    Incomplete,
+    /// Certainly not processed: the server refused the stream or was going away (RFC 9113 §8.7),
+    /// or the connection closed before the request was started on it.
+    NotProcessed,
+    /// A connection was made, but no agreement: invalid certificate, TLS or proxy refusal.
+    Handshake,
+    /// The request cannot be sent as it is: bad URL, unsupported scheme.
+    Builder,
+    /// Too many redirects, or a redirect that may not be followed.
+    Redirect,
+    /// The body of the answer could not be decoded.
+    Decode,
+    /// Another middleware refused the request.
+    Middleware,
+    /// Anything else, an error of the request's own body stream among them.
+    Other,
+}
+
+impl FailureKind {
+    /// A stable name in snake_case, for logs and metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Dns => "dns",
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Reset => "reset",
+            Self::Incomplete => "incomplete",
+            Self::NotProcessed => "not_processed",
+            Self::Handshake => "handshake",
+            Self::Builder => "builder",
+            Self::Redirect => "redirect",
+            Self::Decode => "decode",
+            Self::Middleware => "middleware",
+            Self::Other => "other",
+        }
+    }
+
+    pub(crate) fn class(self) -> StatusClass {
+        match self {
+            Self::Dns
+            | Self::Connect
+            | Self::Timeout
+            | Self::Reset
+            | Self::Incomplete
+            | Self::NotProcessed => StatusClass::Conditional,
+            Self::Handshake
+            | Self::Builder
+            | Self::Redirect
+            | Self::Decode
+            | Self::Middleware
+            | Self::Other => StatusClass::Never,
+        }
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// What is known of one failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    /// The request provably had no effect: it never left, or the server said it was not processed.
+    pub(crate) unsent: bool,
+}
+
+impl Failure {
+    pub(crate) fn of(error: &Error) -> Self {
+        match error {
+            Error::Reqwest(error) => Self::of_reqwest(error),
+            Error::Middleware(error) => Self {
+                kind: error
+                    .chain()
+                    .find_map(kind_within_middleware)
+                    .unwrap_or(FailureKind::Middleware),
+                // It may come from a request of the middleware's own, after this one was sent.
+                unsent: false,
+            },
+        }
+    }
+
+    fn of_reqwest(error: &reqwest::Error) -> Self {
+        let connecting = error.is_connect();
+        let kind = if error.is_builder() {
+            FailureKind::Builder
+        } else if error.is_redirect() {
+            FailureKind::Redirect
+        } else if error.is_timeout() {
+            FailureKind::Timeout
+        } else if error.is_dns() {
+            FailureKind::Dns
+        } else {
+            match chain(error).find_map(kind_of_link) {
+                // The peer went away before a request could be written.
+                Some(FailureKind::Reset | FailureKind::Incomplete) if connecting => {
+                    FailureKind::Connect
+                }
+                Some(kind) => kind,
+                None if connecting => FailureKind::Handshake,
+                None if error.is_decode() => FailureKind::Decode,
+                None => FailureKind::Other,
+            }
+        };
+        Self {
+            kind,
+            unsent: connecting || kind == FailureKind::NotProcessed,
+        }
+    }
+}
+
+fn chain<'e>(
+    error: &'e (dyn StdError + 'static),
+) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| {
+        let wrapped = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        match wrapped {
+            // `io::Error::source` would step over the error that it wraps.
+            Some(wrapped) => Some(wrapped as &(dyn StdError + 'static)),
+            None => error.source(),
+        }
+    })
+}
+
+/// The transport failure that another middleware passed on, if there is one in its error.
+fn kind_within_middleware(link: &(dyn StdError + 'static)) -> Option<FailureKind> {
+    if let Some(error) = link.downcast_ref::<Error>() {
+        return Some(Failure::of(error).kind);
+    }
+    if let Some(error) = link.downcast_ref::<reqwest::Error>() {
+        return Some(Failure::of_reqwest(error).kind);
+    }
+    if link.is::<TimedOut>() || link.is::<tokio::time::error::Elapsed>() {
+        return Some(FailureKind::Timeout);
+    }
+    kind_of_link(link)
+}
+
+/// What one link of the chain says by its type; `None` leaves the word to the next.
+fn kind_of_link(link: &(dyn StdError + 'static)) -> Option<FailureKind> {
+    #[cfg(feature = "http2")]
+    if let Some(error) = link.downcast_ref::<h2::Error>() {
+        return kind_of_h2(error);
+    }
+    if let Some(error) = link.downcast_ref::<hyper::Error>() {
+        return kind_of_hyper(error);
+    }
+    link.downcast_ref::<io::Error>().and_then(kind_of_io)
+}
+
+fn kind_of_hyper(error: &hyper::Error) -> Option<FailureKind> {
+    if error.is_user() {
+        // The caller's own body failed; what lies below is the caller's error, not the network's.
+        Some(FailureKind::Other)
+    } else if error.is_canceled() {
+        Some(FailureKind::NotProcessed)
+    } else if error.is_incomplete_message() || error.is_closed() {
+        Some(FailureKind::Incomplete)
+    } else {
+        None
+    }
+}
+
+#[cfg(feature = "http2")]
+fn kind_of_h2(error: &h2::Error) -> Option<FailureKind> {
+    let by_peer = error.is_remote();
+    match error.reason() {
+        // RFC 9113 §8.7: neither was processed. A GOAWAY with an error code may also end streams
+        // that were.
+        Some(h2::Reason::REFUSED_STREAM) if by_peer && error.is_reset() => {
+            Some(FailureKind::NotProcessed)
+        }
+        Some(h2::Reason::NO_ERROR) if by_peer && error.is_go_away() => {
+            Some(FailureKind::NotProcessed)
+        }
+        Some(_) if by_peer => Some(FailureKind::Reset),
+        _ => error.get_io().and_then(kind_of_io),
+    }
+}
+
+fn kind_of_io(error: &io::Error) -> Option<FailureKind> {
+    use io::ErrorKind;
+
+    match error.kind() {
+        ErrorKind::ConnectionRefused
+        | ErrorKind::HostUnreachable
+        | ErrorKind::NetworkUnreachable
+        | ErrorKind::NetworkDown
+        | ErrorKind::AddrInUse
+        | ErrorKind::AddrNotAvailable => Some(FailureKind::Connect),
+        ErrorKind::ConnectionReset
+        | ErrorKind::ConnectionAborted
+        | ErrorKind::NotConnected
+        | ErrorKind::BrokenPipe => Some(FailureKind::Reset),
+        ErrorKind::UnexpectedEof => Some(FailureKind::Incomplete),
+        ErrorKind::TimedOut => Some(FailureKind::Timeout),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_another_middleware_is_final() {
+        let error = Error::Middleware(anyhow::anyhow!("no token"));
+        let failure = Failure::of(&error);
+        assert_eq!(failure.kind, FailureKind::Middleware);
+        assert_eq!(failure.kind.class(), StatusClass::Never);
+    }
+
+    #[test]
+    fn a_transport_failure_is_found_within_another_middlewares_error_but_proves_nothing() {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let error = Error::Middleware(anyhow::Error::new(refused).context("fetching a token"));
+        assert_eq!(
+            Failure::of(&error),
+            Failure {
+                kind: FailureKind::Connect,
+                unsent: false
+            }
+        );
+    }
+
+    #[test]
+    fn an_error_inside_an_io_error_is_seen() {
+        let inner = io::Error::from(io::ErrorKind::ConnectionReset);
+        let outer = io::Error::other(inner);
+        assert_eq!(
+            chain(&outer).find_map(kind_of_link),
+            Some(FailureKind::Reset)
+        );
+    }
+}

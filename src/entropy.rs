@@ -1,0 +1,48 @@
+//! The one place that makes random generators, so that everything else can be tested with a given one.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+
+/// Where a middleware draws its jitter from.
+#[derive(Default)]
+pub(crate) enum Entropy {
+    /// The thread's generator, seeded by the operating system.
+    #[default]
+    System,
+    /// A generator with a fixed seed, for tests and simulations.
+    Seeded(Box<Mutex<StdRng>>),
+}
+
+impl Entropy {
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self::Seeded(Box::new(Mutex::new(StdRng::seed_from_u64(seed))))
+    }
+
+    /// Lends the generator for one draw.
+    #[allow(clippy::disallowed_methods)]
+    pub(crate) fn with<T>(&self, draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
+        match self {
+            Self::System => draw(&mut rand::rng()),
+            // A panic while drawing leaves the generator in a valid state.
+            Self::Seeded(rng) => draw(&mut *rng.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+}
+
+impl fmt::Debug for Entropy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::System => "System",
+            Self::Seeded(_) => "Seeded",
+        })
+    }
+}
+
+/// Uniform over `0..=limit`.
+pub(crate) fn up_to(limit: Duration, rng: &mut dyn Rng) -> Duration {
+    rng.random_range(Duration::ZERO..=limit)
+}

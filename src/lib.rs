@@ -1,0 +1,63 @@
+//! Retries that help a server recover instead of finishing it off: middleware for
+//! [`reqwest`](https://docs.rs/reqwest), by way of [`reqwest_middleware`].
+//!
+//! A request is repeated only where repeating is **safe**, **spread out** in time, and **bounded**
+//! in number.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = wiremock::MockServer::start().await;
+//! # let url = server.uri();
+//! use reqwest_middleware::ClientBuilder;
+//! use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware, RetryReport};
+//!
+//! let client = ClientBuilder::new(reqwest::Client::new())
+//!     .with(RetryMiddleware::default())
+//!     .build();
+//!
+//! // GET, HEAD, OPTIONS, TRACE, QUERY, PUT and DELETE are safe to repeat. POST and PATCH need a key:
+//! let response = client
+//!     .post(url)
+//!     .idempotency_key(IdempotencyKey::random())
+//!     .body("order")
+//!     .send()
+//!     .await?;
+//!
+//! let report = RetryReport::of(&response).expect("every response carries one");
+//! println!("{} retries, waited {:?}, {}", report.retries(), report.waited(), report.stop());
+//! # Ok(()) }
+//! ```
+//!
+//! Every retry has to pass these stages, and the code is laid out by them:
+//!
+//! | stage | question | to tune it |
+//! |---|---|---|
+//! | **decide** | may this be sent again at all? | [`StatusClass`], [`IdempotencyKey`], [`AutoKey`], [`AttemptView`] |
+//! | **schedule** | when? | [`Backoff`], [`Jitter`], the limits of [`RetryMiddlewareBuilder`] |
+//! | **observe** | who gets to know? | [`RetryReport`], [`StopReason`], [`ReportSlot`], [`Attempt`] |
+//!
+//! What comes back when a call is given up is the last answer or error itself, untouched. Only what
+//! the middleware refuses by itself has types of its own: [`InvalidKey`] and [`TimedOut`].
+
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod clock;
+mod decide;
+mod entropy;
+mod observe;
+mod request;
+mod retry;
+mod schedule;
+
+pub use decide::{
+    AttemptOutcome, AttemptView, AutoKey, FailureKind, IdempotencyKey, InvalidKey, StatusClass,
+};
+pub use observe::{Attempt, AttemptReport, ReportSlot, RetryReport, StopReason};
+pub use request::RequestBuilderExt;
+pub use retry::{ConfigError, RetryMiddleware, RetryMiddlewareBuilder};
+pub use schedule::{Backoff, Jitter, TimeLimit, TimedOut};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

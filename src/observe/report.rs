@@ -1,0 +1,195 @@
+//! What a call went through, kept with its answer.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::Response;
+
+use crate::decide::AttemptOutcome;
+
+/// Why a call ended as it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StopReason {
+    /// The answer is not an error (its status is below 400).
+    Succeeded,
+    /// Another try would end the same way.
+    NotRetryable,
+    /// The request may have had its effect, and nothing keeps a second one from having it again:
+    /// its method is not idempotent and it carries no key.
+    NotIdempotent,
+    /// The body was a stream, which is gone once it is sent. See
+    /// [`body_with`](crate::RequestBuilderExt::body_with).
+    BodyNotReplayable,
+    /// All allowed retries were made.
+    RetriesExhausted,
+    /// The next retry would have started too long after the call began.
+    WindowClosed,
+    /// The next retry could not have been answered before the deadline.
+    DeadlineTooClose,
+    /// The server asked for a longer pause than the client is ready to make.
+    ServerDelayTooLong,
+    /// The server said that another try is of no use.
+    ServerVeto,
+    /// Retries were turned off for this call.
+    Disabled,
+}
+
+impl StopReason {
+    /// A stable name in snake_case, for logs and metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::NotRetryable => "not_retryable",
+            Self::NotIdempotent => "not_idempotent",
+            Self::BodyNotReplayable => "body_not_replayable",
+            Self::RetriesExhausted => "retries_exhausted",
+            Self::WindowClosed => "window_closed",
+            Self::DeadlineTooClose => "deadline_too_close",
+            Self::ServerDelayTooLong => "server_delay_too_long",
+            Self::ServerVeto => "server_veto",
+            Self::Disabled => "disabled",
+        }
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// One attempt of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptReport {
+    pub(crate) outcome: AttemptOutcome,
+    pub(crate) sent_at: Duration,
+    pub(crate) waited: Duration,
+    pub(crate) hint: Option<Duration>,
+}
+
+impl AttemptReport {
+    /// How it ended.
+    pub fn outcome(&self) -> AttemptOutcome {
+        self.outcome
+    }
+
+    /// When it was sent, counted from the beginning of the call.
+    pub fn sent_at(&self) -> Duration {
+        self.sent_at
+    }
+
+    /// How long the call waited before it.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// How long the server asked to wait after it, if it did and if a retry was considered.
+    pub fn hint(&self) -> Option<Duration> {
+        self.hint
+    }
+}
+
+/// What a call went through: its attempts, its waits, and why it ended.
+///
+/// Every answer that came through a [`RetryMiddleware`](crate::RetryMiddleware) carries one in its
+/// extensions. For calls that end with an error, see [`ReportSlot`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = wiremock::MockServer::start().await;
+/// # let url = server.uri();
+/// use reqwest_middleware::ClientBuilder;
+/// use reqwest_steady::{RetryMiddleware, RetryReport, StopReason};
+///
+/// let client = ClientBuilder::new(reqwest::Client::new())
+///     .with(RetryMiddleware::default())
+///     .build();
+/// let response = client.get(url).send().await?;
+///
+/// let report = RetryReport::of(&response).expect("every response carries one");
+/// assert_eq!(report.retries(), 0);
+/// assert_eq!(report.stop(), StopReason::NotRetryable); // this server knows nothing but 404
+/// for attempt in report.attempts() {
+///     println!("{:?}: {}", attempt.sent_at(), attempt.outcome());
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryReport {
+    /// Empty, and so without an allocation, for a call that was not retried.
+    pub(crate) earlier: Vec<AttemptReport>,
+    pub(crate) last: AttemptReport,
+    pub(crate) stop: StopReason,
+}
+
+impl RetryReport {
+    /// The report that a response carries.
+    pub fn of(response: &Response) -> Option<&Self> {
+        response.extensions().get()
+    }
+
+    /// How many attempts were made after the first.
+    pub fn retries(&self) -> u32 {
+        u32::try_from(self.earlier.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How long the call waited in all, before and between its attempts.
+    pub fn waited(&self) -> Duration {
+        self.attempts().fold(Duration::ZERO, |sum, attempt| {
+            sum.saturating_add(attempt.waited)
+        })
+    }
+
+    /// Why the call ended.
+    pub fn stop(&self) -> StopReason {
+        self.stop
+    }
+
+    /// The attempts, first to last. There is at least one.
+    pub fn attempts(&self) -> impl DoubleEndedIterator<Item = &AttemptReport> {
+        self.earlier.iter().chain(std::iter::once(&self.last))
+    }
+}
+
+/// Keeps the [`RetryReport`] of a call, also when the call ends with an error.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use reqwest_middleware::ClientBuilder;
+/// use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryMiddleware, StopReason};
+///
+/// let client = ClientBuilder::new(reqwest::Client::new())
+///     .with(RetryMiddleware::default())
+///     .build();
+/// let slot = ReportSlot::new();
+/// let result = client.get("ftp://example.com/").report_to(&slot).send().await;
+///
+/// assert!(result.is_err());
+/// assert_eq!(slot.get().map(|report| report.stop()), Some(StopReason::NotRetryable));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ReportSlot(Arc<Mutex<Option<RetryReport>>>);
+
+impl ReportSlot {
+    /// An empty slot. Its clones share it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The report of the last call that ended, if one has.
+    pub fn get(&self) -> Option<RetryReport> {
+        self.lock().clone()
+    }
+
+    pub(crate) fn put(&self, report: RetryReport) {
+        *self.lock() = Some(report);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<RetryReport>> {
+        // Nothing panics while it is held, and a report is replaced as a whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

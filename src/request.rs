@@ -1,0 +1,153 @@
+//! Settings for one request.
+
+use std::time::Duration;
+
+use reqwest::Body;
+use reqwest_middleware::RequestBuilder;
+
+use crate::decide::{BodyFactory, IdempotencyKey, InvalidKey};
+use crate::observe::ReportSlot;
+
+/// What one request asks for, beyond the middleware's own settings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestSettings {
+    pub(crate) max_retries: Option<u32>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) idempotent: bool,
+    pub(crate) key: Option<Result<IdempotencyKey, InvalidKey>>,
+    pub(crate) body: Option<BodyFactory>,
+    pub(crate) buffer: Option<usize>,
+    pub(crate) report: Option<ReportSlot>,
+}
+
+/// Settings for one request, on the builder that
+/// [`ClientWithMiddleware`](reqwest_middleware::ClientWithMiddleware) hands out.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = wiremock::MockServer::start().await;
+/// # let url = server.uri();
+/// use std::time::Duration;
+/// use reqwest_middleware::ClientBuilder;
+/// use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware};
+///
+/// let client = ClientBuilder::new(reqwest::Client::new())
+///     .with(RetryMiddleware::default())
+///     .build();
+///
+/// client.get(&url).max_retries(1).send().await?;
+/// client.get(&url).no_retry().send().await?;
+/// client.get(&url).deadline(Duration::from_secs(3)).send().await?;
+/// client.post(&url).mark_idempotent().send().await?;
+/// client.post(&url).idempotency_key(IdempotencyKey::random()).body("order").send().await?;
+/// # Ok(()) }
+/// ```
+pub trait RequestBuilderExt: Sized + sealed::Sealed {
+    /// At most this many retries, in place of the middleware's own number.
+    #[must_use]
+    fn max_retries(self, retries: u32) -> Self;
+
+    /// Sends this request once.
+    #[must_use]
+    fn no_retry(self) -> Self {
+        self.max_retries(0)
+    }
+
+    /// The answer's head, or an error, is there by then; in place of the middleware's own deadline.
+    #[must_use]
+    fn deadline(self, deadline: Duration) -> Self;
+
+    /// Sending this request twice does no harm, whatever its method.
+    #[must_use]
+    fn mark_idempotent(self) -> Self;
+
+    /// Names the operation, so that the server can tell a repeated request from a second one.
+    ///
+    /// Takes an [`IdempotencyKey`] or its text. A text that is not a valid key fails the request
+    /// with [`InvalidKey`] before anything is sent.
+    #[must_use]
+    fn idempotency_key<K>(self, key: K) -> Self
+    where
+        K: TryInto<IdempotencyKey>,
+        K::Error: Into<InvalidKey>;
+
+    /// Builds the body anew for each attempt, for bodies that are streams. Takes the place of
+    /// `body`: call one of them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = wiremock::MockServer::start().await;
+    /// # let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new()).build();
+    /// # let url = server.uri();
+    /// use reqwest_steady::RequestBuilderExt;
+    ///
+    /// let upload = client.put(url).body_with(|| {
+    ///     let lines = ["one\n", "two\n"].map(Ok::<_, std::io::Error>);
+    ///     reqwest::Body::wrap_stream(futures_util::stream::iter(lines))
+    /// });
+    /// upload.send().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    fn body_with<B: Into<Body>>(self, build: impl Fn() -> B + Send + Sync + 'static) -> Self;
+
+    /// Reads the body of the answer into memory before the call returns, so that a connection cut
+    /// in the middle of it is retried too. The attempt's timeout and the deadline then cover the
+    /// body as well.
+    ///
+    /// A body of more than `limit` bytes is handed out as a stream once so much has arrived, and
+    /// what happens to it after that is not retried.
+    #[must_use]
+    fn buffer_response(self, limit: usize) -> Self;
+
+    /// Keeps the [`RetryReport`](crate::RetryReport) of this call, also if it ends with an error.
+    #[must_use]
+    fn report_to(self, slot: &ReportSlot) -> Self;
+}
+
+impl RequestBuilderExt for RequestBuilder {
+    fn max_retries(self, retries: u32) -> Self {
+        set(self, |settings| settings.max_retries = Some(retries))
+    }
+
+    fn deadline(self, deadline: Duration) -> Self {
+        set(self, |settings| settings.deadline = Some(deadline))
+    }
+
+    fn mark_idempotent(self) -> Self {
+        set(self, |settings| settings.idempotent = true)
+    }
+
+    fn idempotency_key<K>(self, key: K) -> Self
+    where
+        K: TryInto<IdempotencyKey>,
+        K::Error: Into<InvalidKey>,
+    {
+        let key = key.try_into().map_err(Into::into);
+        set(self, |settings| settings.key = Some(key))
+    }
+
+    fn body_with<B: Into<Body>>(self, build: impl Fn() -> B + Send + Sync + 'static) -> Self {
+        let first = build();
+        let later = BodyFactory::new(move || build().into());
+        set(self.body(first), |settings| settings.body = Some(later))
+    }
+
+    fn buffer_response(self, limit: usize) -> Self {
+        set(self, |settings| settings.buffer = Some(limit))
+    }
+
+    fn report_to(self, slot: &ReportSlot) -> Self {
+        set(self, |settings| settings.report = Some(slot.clone()))
+    }
+}
+
+fn set(mut builder: RequestBuilder, change: impl FnOnce(&mut RequestSettings)) -> RequestBuilder {
+    change(builder.extensions().get_or_insert_default());
+    builder
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for reqwest_middleware::RequestBuilder {}
+}

@@ -1,0 +1,363 @@
+//! Settings of the retry middleware: defaults, and every check.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, StatusCode};
+
+use crate::RetryMiddleware;
+use crate::decide::{AttemptView, AutoKey, Classifier, ClassifyFn, DEFAULT_HEADER, StatusClass};
+use crate::entropy::Entropy;
+use crate::schedule::Backoff;
+
+/// What a [`RetryMiddleware`] goes by. Checked, and never changed again.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) max_retries: u32,
+    pub(crate) classifier: Classifier,
+    pub(crate) retry_without_key: bool,
+    pub(crate) retry_unsent: bool,
+    pub(crate) idempotency_header: HeaderName,
+    pub(crate) auto_key: AutoKey,
+    pub(crate) backoff: Backoff,
+    pub(crate) max_server_delay: Duration,
+    pub(crate) retry_window: Duration,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) attempt_timeout: Option<Duration>,
+    pub(crate) launch_spread: Duration,
+    pub(crate) attempt_header: Option<HeaderName>,
+    pub(crate) entropy: Entropy,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_retries: 5,
+            classifier: Classifier::default(),
+            retry_without_key: false,
+            retry_unsent: false,
+            idempotency_header: DEFAULT_HEADER,
+            auto_key: AutoKey::Off,
+            backoff: Backoff::default(),
+            max_server_delay: Duration::from_secs(60),
+            retry_window: Duration::from_secs(5 * 60),
+            deadline: None,
+            attempt_timeout: None,
+            launch_spread: Duration::ZERO,
+            attempt_header: None,
+            entropy: Entropy::System,
+        }
+    }
+}
+
+/// Builds a [`RetryMiddleware`]. A value that makes no sense is refused in
+/// [`build`](RetryMiddlewareBuilder::build).
+///
+/// ```
+/// use std::time::Duration;
+/// use reqwest_steady::{Backoff, Jitter, RetryMiddleware, StatusClass};
+///
+/// let retry = RetryMiddleware::builder()
+///     .max_retries(5)
+///     .backoff(
+///         Backoff::exponential(Duration::from_millis(200))
+///             .multiplier(2.0)
+///             .cap(Duration::from_secs(10))
+///             .jitter(Jitter::Full),
+///     )
+///     .deadline(Duration::from_secs(60))
+///     .attempt_timeout(Duration::from_secs(10))
+///     .max_server_delay(Duration::from_secs(60))
+///     .status(reqwest::StatusCode::CONFLICT, StatusClass::Conditional)
+///     .build()?;
+///
+/// let refused = RetryMiddleware::builder()
+///     .backoff(Backoff::exponential(Duration::from_millis(200)).multiplier(0.5))
+///     .build();
+/// assert_eq!(
+///     refused.unwrap_err().to_string(),
+///     "backoff multiplier (0.5) should be a finite number of at least 1.0",
+/// );
+/// # Ok::<(), reqwest_steady::ConfigError>(())
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct RetryMiddlewareBuilder {
+    settings: Settings,
+    /// The first setting that could not even be stored.
+    refused: Option<ConfigError>,
+}
+
+impl RetryMiddlewareBuilder {
+    /// At most this many retries for a call, so one attempt more. Default: 5.
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.settings.max_retries = retries;
+        self
+    }
+
+    /// How waits grow and spread. Default: 200 ms · 2ⁿ up to 10 s, full jitter.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.settings.backoff = backoff;
+        self
+    }
+
+    /// The longest pause that a server may ask for. If it asks for more, its answer is returned at
+    /// once, for coming back earlier than asked helps nobody. Default: 60 s.
+    pub fn max_server_delay(mut self, delay: Duration) -> Self {
+        self.settings.max_server_delay = delay;
+        self
+    }
+
+    /// No retry starts later than this after the call began. Default: 5 min.
+    pub fn retry_window(mut self, window: Duration) -> Self {
+        self.settings.retry_window = window;
+        self
+    }
+
+    /// The call has its answer's head, or an error, by then. A wait that would pass it is not
+    /// begun. Default: none.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.settings.deadline = Some(deadline);
+        self
+    }
+
+    /// The time for one attempt, up to the answer's head: unlike reqwest's own timeout it does not
+    /// cut a long download. Default: none.
+    pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.attempt_timeout = Some(timeout);
+        self
+    }
+
+    /// Lets the first attempt wait for a random time up to this, for many jobs that start on the
+    /// same beat. Never more than half of a call's deadline. Default: none.
+    pub fn launch_spread(mut self, spread: Duration) -> Self {
+        self.settings.launch_spread = spread;
+        self
+    }
+
+    /// Changes the class of one status. The last word on a status holds.
+    pub fn status(mut self, status: StatusCode, class: StatusClass) -> Self {
+        let by_status = &mut self.settings.classifier.by_status;
+        by_status.retain(|(known, _)| *known != status);
+        by_status.push((status, class));
+        self
+    }
+
+    /// Asks a function of yours for the class of each attempt, before the tables. `None` leaves it
+    /// to them.
+    ///
+    /// The server's word still beats the class: `x-should-retry: false` stops, and `true` allows a
+    /// repeatable request whose answer was an error.
+    ///
+    /// ```
+    /// use reqwest_steady::{RetryMiddleware, StatusClass};
+    ///
+    /// // GitHub says 403 for a used-up quota.
+    /// let retry = RetryMiddleware::builder()
+    ///     .classify_fn(|attempt| {
+    ///         let spent = attempt.headers()?.get("x-ratelimit-remaining")? == "0";
+    ///         (attempt.status()? == 403 && spent).then_some(StatusClass::Retry)
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), reqwest_steady::ConfigError>(())
+    /// ```
+    pub fn classify_fn(
+        mut self,
+        classify: impl Fn(&AttemptView<'_>) -> Option<StatusClass> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.classifier.by_user = Some(ClassifyFn::new(classify));
+        self
+    }
+
+    /// The header that carries the idempotency key. Default: `Idempotency-Key`.
+    pub fn idempotency_header(mut self, name: impl AsRef<str>) -> Self {
+        match header_name("idempotency_header", name.as_ref()) {
+            Ok(name) => self.settings.idempotency_header = name,
+            Err(error) => self.refuse(error),
+        }
+        self
+    }
+
+    /// Whether requests that need a key, and were given none, get one. Default: [`AutoKey::Off`].
+    pub fn auto_key(mut self, auto_key: AutoKey) -> Self {
+        self.settings.auto_key = auto_key;
+        self
+    }
+
+    /// Also retries requests that are neither idempotent nor carry a key, where the answer is of
+    /// class [`Retry`](StatusClass::Retry): 429, 502, 503 and 504.
+    ///
+    /// Only for servers of which it is known that they give these answers before they do any work:
+    /// a gateway's 504 often means the contrary.
+    pub fn retry_without_key(mut self) -> Self {
+        self.settings.retry_without_key = true;
+        self
+    }
+
+    /// Also retries requests that are neither idempotent nor carry a key, where they provably had
+    /// no effect: the connection was refused, the name not found, the HTTP/2 stream refused.
+    pub fn retry_unsent(mut self) -> Self {
+        self.settings.retry_unsent = true;
+        self
+    }
+
+    /// Tells the server the number of the attempt, from 1, in this header. Default: none.
+    pub fn attempt_header(mut self, name: impl AsRef<str>) -> Self {
+        match header_name("attempt_header", name.as_ref()) {
+            Ok(name) => self.settings.attempt_header = Some(name),
+            Err(error) => self.refuse(error),
+        }
+        self
+    }
+
+    /// Draws all jitter from a generator with this seed, for tests and simulations that must come
+    /// out the same every time. Never in production: clients with one seed come back in step.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.settings.entropy = Entropy::seeded(seed);
+        self
+    }
+
+    /// The middleware, or what is wrong with its settings.
+    pub fn build(self) -> Result<RetryMiddleware, ConfigError> {
+        if let Some(error) = self.refused {
+            return Err(error);
+        }
+        let settings = self.settings;
+        settings.backoff.check()?;
+        longer_than_zero("retry_window", Some(settings.retry_window))?;
+        longer_than_zero("deadline", settings.deadline)?;
+        longer_than_zero("attempt_timeout", settings.attempt_timeout)?;
+        if settings.attempt_header.as_ref() == Some(&settings.idempotency_header) {
+            return Err(ConfigError::new(
+                "attempt_header",
+                &settings.idempotency_header,
+                "should not be the header of the idempotency key",
+            ));
+        }
+        Ok(RetryMiddleware {
+            settings: Arc::new(settings),
+        })
+    }
+
+    fn refuse(&mut self, error: ConfigError) {
+        self.refused.get_or_insert(error);
+    }
+}
+
+fn longer_than_zero(setting: &'static str, value: Option<Duration>) -> Result<(), ConfigError> {
+    match value {
+        Some(Duration::ZERO) => Err(ConfigError::new(
+            setting,
+            format_args!("{:?}", Duration::ZERO),
+            "should be longer than zero",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn header_name(setting: &'static str, name: &str) -> Result<HeaderName, ConfigError> {
+    name.parse().map_err(|_| {
+        ConfigError::new(
+            setting,
+            format_args!("{name:?}"),
+            "should be a valid header name",
+        )
+    })
+}
+
+/// A setting that makes no sense. The message names the setting and the value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    setting: &'static str,
+    value: String,
+    rule: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(
+        setting: &'static str,
+        value: impl fmt::Display,
+        rule: impl fmt::Display,
+    ) -> Self {
+        Self {
+            setting,
+            value: value.to_string(),
+            rule: rule.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}) {}", self.setting, self.value, self.rule)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
+        let builder = RetryMiddleware::builder;
+        for (builder, said) in [
+            (
+                builder().deadline(Duration::ZERO),
+                "deadline (0ns) should be longer than zero",
+            ),
+            (
+                builder().attempt_timeout(Duration::ZERO),
+                "attempt_timeout (0ns) should be longer than zero",
+            ),
+            (
+                builder().retry_window(Duration::ZERO),
+                "retry_window (0ns) should be longer than zero",
+            ),
+            (
+                builder().idempotency_header("two words"),
+                "idempotency_header (\"two words\") should be a valid header name",
+            ),
+            (
+                builder().attempt_header(""),
+                "attempt_header (\"\") should be a valid header name",
+            ),
+            (
+                builder().attempt_header("Idempotency-Key"),
+                "attempt_header (idempotency-key) should not be the header of the idempotency key",
+            ),
+            (
+                builder().backoff(Backoff::exponential(Duration::ZERO)),
+                "backoff base (0ns) should be longer than zero",
+            ),
+        ] {
+            assert_eq!(builder.build().unwrap_err().to_string(), said);
+        }
+    }
+
+    #[test]
+    fn the_first_refusal_is_not_forgotten() {
+        let error = RetryMiddleware::builder()
+            .attempt_header(" ")
+            .attempt_header("fine")
+            .build()
+            .unwrap_err();
+        assert!(error.to_string().starts_with("attempt_header (\" \")"));
+    }
+
+    #[test]
+    fn the_longest_durations_are_fine() {
+        let built = RetryMiddleware::builder()
+            .max_retries(u32::MAX)
+            .deadline(Duration::MAX)
+            .attempt_timeout(Duration::MAX)
+            .retry_window(Duration::MAX)
+            .max_server_delay(Duration::MAX)
+            .launch_spread(Duration::MAX)
+            .backoff(Backoff::exponential(Duration::MAX).cap(Duration::MAX))
+            .build();
+        assert!(built.is_ok());
+    }
+}

@@ -1,0 +1,67 @@
+//! **Schedule**: when is it sent again?
+//!
+//! Not before the server asked for it, not in step with everyone else, and not when nobody waits
+//! for the answer any more.
+
+mod backoff;
+mod deadline;
+mod hint;
+
+use std::time::Duration;
+
+use rand::Rng;
+
+pub use backoff::{Backoff, Jitter};
+pub(crate) use deadline::TimeLimits;
+pub use deadline::{TimeLimit, TimedOut};
+pub(crate) use hint::server_hint;
+
+use crate::entropy::up_to;
+
+/// The most that is added to a server's hint, so that those who were told the same time do not all
+/// come at it.
+const MAX_SPREAD: Duration = Duration::from_secs(1);
+
+/// The wait before a retry: as long as the server asked for or as backoff draws, whichever is
+/// longer, and a little more where the server asked.
+pub(crate) fn wait(hint: Option<Duration>, backoff: Duration, rng: &mut dyn Rng) -> Duration {
+    match hint {
+        None => backoff,
+        Some(hint) => hint
+            .max(backoff)
+            .saturating_add(up_to(hint.min(MAX_SPREAD), rng)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_is_never_shorter_than_the_hint_and_at_most_a_second_longer() {
+        let mut rng = StdRng::seed_from_u64(1);
+        let ms = Duration::from_millis;
+        for (hint, backoff, low, high) in [
+            (None, ms(300), ms(300), ms(300)),
+            (Some(ms(0)), ms(300), ms(300), ms(300)),
+            (Some(ms(100)), ms(300), ms(300), ms(400)),
+            (Some(ms(5000)), ms(300), ms(5000), ms(6000)),
+            (Some(Duration::MAX), ms(300), Duration::MAX, Duration::MAX),
+        ] {
+            let waits: Vec<_> = (0..1000).map(|_| wait(hint, backoff, &mut rng)).collect();
+            let (least, most) = (*waits.iter().min().unwrap(), *waits.iter().max().unwrap());
+            assert!(
+                least >= low && most <= high,
+                "{hint:?}: {least:?} to {most:?}"
+            );
+            let slack = high.saturating_sub(low) / 20;
+            assert!(
+                least <= low + slack && most >= high - slack,
+                "not spread: {hint:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The ends that a call may not pass, all on one monotonic clock.
+
+use std::fmt;
+use std::time::Duration;
+
+use reqwest_middleware::Error;
+use tokio::time::Instant;
+
+use crate::clock;
+use crate::observe::StopReason;
+
+/// The limits in time of one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeLimits {
+    pub(crate) started: Instant,
+    pub(crate) window: Duration,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) attempt: Option<Duration>,
+}
+
+impl TimeLimits {
+    pub(crate) fn elapsed(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started)
+    }
+
+    /// Whether a retry may begin after this wait. Remaining time is measured anew at every call.
+    pub(crate) fn allow_wait(&self, now: Instant, wait: Duration) -> Result<(), StopReason> {
+        let begins = self.elapsed(now).saturating_add(wait);
+        if begins > self.window {
+            Err(StopReason::WindowClosed)
+        } else if self.deadline.is_some_and(|deadline| begins >= deadline) {
+            Err(StopReason::DeadlineTooClose)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The latest moment for whatever delays the start of a retry.
+    pub(crate) fn last_start(&self) -> Instant {
+        let latest = match self.deadline {
+            Some(deadline) => deadline.min(self.window),
+            None => self.window,
+        };
+        clock::after(self.started, latest)
+    }
+
+    /// When an attempt has to end that begins so long after the call did, and what for.
+    pub(crate) fn attempt_end(&self, sent_at: Duration) -> Option<(Duration, TimedOut)> {
+        let by_attempt = self.attempt.map(|limit| {
+            let timed_out = TimedOut {
+                limit: TimeLimit::Attempt,
+                after: limit,
+            };
+            (sent_at.saturating_add(limit), timed_out)
+        });
+        let by_deadline = self.deadline.map(|limit| {
+            let timed_out = TimedOut {
+                limit: TimeLimit::Deadline,
+                after: limit,
+            };
+            (limit, timed_out)
+        });
+        [by_attempt, by_deadline]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(end, _)| *end)
+    }
+}
+
+/// Which of the middleware's own limits an attempt ran into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TimeLimit {
+    /// [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout).
+    Attempt,
+    /// [`deadline`](crate::RetryMiddlewareBuilder::deadline) of the whole call.
+    Deadline,
+}
+
+/// The error of an attempt that the middleware itself cut off.
+///
+/// It is not one of reqwest's errors, so `is_timeout()` is false for it; reqwest's own timeouts come
+/// back as they are.
+///
+/// ```
+/// use reqwest_steady::TimedOut;
+///
+/// fn took_too_long(error: &reqwest_middleware::Error) -> bool {
+///     error.is_timeout() || TimedOut::of(error).is_some()
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedOut {
+    limit: TimeLimit,
+    after: Duration,
+}
+
+impl TimedOut {
+    /// Finds it in an error, wherever another middleware may have put it.
+    pub fn of(error: &Error) -> Option<&Self> {
+        match error {
+            Error::Middleware(error) => error.chain().find_map(|link| link.downcast_ref()),
+            Error::Reqwest(_) => None,
+        }
+    }
+
+    /// The limit that was reached.
+    pub fn limit(&self) -> TimeLimit {
+        self.limit
+    }
+
+    /// How long that limit was.
+    pub fn after(&self) -> Duration {
+        self.after
+    }
+}
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.limit {
+            TimeLimit::Attempt => write!(f, "no answer within {:?}", self.after),
+            TimeLimit::Deadline => {
+                write!(f, "no answer before the deadline of {:?}", self.after)
+            }
+        }
+    }
+}
+
+impl std::error::Error for TimedOut {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    fn limits(window: Duration, deadline: Option<Duration>) -> TimeLimits {
+        TimeLimits {
+            started: clock::now(),
+            window,
+            deadline,
+            attempt: None,
+        }
+    }
+
+    #[test]
+    fn a_wait_may_end_with_the_window_but_must_leave_time_before_the_deadline() {
+        let limits = limits(10 * SEC, Some(10 * SEC));
+        let now = limits.started + 4 * SEC;
+        assert_eq!(limits.allow_wait(now, 5 * SEC), Ok(()));
+        assert_eq!(
+            limits.allow_wait(now, 6 * SEC),
+            Err(StopReason::DeadlineTooClose)
+        );
+        assert_eq!(
+            limits.allow_wait(now, 7 * SEC),
+            Err(StopReason::WindowClosed)
+        );
+    }
+
+    #[test]
+    fn an_attempt_ends_at_whichever_limit_comes_first() {
+        let end = |attempt, deadline, sent_at| {
+            let mut limits = limits(Duration::MAX, deadline);
+            limits.attempt = attempt;
+            let end = limits.attempt_end(sent_at);
+            end.map(|(end, timed_out)| (end, timed_out.limit))
+        };
+        let (three, nine) = (Some(3 * SEC), Some(9 * SEC));
+        assert_eq!(end(None, None, SEC), None);
+        assert_eq!(end(three, None, SEC), Some((4 * SEC, TimeLimit::Attempt)));
+        assert_eq!(end(three, nine, SEC), Some((4 * SEC, TimeLimit::Attempt)));
+        assert_eq!(
+            end(three, nine, 7 * SEC),
+            Some((9 * SEC, TimeLimit::Deadline))
+        );
+        assert_eq!(
+            end(None, nine, 10 * SEC),
+            Some((9 * SEC, TimeLimit::Deadline))
+        );
+    }
+
+    #[test]
+    fn the_longest_durations_overflow_nothing() {
+        let limits = TimeLimits {
+            attempt: Some(Duration::MAX),
+            ..limits(Duration::MAX, Some(Duration::MAX))
+        };
+        assert!(limits.attempt_end(Duration::MAX).is_some());
+        assert!(limits.last_start() > limits.started);
+        assert_eq!(
+            limits.allow_wait(limits.started, Duration::MAX),
+            Err(StopReason::DeadlineTooClose)
+        );
+    }
+}

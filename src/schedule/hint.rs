@@ -1,0 +1,214 @@
+//! When the server itself asks to be called again.
+//!
+//! RFC 9110 §10.2.3 has `Retry-After`; the rest is what servers really send. Every value is hostile
+//! until read: what cannot be understood is no hint, and digits too many to count are a very long
+//! wait. Dates are measured against the answer's own `Date`, so that a wrong clock on either side
+//! does no harm.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, StatusCode};
+use jiff::{SignedDuration, Timestamp};
+use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
+
+/// Headers that count what is left of a quota, beside the one that says when it is full again.
+/// The names of the IETF drafts up to 6, the common ones, OpenAI's and Anthropic's.
+const QUOTAS: &[&[(&str, &str)]] = &[
+    &[("ratelimit-remaining", "ratelimit-reset")],
+    &[("x-ratelimit-remaining", "x-ratelimit-reset")],
+    &[("x-rate-limit-remaining", "x-rate-limit-reset")],
+    &[
+        (
+            "x-ratelimit-remaining-requests",
+            "x-ratelimit-reset-requests",
+        ),
+        ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+    ],
+    &[
+        (
+            "anthropic-ratelimit-requests-remaining",
+            "anthropic-ratelimit-requests-reset",
+        ),
+        (
+            "anthropic-ratelimit-tokens-remaining",
+            "anthropic-ratelimit-tokens-reset",
+        ),
+        (
+            "anthropic-ratelimit-input-tokens-remaining",
+            "anthropic-ratelimit-input-tokens-reset",
+        ),
+        (
+            "anthropic-ratelimit-output-tokens-remaining",
+            "anthropic-ratelimit-output-tokens-reset",
+        ),
+    ],
+];
+
+/// How long the server asks to be left alone, counted from when its answer was made.
+///
+/// `received` stands in for an answer without a `Date`.
+pub(crate) fn server_hint(
+    status: StatusCode,
+    headers: &HeaderMap,
+    received: SystemTime,
+) -> Option<Duration> {
+    let now = longest(headers, "date", |date| httpdate::parse_http_date(date).ok());
+    let now = now.unwrap_or(received);
+    longest(headers, "retry-after-ms", milliseconds)
+        .or_else(|| longest(headers, "x-ms-retry-after-ms", milliseconds))
+        .or_else(|| {
+            longest(headers, "retry-after", |text| {
+                seconds(text).or_else(|| until(httpdate::parse_http_date(text).ok()?, now))
+            })
+        })
+        .or_else(|| longest(headers, "x-ratelimit-reset-after", seconds))
+        .or_else(|| quota(status, headers, now))
+}
+
+/// Where a header stands more than once, the longest wait holds.
+fn longest<T: Ord>(headers: &HeaderMap, name: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+    let values = headers.get_all(name).iter();
+    values
+        .filter_map(|value| read(value.to_str().ok()?.trim()))
+        .max()
+}
+
+/// One window of a rate limit: whether it is known to be used up, and when it opens again.
+struct Window {
+    spent: bool,
+    reset: Duration,
+}
+
+/// Reset times are sent with successes too. They are hints only where a quota is used up, or where
+/// the status says so.
+fn quota(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let refused = matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+    );
+    let wait = |windows: Vec<Window>| {
+        let spent = windows.iter().filter(|window| window.spent);
+        match spent.map(|window| window.reset).max() {
+            // All that are used up must have opened again.
+            Some(reset) => Some(reset),
+            // It is not said which one refused; the first to open may let us through.
+            None if refused => windows.iter().map(|window| window.reset).min(),
+            None => None,
+        }
+    };
+    structured_windows(headers).and_then(wait).or_else(|| {
+        QUOTAS.iter().find_map(|names| {
+            let windows = names.iter().filter_map(|(remaining, reset)| {
+                Some(Window {
+                    spent: longest(headers, remaining, |text| text.parse().ok()) == Some(0_u64),
+                    reset: longest(headers, reset, |text| moment(text, now))?,
+                })
+            });
+            wait(windows.collect())
+        })
+    })
+}
+
+/// The IETF `RateLimit` field: `"name";r=50;t=30, …` since draft 8,
+/// `limit=100, remaining=50, reset=30` in draft 7. Lines of one field count as one list.
+fn structured_windows(headers: &HeaderMap) -> Option<Vec<Window>> {
+    let lines = headers.get_all("ratelimit").iter();
+    let field = lines.map(|line| line.as_bytes()).collect::<Vec<_>>();
+    if field.is_empty() {
+        return None;
+    }
+    let field = field.join(&b", "[..]);
+
+    if let Ok(list) = Parser::new(&field).parse::<List>() {
+        return Some(list.iter().filter_map(window_of_member).collect());
+    }
+    let dictionary = Parser::new(&field).parse::<Dictionary>().ok()?;
+    let number = |key: &str| match dictionary.get(key) {
+        Some(ListEntry::Item(item)) => whole(&item.bare_item),
+        _ => None,
+    };
+    match number("reset") {
+        Some(reset) => Some(vec![Window {
+            spent: number("remaining") == Some(0),
+            reset: Duration::from_secs(reset),
+        }]),
+        None => Some(dictionary.values().filter_map(window_of_member).collect()),
+    }
+}
+
+fn window_of_member(member: &ListEntry) -> Option<Window> {
+    let parameters: &Parameters = match member {
+        ListEntry::Item(item) => &item.params,
+        ListEntry::InnerList(list) => &list.params,
+    };
+    Some(Window {
+        spent: parameters.get("r").and_then(whole) == Some(0),
+        reset: Duration::from_secs(parameters.get("t").and_then(whole)?),
+    })
+}
+
+fn whole(item: &BareItem) -> Option<u64> {
+    item.as_integer()
+        .and_then(|number| u64::try_from(i64::from(number)).ok())
+}
+
+/// A reset time in any of the forms that are in use.
+fn moment(text: &str, now: SystemTime) -> Option<Duration> {
+    if let Some(number) = decimal(text) {
+        return if number < 1e9 {
+            Some(from_secs(number))
+        } else if number < 1e11 {
+            since_epoch(from_secs(number), now)
+        } else {
+            since_epoch(from_secs(number / 1e3), now)
+        };
+    }
+    if text.starts_with(['+', '-']) {
+        return None;
+    }
+    if let Ok(date) = httpdate::parse_http_date(text) {
+        return until(date, now);
+    }
+    if let Ok(timestamp) = text.parse::<Timestamp>() {
+        return until(timestamp.into(), now);
+    }
+    // `6m0s`, `12ms`.
+    text.parse::<SignedDuration>()
+        .ok()
+        .and_then(|duration| Duration::try_from(duration).ok())
+}
+
+fn since_epoch(time: Duration, now: SystemTime) -> Option<Duration> {
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    time.checked_sub(now)
+}
+
+/// A moment in the past says nothing about the future.
+fn until(date: SystemTime, now: SystemTime) -> Option<Duration> {
+    date.duration_since(now).ok()
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    decimal(text).map(from_secs)
+}
+
+fn milliseconds(text: &str) -> Option<Duration> {
+    decimal(text).map(|number| from_secs(number / 1e3))
+}
+
+/// Not negative and not NaN: what does not fit is too long.
+fn from_secs(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+/// Digits, and perhaps a fraction. Rust would also read `+1`, `1e9`, `inf` and `NaN`.
+fn decimal(text: &str) -> Option<f64> {
+    let plain = text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if plain { text.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+#[path = "hint_tests.rs"]
+mod tests;

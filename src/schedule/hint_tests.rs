@@ -1,0 +1,260 @@
+use http::{HeaderName, HeaderValue};
+
+use super::*;
+
+const NOON: &str = "Sun, 06 Nov 1994 12:00:00 GMT";
+
+fn noon() -> SystemTime {
+    httpdate::parse_http_date(NOON).unwrap()
+}
+
+fn hint_of(status: u16, lines: &[(&str, &str)]) -> Option<Duration> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        let name: HeaderName = name.parse().unwrap();
+        headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    }
+    server_hint(StatusCode::from_u16(status).unwrap(), &headers, noon())
+}
+
+fn secs(seconds: f64) -> Option<Duration> {
+    Some(Duration::from_secs_f64(seconds))
+}
+
+#[test]
+fn retry_after_in_seconds_with_and_without_fraction() {
+    for (text, expected) in [
+        ("0", secs(0.0)),
+        ("2", secs(2.0)),
+        ("2.0", secs(2.0)),
+        ("0.25", secs(0.25)),
+        (" 7 ", secs(7.0)),
+        ("007", secs(7.0)),
+        ("18446744073709551615", Some(Duration::MAX)),
+        ("99999999999999999999999999999999", Some(Duration::MAX)),
+    ] {
+        assert_eq!(hint_of(503, &[("retry-after", text)]), expected, "{text}");
+    }
+    let endless = "9".repeat(64 * 1024);
+    assert_eq!(
+        hint_of(503, &[("retry-after", &endless)]),
+        Some(Duration::MAX)
+    );
+}
+
+#[test]
+fn retry_after_in_all_three_forms_of_a_date_against_the_answers_own_clock() {
+    for text in [
+        "Sun, 06 Nov 1994 12:00:37 GMT",
+        "Sunday, 06-Nov-94 12:00:37 GMT",
+        "Sun Nov  6 12:00:37 1994",
+    ] {
+        assert_eq!(hint_of(503, &[("retry-after", text)]), secs(37.0), "{text}");
+        let server_is_late = ("date", "Sun, 06 Nov 1994 11:00:00 GMT");
+        assert_eq!(
+            hint_of(503, &[server_is_late, ("retry-after", text)]),
+            secs(3637.0),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_read_or_is_past_is_no_hint() {
+    let garbage = "x".repeat(64 * 1024);
+    let dots = ".".repeat(64 * 1024);
+    for text in [
+        "",
+        "-1",
+        "+1",
+        "1e3",
+        "NaN",
+        "inf",
+        "0x10",
+        "1,5",
+        "1.2.3",
+        ".",
+        "٣",
+        "\u{fffd}",
+        "soon",
+        "1 2",
+        "Sun, 06 Nov 1994 11:59:59 GMT",
+        "Sun, 06 Nov 100000 12:00:00 GMT",
+        "Sun, 31 Feb 1995 12:00:00 GMT",
+        &garbage,
+        &dots,
+    ] {
+        for name in [
+            "retry-after-ms",
+            "x-ms-retry-after-ms",
+            "retry-after",
+            "x-ratelimit-reset-after",
+            "ratelimit",
+            "ratelimit-reset",
+            "x-ratelimit-reset",
+            "x-rate-limit-reset",
+            "x-ratelimit-reset-requests",
+            "anthropic-ratelimit-tokens-reset",
+        ] {
+            assert_eq!(hint_of(503, &[(name, text)]), None, "{name}: {text:.40}");
+        }
+    }
+    let mut headers = HeaderMap::new();
+    headers.insert("retry-after", HeaderValue::from_bytes(b"\xff\xfe").unwrap());
+    headers.insert(
+        "ratelimit",
+        HeaderValue::from_bytes(b"\"a\xff\";t=1").unwrap(),
+    );
+    assert_eq!(
+        server_hint(StatusCode::SERVICE_UNAVAILABLE, &headers, noon()),
+        None
+    );
+}
+
+#[test]
+fn the_first_header_that_parses_holds() {
+    let all = [
+        ("retry-after-ms", "1500"),
+        ("x-ms-retry-after-ms", "2500"),
+        ("retry-after", "3"),
+        ("x-ratelimit-reset-after", "4.5"),
+        ("ratelimit", "\"default\";r=0;t=5"),
+        ("ratelimit-reset", "6"),
+        ("x-ratelimit-reset", "7"),
+        ("x-rate-limit-reset", "8"),
+        ("x-ratelimit-reset-requests", "9s"),
+        ("anthropic-ratelimit-requests-reset", "1994-11-06T12:00:10Z"),
+    ];
+    let expected = [1.5, 2.5, 3.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
+    for (first, expected) in expected.into_iter().enumerate() {
+        let mut lines = all;
+        for line in &mut lines[..first] {
+            line.1 = "unreadable !";
+        }
+        assert_eq!(hint_of(429, &lines), secs(expected), "{:?}", lines[first]);
+    }
+}
+
+#[test]
+fn of_several_lines_the_longest_wait_holds() {
+    let lines = [
+        ("retry-after", "2"),
+        ("retry-after", "9"),
+        ("retry-after", "x"),
+    ];
+    assert_eq!(hint_of(503, &lines), secs(9.0));
+}
+
+#[test]
+fn a_reset_time_is_read_by_its_size_and_form() {
+    let noon = noon().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    assert_eq!(noon, 784_123_200.0);
+    // A `Date` late enough for ten digits.
+    let date = ("date", "Sun, 09 Sep 2001 01:46:40 GMT");
+    for (text, expected) in [
+        ("3", secs(3.0)),
+        ("999999999", secs(999_999_999.0)),
+        ("1000000030", secs(30.0)),
+        ("1000000030.5", secs(30.5)),
+        ("1000000030000", secs(30.0)),
+        ("1000000000", secs(0.0)),
+        ("999999999999", None),
+        ("2001-09-09T01:47:10Z", secs(30.0)),
+        ("2001-09-09T03:47:10.25+02:00", secs(30.25)),
+        ("2001-09-09T01:46:39Z", None),
+        ("100000-01-01T00:00:00Z", None),
+        ("+100000-01-01T00:00:00Z", None),
+        ("Sun, 09 Sep 2001 01:47:10 GMT", secs(30.0)),
+        ("6m0s", secs(360.0)),
+        ("12ms", secs(0.012)),
+        ("1m26.4s", secs(86.4)),
+        ("-5s", None),
+        ("+5s", None),
+        ("5s ago", None),
+        ("9".repeat(400).as_str(), Some(Duration::MAX)),
+    ] {
+        let hint = hint_of(429, &[date, ("x-ratelimit-reset", text)]);
+        // Saturated minus the present is still for ever.
+        let hint = hint.map(|hint| {
+            if hint.as_secs() > u64::MAX / 2 {
+                Duration::MAX
+            } else {
+                hint
+            }
+        });
+        assert_eq!(hint, expected, "{text:.40}");
+    }
+}
+
+#[test]
+fn quota_headers_count_only_when_nothing_is_left_or_the_status_says_so() {
+    for (name, value, remaining) in [
+        ("ratelimit-reset", "30", "ratelimit-remaining"),
+        ("x-ratelimit-reset", "30", "x-ratelimit-remaining"),
+        ("x-rate-limit-reset", "30", "x-rate-limit-remaining"),
+        (
+            "x-ratelimit-reset-tokens",
+            "30s",
+            "x-ratelimit-remaining-tokens",
+        ),
+        (
+            "anthropic-ratelimit-tokens-reset",
+            "1994-11-06T12:00:30Z",
+            "anthropic-ratelimit-tokens-remaining",
+        ),
+    ] {
+        assert_eq!(hint_of(500, &[(name, value)]), None, "{name}");
+        assert_eq!(
+            hint_of(500, &[(name, value), (remaining, "7")]),
+            None,
+            "{name}"
+        );
+        assert_eq!(
+            hint_of(500, &[(name, value), (remaining, "0")]),
+            secs(30.0),
+            "{name}"
+        );
+        assert_eq!(
+            hint_of(429, &[(name, value), (remaining, "7")]),
+            secs(30.0),
+            "{name}"
+        );
+        assert_eq!(hint_of(503, &[(name, value)]), secs(30.0), "{name}");
+    }
+}
+
+#[test]
+fn the_ratelimit_field_of_every_draft() {
+    for (lines, ordinary, refused) in [
+        (&["\"default\";r=50;t=30"][..], None, secs(30.0)),
+        (&["\"default\";r=0;t=30"], secs(30.0), secs(30.0)),
+        (&["default;r=0;t=30"], secs(30.0), secs(30.0)),
+        // All that are used up must open again; a daily window with room left does not matter.
+        (
+            &["\"burst\";r=0;t=5, \"hour\";r=0;t=60", "\"day\";r=9;t=5000"],
+            secs(60.0),
+            secs(60.0),
+        ),
+        (&["\"burst\";r=1;t=5, \"day\";r=9;t=5000"], None, secs(5.0)),
+        (&["limit=100, remaining=50, reset=30"], None, secs(30.0)),
+        (
+            &["limit=100, remaining=0, reset=30"],
+            secs(30.0),
+            secs(30.0),
+        ),
+        (
+            &["limit=100", "remaining=0", "reset=30"],
+            secs(30.0),
+            secs(30.0),
+        ),
+        (&["\"default\";r=0"], None, None),
+        (&["\"default\";r=0;t=-3"], None, None),
+        (&["\"default\";r=0;t=9999999999999999"], None, None),
+        (&["\"default;r=0;t=3"], None, None),
+        (&["("], None, None),
+    ] {
+        let lines: Vec<_> = lines.iter().map(|line| ("ratelimit", *line)).collect();
+        assert_eq!(hint_of(500, &lines), ordinary, "{lines:?}");
+        assert_eq!(hint_of(429, &lines), refused, "{lines:?}");
+    }
+}
