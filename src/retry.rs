@@ -63,21 +63,20 @@ impl RetryMiddleware {
 impl Middleware for RetryMiddleware {
     async fn handle(
         &self,
-        mut request: Request,
+        request: Request,
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> Result<Response> {
-        let mut call =
-            Call::open(&self.settings, &mut request, extensions).map_err(Error::middleware)?;
-        call.launch().await;
+        let (mut call, mut request) =
+            Call::open(&self.settings, request, extensions).map_err(Error::middleware)?;
         loop {
-            let spare = call.spare(&request, extensions);
             let outcome = call.attempt(request, extensions, &next).await;
-            let retry = match call.next_step(spare, &outcome) {
+            let retry = match call.next_step(outcome) {
                 Ok(retry) => retry,
-                Err(stop) => return call.finish(stop, outcome),
+                Err(end) => return call.finish(end),
             };
-            request = call.wait(retry, outcome, extensions).await;
+            // In a box: it is seldom needed, and would make the future of every call larger.
+            request = Box::pin(call.wait(retry, extensions)).await;
         }
     }
 }

@@ -25,33 +25,27 @@ impl fmt::Debug for BodyFactory {
 /// What the next attempt starts from, put aside before this one is sent.
 pub(crate) struct Spare {
     request: Request,
-    body: Option<BodyFactory>,
     extensions: Extensions,
 }
 
 impl Spare {
     /// `None` if the body is a stream that nobody can build again.
-    pub(crate) fn of(
-        request: &Request,
-        body: Option<&BodyFactory>,
-        extensions: &Extensions,
-    ) -> Option<Self> {
-        let copy = match (body, request.body()) {
-            (None, Some(_)) => request.try_clone()?,
+    pub(crate) fn of(request: &Request, rebuilt: bool, extensions: &Extensions) -> Option<Self> {
+        let copy = match request.body() {
+            Some(_) if !rebuilt => request.try_clone()?,
             // `try_clone` also makes a table of settings that it throws away again; requests
             // without a body are the many.
             _ => without_body(request),
         };
         Some(Self {
             request: copy,
-            body: body.cloned(),
             extensions: extensions.clone(),
         })
     }
 
     /// The request for the next attempt, and the extensions as they were before this one.
-    pub(crate) fn unpack(mut self) -> (Request, Extensions) {
-        if let Some(BodyFactory(build)) = self.body {
+    pub(crate) fn unpack(mut self, body: Option<&BodyFactory>) -> (Request, Extensions) {
+        if let Some(BodyFactory(build)) = body {
             *self.request.body_mut() = Some(build());
         }
         (self.request, self.extensions)
@@ -93,9 +87,9 @@ mod tests {
     #[test]
     fn a_copy_without_body_differs_in_nothing() {
         let original = request();
-        let (copy, _) = Spare::of(&original, None, &Extensions::new())
+        let (copy, _) = Spare::of(&original, false, &Extensions::new())
             .unwrap()
-            .unpack();
+            .unpack(None);
         assert_eq!(copy.method(), original.method());
         assert_eq!(copy.url(), original.url());
         assert_eq!(copy.headers(), original.headers());
@@ -108,17 +102,17 @@ mod tests {
     fn bytes_are_copied_streams_are_built_anew_or_not_at_all() {
         let mut original = request();
         *original.body_mut() = Some("bytes".into());
-        let spare = Spare::of(&original, None, &Extensions::new()).unwrap();
-        let (copy, _) = spare.unpack();
+        let spare = Spare::of(&original, false, &Extensions::new()).unwrap();
+        let (copy, _) = spare.unpack(None);
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"bytes"[..]));
         assert_eq!(copy.timeout(), original.timeout());
 
         *original.body_mut() = Some(Body::wrap(String::from("stream")));
-        assert!(Spare::of(&original, None, &Extensions::new()).is_none());
+        assert!(Spare::of(&original, false, &Extensions::new()).is_none());
 
         let factory = BodyFactory::new(|| "built".into());
-        let spare = Spare::of(&original, Some(&factory), &Extensions::new()).unwrap();
-        let (copy, _) = spare.unpack();
+        let spare = Spare::of(&original, true, &Extensions::new()).unwrap();
+        let (copy, _) = spare.unpack(Some(&factory));
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"built"[..]));
     }
 }

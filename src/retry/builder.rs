@@ -9,7 +9,7 @@ use http::{HeaderName, StatusCode};
 use crate::RetryMiddleware;
 use crate::decide::{AttemptView, AutoKey, Classifier, ClassifyFn, DEFAULT_HEADER, StatusClass};
 use crate::entropy::Entropy;
-use crate::schedule::Backoff;
+use crate::schedule::{Backoff, TimeLimits};
 
 /// What a [`RetryMiddleware`] goes by. Checked, and never changed again.
 #[derive(Debug)]
@@ -22,9 +22,7 @@ pub(crate) struct Settings {
     pub(crate) auto_key: AutoKey,
     pub(crate) backoff: Backoff,
     pub(crate) max_server_delay: Duration,
-    pub(crate) retry_window: Duration,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) attempt_timeout: Option<Duration>,
+    pub(crate) limits: TimeLimits,
     pub(crate) launch_spread: Duration,
     pub(crate) attempt_header: Option<HeaderName>,
     pub(crate) entropy: Entropy,
@@ -41,9 +39,11 @@ impl Default for Settings {
             auto_key: AutoKey::Off,
             backoff: Backoff::default(),
             max_server_delay: Duration::from_secs(60),
-            retry_window: Duration::from_secs(5 * 60),
-            deadline: None,
-            attempt_timeout: None,
+            limits: TimeLimits {
+                window: Duration::from_secs(5 * 60),
+                deadline: None,
+                attempt: None,
+            },
             launch_spread: Duration::ZERO,
             attempt_header: None,
             entropy: Entropy::System,
@@ -111,21 +111,21 @@ impl RetryMiddlewareBuilder {
 
     /// No retry starts later than this after the call began. Default: 5 min.
     pub fn retry_window(mut self, window: Duration) -> Self {
-        self.settings.retry_window = window;
+        self.settings.limits.window = window;
         self
     }
 
     /// The call has its answer's head, or an error, by then. A wait that would pass it is not
     /// begun. Default: none.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.settings.deadline = Some(deadline);
+        self.settings.limits.deadline = Some(deadline);
         self
     }
 
     /// The time for one attempt, up to the answer's head: unlike reqwest's own timeout it does not
     /// cut a long download. Default: none.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.attempt_timeout = Some(timeout);
+        self.settings.limits.attempt = Some(timeout);
         self
     }
 
@@ -225,9 +225,9 @@ impl RetryMiddlewareBuilder {
         }
         let settings = self.settings;
         settings.backoff.check()?;
-        longer_than_zero("retry_window", Some(settings.retry_window))?;
-        longer_than_zero("deadline", settings.deadline)?;
-        longer_than_zero("attempt_timeout", settings.attempt_timeout)?;
+        longer_than_zero("retry_window", Some(settings.limits.window))?;
+        longer_than_zero("deadline", settings.limits.deadline)?;
+        longer_than_zero("attempt_timeout", settings.limits.attempt)?;
         if settings.attempt_header.as_ref() == Some(&settings.idempotency_header) {
             return Err(ConfigError::new(
                 "attempt_header",

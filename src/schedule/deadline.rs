@@ -9,16 +9,24 @@ use tokio::time::Instant;
 use crate::clock;
 use crate::observe::StopReason;
 
-/// The limits in time of one call.
-#[derive(Clone, Copy, Debug)]
+/// How long things may take, as configured.
+#[derive(Clone, Debug)]
 pub(crate) struct TimeLimits {
-    pub(crate) started: Instant,
     pub(crate) window: Duration,
     pub(crate) deadline: Option<Duration>,
     pub(crate) attempt: Option<Duration>,
 }
 
-impl TimeLimits {
+/// The time of one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallTime<'a> {
+    pub(crate) limits: &'a TimeLimits,
+    pub(crate) started: Instant,
+    /// The call's own, or the configured one.
+    pub(crate) deadline: Option<Duration>,
+}
+
+impl CallTime<'_> {
     pub(crate) fn elapsed(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.started)
     }
@@ -26,7 +34,7 @@ impl TimeLimits {
     /// Whether a retry may begin after this wait. Remaining time is measured anew at every call.
     pub(crate) fn allow_wait(&self, now: Instant, wait: Duration) -> Result<(), StopReason> {
         let begins = self.elapsed(now).saturating_add(wait);
-        if begins > self.window {
+        if begins > self.limits.window {
             Err(StopReason::WindowClosed)
         } else if self.deadline.is_some_and(|deadline| begins >= deadline) {
             Err(StopReason::DeadlineTooClose)
@@ -37,16 +45,16 @@ impl TimeLimits {
 
     /// The latest moment for whatever delays the start of a retry.
     pub(crate) fn last_start(&self) -> Instant {
-        let latest = match self.deadline {
-            Some(deadline) => deadline.min(self.window),
-            None => self.window,
-        };
+        let window = self.limits.window;
+        let latest = self
+            .deadline
+            .map_or(window, |deadline| deadline.min(window));
         clock::after(self.started, latest)
     }
 
     /// When an attempt has to end that begins so long after the call did, and what for.
     pub(crate) fn attempt_end(&self, sent_at: Duration) -> Option<(Duration, TimedOut)> {
-        let by_attempt = self.attempt.map(|limit| {
+        let by_attempt = self.limits.attempt.map(|limit| {
             let timed_out = TimedOut {
                 limit: TimeLimit::Attempt,
                 after: limit,
@@ -134,36 +142,40 @@ mod tests {
 
     const SEC: Duration = Duration::from_secs(1);
 
-    fn limits(window: Duration, deadline: Option<Duration>) -> TimeLimits {
-        TimeLimits {
+    fn call(limits: &TimeLimits) -> CallTime<'_> {
+        CallTime {
+            limits,
             started: clock::now(),
-            window,
-            deadline,
-            attempt: None,
+            deadline: limits.deadline,
         }
     }
 
     #[test]
     fn a_wait_may_end_with_the_window_but_must_leave_time_before_the_deadline() {
-        let limits = limits(10 * SEC, Some(10 * SEC));
-        let now = limits.started + 4 * SEC;
-        assert_eq!(limits.allow_wait(now, 5 * SEC), Ok(()));
+        let limits = TimeLimits {
+            window: 10 * SEC,
+            deadline: Some(10 * SEC),
+            attempt: None,
+        };
+        let call = call(&limits);
+        let now = call.started + 4 * SEC;
+        assert_eq!(call.allow_wait(now, 5 * SEC), Ok(()));
         assert_eq!(
-            limits.allow_wait(now, 6 * SEC),
+            call.allow_wait(now, 6 * SEC),
             Err(StopReason::DeadlineTooClose)
         );
-        assert_eq!(
-            limits.allow_wait(now, 7 * SEC),
-            Err(StopReason::WindowClosed)
-        );
+        assert_eq!(call.allow_wait(now, 7 * SEC), Err(StopReason::WindowClosed));
     }
 
     #[test]
     fn an_attempt_ends_at_whichever_limit_comes_first() {
         let end = |attempt, deadline, sent_at| {
-            let mut limits = limits(Duration::MAX, deadline);
-            limits.attempt = attempt;
-            let end = limits.attempt_end(sent_at);
+            let limits = TimeLimits {
+                window: Duration::MAX,
+                deadline,
+                attempt,
+            };
+            let end = call(&limits).attempt_end(sent_at);
             end.map(|(end, timed_out)| (end, timed_out.limit))
         };
         let (three, nine) = (Some(3 * SEC), Some(9 * SEC));
@@ -183,13 +195,15 @@ mod tests {
     #[test]
     fn the_longest_durations_overflow_nothing() {
         let limits = TimeLimits {
+            window: Duration::MAX,
+            deadline: Some(Duration::MAX),
             attempt: Some(Duration::MAX),
-            ..limits(Duration::MAX, Some(Duration::MAX))
         };
-        assert!(limits.attempt_end(Duration::MAX).is_some());
-        assert!(limits.last_start() > limits.started);
+        let call = call(&limits);
+        assert!(call.attempt_end(Duration::MAX).is_some());
+        assert!(call.last_start() > call.started);
         assert_eq!(
-            limits.allow_wait(limits.started, Duration::MAX),
+            call.allow_wait(call.started, Duration::MAX),
             Err(StopReason::DeadlineTooClose)
         );
     }
