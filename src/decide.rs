@@ -13,7 +13,7 @@ mod transport;
 use http::HeaderMap;
 
 pub use classify::{AttemptOutcome, AttemptView};
-pub(crate) use classify::{Classifier, ClassifyFn, Ending, Outcome, Target};
+pub(crate) use classify::{Classifier, ClassifyFn, Target, Verdict};
 pub use idempotency::{AutoKey, IdempotencyKey, InvalidKey};
 pub(crate) use idempotency::{DEFAULT_HEADER, check_header, is_idempotent};
 pub(crate) use replay::{BodyFactory, Spare};
@@ -39,17 +39,26 @@ impl Safety {
         self.repeatable || self.without_key || self.unsent
     }
 
-    /// Whether this ending of an attempt allows another.
-    pub(crate) fn allows(self, outcome: &Outcome) -> Result<(), StopReason> {
-        let class = match (outcome.class, word_of_server(outcome)) {
+    /// Whether this ending of an attempt allows another. `headers` are the answer's.
+    pub(crate) fn allows(
+        self,
+        verdict: Verdict,
+        headers: Option<&HeaderMap>,
+    ) -> Result<(), StopReason> {
+        // A success stays one, whatever its headers say.
+        let error = verdict.status().is_none_or(|status| status.as_u16() >= 400);
+        if !error && verdict.class == StatusClass::Never {
+            return Err(StopReason::Succeeded);
+        }
+        let class = match (verdict.class, headers.filter(|_| error).and_then(word_in)) {
             (StatusClass::Never, Some(Word::Retry)) if self.repeatable => StatusClass::Conditional,
-            (StatusClass::Never, _) => return Err(final_reason(outcome)),
+            (StatusClass::Never, _) => return Err(StopReason::NotRetryable),
             (_, Some(Word::Stop)) => return Err(StopReason::ServerVeto),
             (class, _) => class,
         };
         let allowed = self.repeatable
             || (self.without_key && class == StatusClass::Retry)
-            || (self.unsent && outcome.unsent());
+            || (self.unsent && verdict.unsent);
         if allowed {
             Ok(())
         } else {
@@ -58,26 +67,11 @@ impl Safety {
     }
 }
 
-fn final_reason(outcome: &Outcome) -> StopReason {
-    match outcome.response().map(|response| response.status()) {
-        Some(status) if status.as_u16() < 400 => StopReason::Succeeded,
-        _ => StopReason::NotRetryable,
-    }
-}
-
 /// What the server itself says about another try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     Retry,
     Stop,
-}
-
-fn word_of_server(outcome: &Outcome) -> Option<Word> {
-    // A success stays one, whatever its headers say.
-    outcome
-        .response()
-        .filter(|response| response.status().as_u16() >= 400)
-        .and_then(|response| word_in(response.headers()))
 }
 
 /// `false` anywhere is a veto, even beside a `true`.

@@ -1,7 +1,9 @@
 //! Settings for one request.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use http::Extensions;
 use reqwest::Body;
 use reqwest_middleware::RequestBuilder;
 
@@ -142,8 +144,16 @@ impl RequestBuilderExt for RequestBuilder {
     }
 }
 
+impl RequestSettings {
+    pub(crate) fn of(extensions: &Extensions) -> Option<&Self> {
+        extensions.get::<Arc<Self>>().map(Arc::as_ref)
+    }
+}
+
+/// Extensions are copied for every attempt; behind an `Arc` that costs next to nothing.
 fn set(mut builder: RequestBuilder, change: impl FnOnce(&mut RequestSettings)) -> RequestBuilder {
-    change(builder.extensions().get_or_insert_default());
+    let settings: &mut Arc<RequestSettings> = builder.extensions().get_or_insert_default();
+    change(Arc::make_mut(settings));
     builder
 }
 

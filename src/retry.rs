@@ -4,16 +4,16 @@ mod answer;
 mod builder;
 mod call;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use http::Extensions;
 use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 
 use builder::Settings;
 pub use builder::{ConfigError, RetryMiddlewareBuilder};
-use call::Call;
+use call::{Call, settle_key};
 
 /// Sends a request again where that is safe, spread out in time, and bounded in number.
 ///
@@ -59,24 +59,49 @@ impl RetryMiddleware {
     }
 }
 
-#[async_trait]
 impl Middleware for RetryMiddleware {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let (mut call, mut request) =
-            Call::open(&self.settings, request, extensions).map_err(Error::middleware)?;
-        loop {
-            let outcome = call.attempt(request, extensions, &next).await;
-            let retry = match call.next_step(outcome) {
-                Ok(retry) => retry,
-                Err(end) => return call.finish(end),
-            };
-            // In a box: it is seldom needed, and would make the future of every call larger.
-            request = Box::pin(call.wait(retry, extensions)).await;
-        }
+    // What `#[async_trait]` would write, but for one thing: the loop uses the request where the
+    // future holds it, instead of moving it to a second place there. That, and a box for whatever is
+    // seldom needed, keeps the future of a call small. `benches/call_cost.rs` counts what it costs.
+    fn handle<'life0, 'life1, 'life2, 'async_trait>(
+        &'life0 self,
+        mut request: Request,
+        extensions: &'life1 mut Extensions,
+        next: Next<'life2>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        'life2: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(async move {
+            let has_key =
+                settle_key(&self.settings, &mut request, extensions).map_err(Error::middleware)?;
+            let mut call = Call::open(&self.settings, &request, extensions, has_key);
+            if call.is_spread() {
+                Box::pin(call.launch()).await;
+            }
+            loop {
+                call.prepare(&mut request, extensions);
+                let answer = next.clone().run(request, extensions);
+                let mut result = match call.attempt_limit() {
+                    None => answer.await,
+                    Some(limit) => Box::pin(limit.enforce(answer)).await,
+                };
+                let mut verdict = call.judge(&result);
+                if call.wants_body(verdict) {
+                    (result, verdict) = Box::pin(call.read_body(result, verdict)).await;
+                }
+                let retry = match call.next_step(verdict, &result) {
+                    Ok(retry) => retry,
+                    Err(end) => {
+                        call.report(end, &mut result);
+                        return result;
+                    }
+                };
+                request = Box::pin(call.wait(retry, result, extensions)).await;
+            }
+        })
     }
 }

@@ -31,62 +31,33 @@ impl fmt::Display for AttemptOutcome {
     }
 }
 
-/// What an attempt brought back.
-#[derive(Debug)]
-pub(crate) enum Ending {
-    Answer(Response),
-    Failed(Error, Failure),
-}
-
-impl From<Result<Response>> for Ending {
-    fn from(result: Result<Response>) -> Self {
-        match result {
-            Ok(response) => Self::Answer(response),
-            Err(error) => {
-                let failure = Failure::of(&error);
-                Self::Failed(error, failure)
-            }
-        }
-    }
-}
-
-/// One attempt's ending, sorted.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(crate) ending: Ending,
+/// What the ending of an attempt means for another one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Verdict {
+    pub(crate) outcome: AttemptOutcome,
     pub(crate) class: StatusClass,
+    /// The request provably had no effect.
+    pub(crate) unsent: bool,
 }
 
-impl Outcome {
-    pub(crate) fn response(&self) -> Option<&Response> {
-        match &self.ending {
-            Ending::Answer(response) => Some(response),
-            Ending::Failed(..) => None,
+impl Verdict {
+    pub(crate) fn status(self) -> Option<StatusCode> {
+        match self.outcome {
+            AttemptOutcome::Status(status) => Some(status),
+            AttemptOutcome::Failure(_) => None,
         }
-    }
-
-    pub(crate) fn summary(&self) -> AttemptOutcome {
-        match &self.ending {
-            Ending::Answer(response) => AttemptOutcome::Status(response.status()),
-            Ending::Failed(_, failure) => AttemptOutcome::Failure(failure.kind),
-        }
-    }
-
-    /// Whether the request provably had no effect.
-    pub(crate) fn unsent(&self) -> bool {
-        matches!(&self.ending, Ending::Failed(_, failure) if failure.unsent)
     }
 
     /// Whether the request may have had its effect although nobody said so.
-    pub(crate) fn is_unclear(&self) -> bool {
-        match &self.ending {
-            Ending::Answer(response) => response.status().is_server_error(),
-            Ending::Failed(_, failure) => !failure.unsent,
+    pub(crate) fn is_unclear(self) -> bool {
+        match self.outcome {
+            AttemptOutcome::Status(status) => status.is_server_error(),
+            AttemptOutcome::Failure(_) => !self.unsent,
         }
     }
 }
 
-/// The rules by which a middleware sorts endings.
+/// The rules by which a middleware judges endings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classifier {
     pub(crate) by_user: Option<ClassifyFn>,
@@ -96,28 +67,41 @@ pub(crate) struct Classifier {
 impl Classifier {
     /// `still_running`: the request carries a key, and an earlier attempt of this call ended
     /// without a clear answer. `target` is there whenever there is a `by_user` to show it to.
-    pub(crate) fn class(
+    pub(crate) fn judge(
         &self,
-        ending: &Ending,
+        result: &Result<Response>,
         target: Option<&Target>,
         attempt: Attempt,
         still_running: bool,
-    ) -> StatusClass {
-        let by_user = match (&self.by_user, target) {
-            (Some(ClassifyFn(classify)), Some(target)) => classify(&AttemptView {
+    ) -> Verdict {
+        let mut verdict = match result {
+            Ok(response) => Verdict {
+                outcome: AttemptOutcome::Status(response.status()),
+                class: self.class_of(response.status(), still_running),
+                unsent: false,
+            },
+            Err(error) => {
+                let Failure { kind, unsent } = Failure::of(error);
+                Verdict {
+                    outcome: AttemptOutcome::Failure(kind),
+                    class: kind.class(),
+                    unsent,
+                }
+            }
+        };
+        if let (Some(ClassifyFn(classify)), Some(target)) = (&self.by_user, target) {
+            let by_user = classify(&AttemptView {
                 target,
                 attempt,
-                ending,
-            }),
-            _ => None,
-        };
-        by_user.unwrap_or_else(|| match ending {
-            Ending::Answer(response) => self.class_of_status(response.status(), still_running),
-            Ending::Failed(_, failure) => failure.kind.class(),
-        })
+                outcome: verdict.outcome,
+                result,
+            });
+            verdict.class = by_user.unwrap_or(verdict.class);
+        }
+        verdict
     }
 
-    fn class_of_status(&self, status: StatusCode, still_running: bool) -> StatusClass {
+    fn class_of(&self, status: StatusCode, still_running: bool) -> StatusClass {
         match self.by_status.iter().find(|(code, _)| *code == status) {
             Some((_, class)) => *class,
             // The key keeps the second from doing the first one's work again.
@@ -159,7 +143,8 @@ pub(crate) struct Target {
 pub struct AttemptView<'a> {
     target: &'a Target,
     attempt: Attempt,
-    ending: &'a Ending,
+    outcome: AttemptOutcome,
+    result: &'a Result<Response>,
 }
 
 impl<'a> AttemptView<'a> {
@@ -180,34 +165,21 @@ impl<'a> AttemptView<'a> {
 
     /// The status of the answer, if there is one.
     pub fn status(&self) -> Option<StatusCode> {
-        self.answer().map(Response::status)
+        self.result.as_ref().ok().map(Response::status)
     }
 
     /// The headers of the answer, if there is one.
     pub fn headers(&self) -> Option<&'a HeaderMap> {
-        self.answer().map(Response::headers)
+        self.result.as_ref().ok().map(Response::headers)
     }
 
     /// The error, if there is no answer.
     pub fn error(&self) -> Option<&'a Error> {
-        match self.ending {
-            Ending::Answer(_) => None,
-            Ending::Failed(error, _) => Some(error),
-        }
+        self.result.as_ref().err()
     }
 
-    /// How the error was understood, if there is no answer.
-    pub fn failure(&self) -> Option<FailureKind> {
-        match self.ending {
-            Ending::Answer(_) => None,
-            Ending::Failed(_, failure) => Some(failure.kind),
-        }
-    }
-
-    fn answer(&self) -> Option<&'a Response> {
-        match self.ending {
-            Ending::Answer(response) => Some(response),
-            Ending::Failed(..) => None,
-        }
+    /// The status, or how the error was understood.
+    pub fn outcome(&self) -> AttemptOutcome {
+        self.outcome
     }
 }

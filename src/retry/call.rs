@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use http::{Extensions, HeaderValue, Method};
+use http::{Extensions, HeaderMap, HeaderValue, Method};
 use reqwest::{Request, Response};
-use reqwest_middleware::{Error, Next, Result};
+use reqwest_middleware::Result;
 
 use super::answer;
 use super::builder::Settings;
 use crate::clock;
 use crate::decide::{
-    BodyFactory, Ending, InvalidKey, Outcome, Safety, Spare, StatusClass, Target, check_header,
+    AutoKey, BodyFactory, InvalidKey, Safety, Spare, StatusClass, Target, Verdict, check_header,
     is_idempotent,
 };
 use crate::entropy::up_to;
 use crate::observe::{Attempt, AttemptReport, ReportSlot, RetryReport, StopReason};
 use crate::request::RequestSettings;
-use crate::schedule::{self, CallTime, server_hint};
+use crate::schedule::{self, AttemptLimit, CallTime, server_hint};
 
 /// The state of one call. It lives as long as `handle` runs, and nothing else holds it.
 pub(crate) struct Call<'a> {
@@ -27,56 +27,59 @@ pub(crate) struct Call<'a> {
     has_key: bool,
     body: Option<BodyFactory>,
     buffer: Option<usize>,
-    report: Option<ReportSlot>,
+    slot: Option<ReportSlot>,
     target: Option<Box<Target>>,
 
-    /// What a retry of the running attempt would send.
-    spare: Option<Spare>,
+    // The running attempt, or the one that has just ended.
     attempt: Attempt,
-    sent_at: Duration,
     waited: Duration,
+    sent_at: Duration,
+    spare: Option<Spare>,
+
+    // The attempts before it.
     previous_backoff: Option<Duration>,
-    /// An earlier attempt ended without a clear answer.
+    /// One of them ended without a clear answer.
     unclear: bool,
     history: Vec<AttemptReport>,
 }
 
-/// A retry that has been decided on, after this outcome.
+/// A retry that has been decided on.
 pub(crate) struct Retry {
-    outcome: Outcome,
+    verdict: Verdict,
     spare: Spare,
-    wait: Duration,
     backoff: Duration,
+    wait: Duration,
     hint: Option<Duration>,
 }
 
-/// The end of a call with this outcome, and the hint in it, where one was looked for.
+/// Why there is none, and the hint in the last answer, if one was looked for.
 pub(crate) struct End {
-    outcome: Outcome,
+    verdict: Verdict,
     reason: StopReason,
     hint: Option<Duration>,
 }
 
 impl<'a> Call<'a> {
-    /// Settles what this call may do. Puts the key into the request and gives it back.
-    //
-    // The request travels by value through the loop. A local that was ever borrowed is kept over
-    // every `await` after that, and the future of every call would be that much larger.
+    /// Whether the first attempt waits, too.
+    pub(crate) fn is_spread(&self) -> bool {
+        !self.settings.launch_spread.is_zero()
+    }
+
+    /// Settles what this call may do.
     pub(crate) fn open(
         settings: &'a Settings,
-        mut request: Request,
+        request: &Request,
         extensions: &Extensions,
-    ) -> std::result::Result<(Self, Request), InvalidKey> {
-        let own = extensions.get::<RequestSettings>();
-        let harmless = own.is_some_and(|own| own.idempotent) || is_idempotent(request.method());
-        let has_key = settle_key(settings, own, &mut request, harmless)?;
+        has_key: bool,
+    ) -> Self {
+        let own = RequestSettings::of(extensions);
         let target = settings.classifier.by_user.as_ref().map(|_| {
             Box::new(Target {
                 method: request.method().clone(),
                 url: request.url().clone(),
             })
         });
-        let call = Self {
+        Self {
             settings,
             time: CallTime {
                 limits: &settings.limits,
@@ -89,7 +92,7 @@ impl<'a> Call<'a> {
                 .and_then(|own| own.max_retries)
                 .unwrap_or(settings.max_retries),
             safety: Safety {
-                repeatable: harmless || has_key,
+                repeatable: has_key || is_harmless(request, own),
                 without_key: settings.retry_without_key,
                 unsent: settings.retry_unsent,
             },
@@ -99,54 +102,20 @@ impl<'a> Call<'a> {
             buffer: own
                 .and_then(|own| own.buffer)
                 .filter(|_| request.method() != Method::HEAD),
-            report: own.and_then(|own| own.report.clone()),
+            slot: own.and_then(|own| own.report.clone()),
             target,
-            spare: None,
             attempt: Attempt::FIRST,
-            sent_at: Duration::ZERO,
             waited: Duration::ZERO,
+            sent_at: Duration::ZERO,
+            spare: None,
             previous_backoff: None,
             unclear: false,
             history: Vec::new(),
-        };
-        Ok((call, request))
-    }
-
-    /// Puts a copy aside, sends the request, and sorts what comes back.
-    //
-    // Not an `async fn`: the request goes into the next middleware's future at once, and does not
-    // make this one larger.
-    pub(crate) fn attempt<'c>(
-        &'c mut self,
-        mut request: Request,
-        extensions: &'c mut Extensions,
-        next: &Next<'c>,
-    ) -> impl Future<Output = Outcome> + use<'a, 'c> {
-        if let Some(name) = &self.settings.attempt_header {
-            let number = HeaderValue::from(self.attempt.number());
-            request.headers_mut().insert(name, number);
-        }
-        // None: the body cannot be sent again, or no retry could follow.
-        self.spare = if self.attempt.retries() < self.max_retries && self.safety.allows_any() {
-            Spare::of(&request, self.body.is_some(), extensions)
-        } else {
-            None
-        };
-        let answer = next.clone().run(request, extensions);
-        async move {
-            if self.attempt == Attempt::FIRST && !self.settings.launch_spread.is_zero() {
-                Box::pin(self.launch()).await;
-            }
-            let outcome = self.sort(self.in_time(answer).await);
-            match self.buffer {
-                Some(limit) => Box::pin(self.buffered(outcome, limit)).await,
-                None => outcome,
-            }
         }
     }
 
     /// Spreads the first attempts of calls that begin on the same beat.
-    async fn launch(&mut self) {
+    pub(crate) async fn launch(&mut self) {
         let spread = match self.time.deadline {
             Some(deadline) => self.settings.launch_spread.min(deadline / 2),
             None => self.settings.launch_spread,
@@ -156,77 +125,95 @@ impl<'a> Call<'a> {
         self.sent_at = self.time.elapsed(clock::now());
     }
 
-    /// Reads the body of an answer that will be returned. Only that is worth waiting for.
-    async fn buffered(&self, outcome: Outcome, limit: usize) -> Outcome {
-        let Outcome { ending, class } = outcome;
-        let response = match (ending, class) {
-            (Ending::Answer(response), StatusClass::Never) => response,
-            (ending, class) => return Outcome { ending, class },
-        };
-        let body = async { Ok(answer::buffer(response, limit).await?) };
-        match self.in_time(body).await {
-            Ok(response) => Outcome {
-                ending: Ending::Answer(response),
-                class,
-            },
-            Err(error) => self.sort(Err(error)),
+    /// Gets ready for an attempt: numbers the request and keeps a copy, if a retry could follow and
+    /// the body can be sent again.
+    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &Extensions) {
+        if let Some(name) = &self.settings.attempt_header {
+            let number = HeaderValue::from(self.attempt.number());
+            request.headers_mut().insert(name, number);
+        }
+        if self.attempt.retries() < self.max_retries && self.safety.allows_any() {
+            self.spare = Spare::of(request, self.body.is_some(), extensions);
         }
     }
 
-    /// Cuts off what passes the attempt's timeout or the call's deadline.
-    async fn in_time(&self, answer: impl Future<Output = Result<Response>>) -> Result<Response> {
-        let Some((end, timed_out)) = self.time.attempt_end(self.sent_at) else {
-            return answer.await;
-        };
-        // With no time left, nothing is sent.
-        if end > self.sent_at {
-            let end = clock::after(self.time.started, end);
-            if let Ok(result) = Box::pin(tokio::time::timeout_at(end, answer)).await {
-                return result;
-            }
-        }
-        Err(Error::middleware(timed_out))
+    /// How long the attempt may take, if that is limited.
+    pub(crate) fn attempt_limit(&self) -> Option<AttemptLimit> {
+        self.time.attempt_limit(self.sent_at)
     }
 
-    fn sort(&self, result: Result<Response>) -> Outcome {
-        let ending = Ending::from(result);
-        let class = self.settings.classifier.class(
-            &ending,
+    /// What the ending of an attempt means.
+    pub(crate) fn judge(&self, result: &Result<Response>) -> Verdict {
+        self.settings.classifier.judge(
+            result,
             self.target.as_deref(),
             self.attempt,
             self.has_key && self.unclear,
-        );
-        Outcome { ending, class }
+        )
+    }
+
+    /// Whether the body belongs to the attempt. Only that of an answer which will be returned is
+    /// worth waiting for.
+    pub(crate) fn wants_body(&self, verdict: Verdict) -> bool {
+        self.buffer.is_some() && verdict.class == StatusClass::Never
+    }
+
+    /// Reads the body of the answer. If that fails, the attempt has failed.
+    pub(crate) async fn read_body(
+        &self,
+        result: Result<Response>,
+        verdict: Verdict,
+    ) -> (Result<Response>, Verdict) {
+        let limit = self.buffer.unwrap_or_default();
+        let read = async { Ok(answer::buffer(result?, limit).await?) };
+        let result = match self.attempt_limit() {
+            None => read.await,
+            Some(limit) => limit.enforce(read).await,
+        };
+        let verdict = match &result {
+            Ok(_) => verdict,
+            Err(_) => self.judge(&result),
+        };
+        (result, verdict)
     }
 
     /// Whether, how and when to go on.
-    pub(crate) fn next_step(&mut self, outcome: Outcome) -> std::result::Result<Retry, End> {
-        let mut hint = None;
-        match self.decide(&outcome).and_then(|spare| {
-            hint = outcome
-                .response()
-                .and_then(|answer| server_hint(answer.status(), answer.headers(), clock::wall()));
-            let (backoff, wait) = self.schedule(hint)?;
-            Ok((spare, backoff, wait))
-        }) {
-            Ok((spare, backoff, wait)) => Ok(Retry {
-                outcome,
-                spare,
-                wait,
-                backoff,
-                hint,
-            }),
-            Err(reason) => Err(End {
-                outcome,
-                reason,
-                hint,
-            }),
-        }
+    pub(crate) fn next_step(
+        &mut self,
+        verdict: Verdict,
+        result: &Result<Response>,
+    ) -> std::result::Result<Retry, End> {
+        let headers = result.as_ref().ok().map(Response::headers);
+        let spare = self.decide(verdict, headers).map_err(|reason| End {
+            verdict,
+            reason,
+            hint: None,
+        })?;
+        let hint = verdict
+            .status()
+            .zip(headers)
+            .and_then(|(status, headers)| server_hint(status, headers, clock::wall()));
+        let (backoff, wait) = self.schedule(hint).map_err(|reason| End {
+            verdict,
+            reason,
+            hint,
+        })?;
+        Ok(Retry {
+            verdict,
+            spare,
+            backoff,
+            wait,
+            hint,
+        })
     }
 
     /// May this be sent again at all? Then here is what to send.
-    fn decide(&mut self, outcome: &Outcome) -> std::result::Result<Spare, StopReason> {
-        self.safety.allows(outcome)?;
+    fn decide(
+        &mut self,
+        verdict: Verdict,
+        headers: Option<&HeaderMap>,
+    ) -> std::result::Result<Spare, StopReason> {
+        self.safety.allows(verdict, headers)?;
         if self.max_retries == 0 {
             return Err(StopReason::Disabled);
         }
@@ -256,16 +243,22 @@ impl<'a> Call<'a> {
         Ok((backoff, wait))
     }
 
-    /// Clears the old answer away, waits, and gets everything ready for the next attempt.
-    pub(crate) async fn wait(&mut self, retry: Retry, extensions: &mut Extensions) -> Request {
+    /// Clears the old answer away, waits, and gives out what to send next.
+    pub(crate) async fn wait(
+        &mut self,
+        retry: Retry,
+        result: Result<Response>,
+        extensions: &mut Extensions,
+    ) -> Request {
         let wake = clock::after(clock::now(), retry.wait);
-        self.record(&retry.outcome, retry.hint);
-        self.unclear |= retry.outcome.is_unclear();
+        let ended = self.ended_attempt(retry.verdict, retry.hint);
+        self.history.push(ended);
+        self.unclear |= retry.verdict.is_unclear();
         self.previous_backoff = Some(retry.backoff);
         self.waited = retry.wait;
         self.attempt = self.attempt.next();
 
-        if let Ending::Answer(response) = retry.outcome.ending {
+        if let Ok(response) = result {
             answer::drain(response, self.time.last_start()).await;
         }
         tokio::time::sleep_until(wake).await;
@@ -277,33 +270,24 @@ impl<'a> Call<'a> {
         request
     }
 
-    /// Hands out the last answer or error as it is, with the report beside it.
-    pub(crate) fn finish(self, end: End) -> Result<Response> {
+    /// Puts the report beside the last answer, which is not changed otherwise.
+    pub(crate) fn report(&mut self, end: End, result: &mut Result<Response>) {
         let report = RetryReport {
-            last: self.last_attempt(&end.outcome, end.hint),
-            earlier: self.history,
+            last: self.ended_attempt(end.verdict, end.hint),
+            earlier: std::mem::take(&mut self.history),
             stop: end.reason,
         };
-        if let Some(slot) = &self.report {
+        if let Some(slot) = &self.slot {
             slot.put(report.clone());
         }
-        match end.outcome.ending {
-            Ending::Answer(mut response) => {
-                response.extensions_mut().insert(report);
-                Ok(response)
-            }
-            Ending::Failed(error, _) => Err(error),
+        if let Ok(response) = result {
+            response.extensions_mut().insert(report);
         }
     }
 
-    fn record(&mut self, outcome: &Outcome, hint: Option<Duration>) {
-        let attempt = self.last_attempt(outcome, hint);
-        self.history.push(attempt);
-    }
-
-    fn last_attempt(&self, outcome: &Outcome, hint: Option<Duration>) -> AttemptReport {
+    fn ended_attempt(&self, verdict: Verdict, hint: Option<Duration>) -> AttemptReport {
         AttemptReport {
-            outcome: outcome.summary(),
+            outcome: verdict.outcome,
             sent_at: self.sent_at,
             waited: self.waited,
             hint,
@@ -311,32 +295,36 @@ impl<'a> Call<'a> {
     }
 }
 
+/// Whether a request does no harm when it is sent twice, even without a key.
+fn is_harmless(request: &Request, own: Option<&RequestSettings>) -> bool {
+    is_idempotent(request.method()) || own.is_some_and(|own| own.idempotent)
+}
+
 /// Sees to it that the request carries the key that it should. Says whether it carries one.
-fn settle_key(
+pub(crate) fn settle_key(
     settings: &Settings,
-    own: Option<&RequestSettings>,
     request: &mut Request,
-    harmless: bool,
+    extensions: &Extensions,
 ) -> std::result::Result<bool, InvalidKey> {
+    let own = RequestSettings::of(extensions);
     let header = &settings.idempotency_header;
-    let key = match own.and_then(|own| own.key.clone()) {
-        Some(key) => Some(key?),
-        None => match request.headers().get(header) {
-            Some(value) => {
-                check_header(value)?;
-                return Ok(true);
-            }
-            // A request that needs no key is left as it is.
-            None if harmless => None,
-            None => settings.auto_key.key_for(request),
-        },
-    };
-    match key {
-        Some(key) => {
-            let value = key.header_value().clone();
-            request.headers_mut().insert(header, value);
-            Ok(true)
+    let key = if let Some(key) = own.and_then(|own| own.key.as_ref()) {
+        key.as_ref()
+            .map_err(InvalidKey::clone)?
+            .header_value()
+            .clone()
+    } else if let Some(value) = request.headers().get(header) {
+        check_header(value)?;
+        return Ok(true);
+    } else if settings.auto_key == AutoKey::Off || is_harmless(request, own) {
+        // A request that needs no key is left as it is.
+        return Ok(false);
+    } else {
+        match settings.auto_key.key_for(request) {
+            Some(key) => key.header_value().clone(),
+            None => return Ok(false),
         }
-        None => Ok(false),
-    }
+    };
+    request.headers_mut().insert(header, key);
+    Ok(true)
 }

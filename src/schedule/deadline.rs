@@ -52,26 +52,49 @@ impl CallTime<'_> {
         clock::after(self.started, latest)
     }
 
-    /// When an attempt has to end that begins so long after the call did, and what for.
-    pub(crate) fn attempt_end(&self, sent_at: Duration) -> Option<(Duration, TimedOut)> {
-        let by_attempt = self.limits.attempt.map(|limit| {
-            let timed_out = TimedOut {
-                limit: TimeLimit::Attempt,
-                after: limit,
-            };
-            (sent_at.saturating_add(limit), timed_out)
+    /// The limit of an attempt that begins so long after the call did: its own or the call's,
+    /// whichever ends first.
+    pub(crate) fn attempt_limit(&self, sent_at: Duration) -> Option<AttemptLimit> {
+        let own = self.limits.attempt.map(|timeout| {
+            let end = sent_at.saturating_add(timeout);
+            (end, TimeLimit::Attempt, timeout)
         });
-        let by_deadline = self.deadline.map(|limit| {
-            let timed_out = TimedOut {
-                limit: TimeLimit::Deadline,
-                after: limit,
-            };
-            (limit, timed_out)
-        });
-        [by_attempt, by_deadline]
-            .into_iter()
-            .flatten()
-            .min_by_key(|(end, _)| *end)
+        let deadline = self
+            .deadline
+            .map(|deadline| (deadline, TimeLimit::Deadline, deadline));
+        let (end, limit, after) = match (own, deadline) {
+            (None, None) => return None,
+            (Some(only), None) | (None, Some(only)) => only,
+            (Some(own), Some(deadline)) if own.0 < deadline.0 => own,
+            (Some(_), Some(deadline)) => deadline,
+        };
+        Some(AttemptLimit {
+            end: clock::after(self.started, end),
+            error: TimedOut { limit, after },
+        })
+    }
+}
+
+/// When an attempt has to end, and with which error.
+#[derive(Debug)]
+pub(crate) struct AttemptLimit {
+    end: Instant,
+    error: TimedOut,
+}
+
+impl AttemptLimit {
+    /// Waits for an answer as long as it may take.
+    pub(crate) async fn enforce<T>(
+        self,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        // With no time left, nothing is sent.
+        if self.end > clock::now() {
+            if let Ok(result) = tokio::time::timeout_at(self.end, answer).await {
+                return result;
+            }
+        }
+        Err(Error::middleware(self.error))
     }
 }
 
@@ -175,8 +198,9 @@ mod tests {
                 deadline,
                 attempt,
             };
-            let end = call(&limits).attempt_end(sent_at);
-            end.map(|(end, timed_out)| (end, timed_out.limit))
+            let call = call(&limits);
+            let limit = call.attempt_limit(sent_at);
+            limit.map(|limit| (limit.end - call.started, limit.error.limit))
         };
         let (three, nine) = (Some(3 * SEC), Some(9 * SEC));
         assert_eq!(end(None, None, SEC), None);
@@ -200,7 +224,7 @@ mod tests {
             attempt: Some(Duration::MAX),
         };
         let call = call(&limits);
-        assert!(call.attempt_end(Duration::MAX).is_some());
+        assert!(call.attempt_limit(Duration::MAX).is_some());
         assert!(call.last_start() > call.started);
         assert_eq!(
             call.allow_wait(call.started, Duration::MAX),
