@@ -1,0 +1,194 @@
+//! Bodies that can be sent again, and bodies that cannot.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use reqwest::Body;
+use reqwest_steady::{
+    Backoff, Jitter, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason,
+};
+
+use crate::support::scripted::{Reply, Server, URL, answer};
+
+fn quick() -> RetryMiddleware {
+    let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
+    RetryMiddleware::builder().backoff(backoff).build().unwrap()
+}
+
+fn stream(text: &'static str) -> Body {
+    let chunks = text.split_inclusive(' ').map(Ok::<_, std::io::Error>);
+    Body::wrap_stream(futures_util::stream::iter(chunks))
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_are_sent_again() {
+    let server = Server::statuses(&[503, 503, 200]);
+    let client = server.client(quick());
+    client.put(URL).body("content").send().await.unwrap();
+    let bodies: Vec<_> = server.arrivals().into_iter().map(|it| it.body).collect();
+    assert_eq!(bodies, vec![Some(b"content".to_vec()); 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_sent_once_and_its_answer_returned() {
+    let server = Server::statuses(&[503, 200]);
+    let client = server.client(quick());
+    let response = client.put(URL).body(stream("a b c")).send().await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert_eq!(server.count(), 1);
+    let report = RetryReport::of(&response).unwrap();
+    assert_eq!(report.stop(), StopReason::BodyNotReplayable);
+    assert_eq!(response.text().await.unwrap(), "body of 503");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_succeeds_is_like_any_other() {
+    let server = Server::statuses(&[200]);
+    let client = server.client(quick());
+    let response = client.put(URL).body(stream("a b c")).send().await.unwrap();
+    assert_eq!(
+        RetryReport::of(&response).unwrap().stop(),
+        StopReason::Succeeded
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn body_with_builds_one_body_for_each_attempt() {
+    let built = Arc::new(AtomicUsize::new(0));
+    let count = built.clone();
+    let server = Server::statuses(&[503, 503, 200]);
+    let client = server.client(quick());
+    let request = client.put(URL).body_with(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        stream("a b c")
+    });
+    assert_eq!(request.send().await.unwrap().status(), 200);
+    assert_eq!(server.count(), 3);
+    assert_eq!(built.load(Ordering::Relaxed), 3);
+    // A stream each time: the scripted server sees no bytes.
+    assert!(
+        server
+            .arrivals()
+            .iter()
+            .all(|arrival| arrival.body.is_none())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn body_with_works_for_bytes_and_keeps_headers_and_timeout() {
+    let server = Server::statuses(&[503, 200]);
+    let client = server.client(quick());
+    let request = client.put(URL).header("x-kind", "text");
+    request.body_with(|| "bytes").send().await.unwrap();
+    for arrival in server.arrivals() {
+        assert_eq!(arrival.body.as_deref(), Some(&b"bytes"[..]));
+        assert_eq!(arrival.headers["x-kind"], "text");
+        assert_eq!(arrival.method, http::Method::PUT);
+        assert_eq!(arrival.url.as_str(), URL);
+    }
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_buffered_answer_reads_like_any_other() {
+    for limit in [0, 5, 11, 1_000_000] {
+        let server = Server::statuses(&[503, 200]);
+        let client = server.client(quick());
+        let response = client.get(URL).buffer_response(limit).send().await.unwrap();
+        assert_eq!(server.count(), 2);
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.url().as_str(), URL);
+        assert_eq!(RetryReport::of(&response).unwrap().retries(), 1);
+        assert_eq!(response.content_length(), Some(11));
+        assert_eq!(
+            response.text().await.unwrap(),
+            "body of 200",
+            "limit {limit}"
+        );
+    }
+}
+
+fn cut_short() -> Reply {
+    let chunks = [
+        Ok("the beginning"),
+        Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof)),
+    ];
+    let body = Body::wrap_stream(futures_util::stream::iter(chunks));
+    Reply::Answer(http::Response::new(body))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_cut_short_is_retried_only_when_it_is_buffered() {
+    let script = |index| match index {
+        0 => cut_short(),
+        _ => answer(200),
+    };
+    let server = Server::new(script);
+    let client = server.client(quick());
+    let response = client.get(URL).send().await.unwrap();
+    assert_eq!(server.count(), 1);
+    response.text().await.unwrap_err();
+
+    let server = Server::new(script);
+    let client = server.client(quick());
+    let response = client.get(URL).buffer_response(100).send().await.unwrap();
+    assert_eq!(server.count(), 2);
+    assert_eq!(response.text().await.unwrap(), "body of 200");
+
+    let server = Server::new(script);
+    let client = server.client(quick());
+    let error = client.post(URL).buffer_response(100).send().await;
+    assert!(error.unwrap_err().is_decode());
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_over_the_limit_comes_as_a_stream_that_may_still_break() {
+    let server = Server::new(|_| cut_short());
+    let client = server.client(quick());
+    let mut response = client.get(URL).buffer_response(5).send().await.unwrap();
+    assert_eq!(server.count(), 1);
+    assert_eq!(response.chunk().await.unwrap().unwrap(), "the beginning");
+    response.chunk().await.unwrap_err();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_body_that_never_ends_does_not_hold_up_the_retry() {
+    let endless = || {
+        let drip = futures_util::stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Some((Ok::<_, std::io::Error>("drip"), ()))
+        });
+        let response = http::Response::builder().status(503);
+        Reply::Answer(response.body(Body::wrap_stream(drip)).unwrap())
+    };
+    let server = Server::new(move |index| match index {
+        0 => endless(),
+        _ => answer(200),
+    });
+    let client = server.client(quick());
+    // Also when the answers are buffered: this one will not be returned.
+    let request = client.get(URL).buffer_response(1_000_000);
+    assert_eq!(request.send().await.unwrap().status(), 200);
+    assert!(
+        server.gaps()[0] <= Duration::from_millis(101),
+        "{:?}",
+        server.gaps()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn clearing_an_answer_away_takes_no_longer_than_the_deadline() {
+    let silent = || {
+        let nothing = futures_util::stream::pending::<Result<&str, std::io::Error>>();
+        let response = http::Response::builder().status(503);
+        Reply::Answer(response.body(Body::wrap_stream(nothing)).unwrap())
+    };
+    let server = Server::new(move |_| silent());
+    let client = server.client(quick());
+    let started = tokio::time::Instant::now();
+    let deadline = Duration::from_millis(50);
+    let _ = client.get(URL).deadline(deadline).send().await;
+    assert!(started.elapsed() <= deadline, "{:?}", started.elapsed());
+}

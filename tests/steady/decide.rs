@@ -1,0 +1,374 @@
+//! Which requests are sent again, after which answers.
+
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::Method;
+use reqwest::StatusCode;
+use reqwest_steady::{
+    AttemptOutcome, Backoff, FailureKind, Jitter, RequestBuilderExt, RetryMiddleware,
+    RetryMiddlewareBuilder, RetryReport, StatusClass, StopReason,
+};
+
+use crate::support::scripted::{Reply, Server, URL, answer, answer_with};
+
+/// Two retries, a millisecond apart.
+fn quick() -> RetryMiddlewareBuilder {
+    let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
+    RetryMiddleware::builder().max_retries(2).backoff(backoff)
+}
+
+/// How often a request arrives at a server that always gives this answer.
+async fn arrivals(retry: &RetryMiddleware, method: &str, key: bool, status: u16) -> usize {
+    let server = Server::new(move |_| answer(status));
+    let client = server.client(retry.clone());
+    let mut request = client.request(Method::from_bytes(method.as_bytes()).unwrap(), URL);
+    if key {
+        request = request.header("Idempotency-Key", "order-1");
+    }
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), status);
+    server.count()
+}
+
+const METHODS: [&str; 10] = [
+    "GET", "PUT", "DELETE", "HEAD", "OPTIONS", "TRACE", "QUERY", "POST", "PATCH", "PURGE",
+];
+
+const WORTH_A_RETRY: [u16; 8] = [408, 425, 429, 500, 502, 503, 504, 509];
+
+#[tokio::test(start_paused = true)]
+async fn every_status_with_every_method_with_and_without_a_key() {
+    let retry = quick().build().unwrap();
+    for status in 100..=599 {
+        let worth_it = WORTH_A_RETRY.contains(&status) || status >= 512;
+        for method in METHODS {
+            for key in [true, false] {
+                let repeatable = key || !["POST", "PATCH", "PURGE"].contains(&method);
+                let expected = if worth_it && repeatable { 3 } else { 1 };
+                assert_eq!(
+                    arrivals(&retry, method, key, status).await,
+                    expected,
+                    "{method} {status}, key: {key}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_without_key_covers_what_the_server_did_not_take_on_and_no_more() {
+    let retry = quick().retry_without_key().build().unwrap();
+    for status in 100..=599 {
+        let expected = if [429, 502, 503, 504].contains(&status) {
+            3
+        } else {
+            1
+        };
+        assert_eq!(
+            arrivals(&retry, "POST", false, status).await,
+            expected,
+            "{status}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_without_an_answer_are_retried_only_for_repeatable_requests() {
+    for (kind, expected) in [
+        (ErrorKind::ConnectionReset, FailureKind::Reset),
+        (ErrorKind::BrokenPipe, FailureKind::Reset),
+        (ErrorKind::ConnectionRefused, FailureKind::Connect),
+        (ErrorKind::UnexpectedEof, FailureKind::Incomplete),
+        (ErrorKind::TimedOut, FailureKind::Timeout),
+    ] {
+        for (method, count) in [(Method::GET, 3), (Method::POST, 1)] {
+            let server = Server::new(move |_| Reply::Fail(kind));
+            let slot = reqwest_steady::ReportSlot::new();
+            let client = server.client(quick().build().unwrap());
+            let request = client.request(method, URL).report_to(&slot);
+            request.send().await.unwrap_err();
+            assert_eq!(server.count(), count, "{kind:?}");
+            let report = slot.get().unwrap();
+            assert!(
+                report
+                    .attempts()
+                    .all(|attempt| attempt.outcome() == AttemptOutcome::Failure(expected))
+            );
+        }
+    }
+    let server = Server::new(|_| Reply::Fail(ErrorKind::InvalidData));
+    let client = server.client(quick().build().unwrap());
+    client.get(URL).send().await.unwrap_err();
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_middlewares_failure_is_no_proof_that_nothing_was_sent() {
+    let server = Server::new(|_| Reply::Fail(ErrorKind::ConnectionRefused));
+    let client = server.client(quick().retry_unsent().build().unwrap());
+    client.post(URL).send().await.unwrap_err();
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_post_marked_as_idempotent_is_retried_without_a_key() {
+    let server = Server::statuses(&[500, 500, 201]);
+    let client = server.client(quick().build().unwrap());
+    let response = client.post(URL).mark_idempotent().send().await.unwrap();
+    assert_eq!(response.status(), 201);
+    assert_eq!(server.count(), 3);
+    assert!(
+        server
+            .arrivals()
+            .iter()
+            .all(|arrival| !arrival.headers.contains_key("idempotency-key"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_status_can_change_its_class_and_the_last_word_holds() {
+    let retry = quick()
+        .status(StatusCode::CONFLICT, StatusClass::Never)
+        .status(StatusCode::CONFLICT, StatusClass::Conditional)
+        .status(StatusCode::SERVICE_UNAVAILABLE, StatusClass::Never)
+        .status(StatusCode::ACCEPTED, StatusClass::Retry)
+        .build()
+        .unwrap();
+    assert_eq!(arrivals(&retry, "GET", false, 409).await, 3);
+    assert_eq!(arrivals(&retry, "POST", false, 409).await, 1);
+    assert_eq!(arrivals(&retry, "GET", false, 503).await, 1);
+    assert_eq!(arrivals(&retry, "GET", false, 202).await, 3);
+    assert_eq!(arrivals(&retry, "GET", false, 504).await, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
+    // The first attempt timed out here, but is still running there.
+    let still_running = |first: fn() -> Reply| {
+        Server::new(move |index| match index {
+            0 => first(),
+            1 => answer(409),
+            _ => answer(201),
+        })
+    };
+    let unclear: [fn() -> Reply; 3] = [
+        || answer(500),
+        || answer(503),
+        || Reply::Fail(ErrorKind::ConnectionReset),
+    ];
+    for first in unclear {
+        let server = still_running(first);
+        let client = server.client(quick().build().unwrap());
+        let response = client.post(URL).idempotency_key("order-1").send().await;
+        assert_eq!(response.unwrap().status(), 201);
+        assert_eq!(server.count(), 3);
+
+        let server = still_running(first);
+        let client = server.client(quick().build().unwrap());
+        let response = client.put(URL).send().await.unwrap();
+        assert_eq!(response.status(), 409);
+        assert_eq!(server.count(), 2);
+    }
+
+    // A 429 is a clear answer: nothing was begun.
+    let server = still_running(|| answer(429));
+    let client = server.client(quick().build().unwrap());
+    let response = client.post(URL).idempotency_key("order-1").send().await;
+    assert_eq!(response.unwrap().status(), 409);
+    assert_eq!(server.count(), 2);
+
+    // And the first answer may always be a 409 of its own.
+    let server = Server::statuses(&[409]);
+    let client = server.client(quick().build().unwrap());
+    let response = client.post(URL).idempotency_key("order-1").send().await;
+    assert_eq!(response.unwrap().status(), 409);
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_server_can_veto_a_retry_and_allow_one() {
+    for (status, header, value, method, count, stop) in [
+        (
+            503,
+            "x-should-retry",
+            "false",
+            Method::GET,
+            1,
+            StopReason::ServerVeto,
+        ),
+        (
+            503,
+            "stripe-should-retry",
+            "false",
+            Method::GET,
+            1,
+            StopReason::ServerVeto,
+        ),
+        (
+            503,
+            "x-should-retry",
+            "true",
+            Method::GET,
+            3,
+            StopReason::RetriesExhausted,
+        ),
+        (
+            400,
+            "x-should-retry",
+            "true",
+            Method::GET,
+            3,
+            StopReason::RetriesExhausted,
+        ),
+        (
+            400,
+            "stripe-should-retry",
+            "true",
+            Method::GET,
+            3,
+            StopReason::RetriesExhausted,
+        ),
+        (
+            400,
+            "x-should-retry",
+            "false",
+            Method::GET,
+            1,
+            StopReason::NotRetryable,
+        ),
+        (
+            400,
+            "x-should-retry",
+            "true",
+            Method::POST,
+            1,
+            StopReason::NotRetryable,
+        ),
+        (
+            503,
+            "x-should-retry",
+            "true",
+            Method::POST,
+            1,
+            StopReason::NotIdempotent,
+        ),
+        (
+            200,
+            "x-should-retry",
+            "true",
+            Method::GET,
+            1,
+            StopReason::Succeeded,
+        ),
+        (
+            200,
+            "x-should-retry",
+            "false",
+            Method::GET,
+            1,
+            StopReason::Succeeded,
+        ),
+        (
+            304,
+            "x-should-retry",
+            "true",
+            Method::GET,
+            1,
+            StopReason::Succeeded,
+        ),
+    ] {
+        let server = Server::new(move |_| answer_with(status, &[(header, value)]));
+        let client = server.client(quick().build().unwrap());
+        let response = client.request(method.clone(), URL).send().await.unwrap();
+        let report = RetryReport::of(&response).unwrap();
+        assert_eq!(
+            (server.count(), report.stop()),
+            (count, stop),
+            "{method} {status} {header}: {value}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_never_makes_a_retry() {
+    for status in [200, 301, 403, 404, 413, 418] {
+        let server = Server::new(move |_| {
+            answer_with(
+                status,
+                &[("retry-after", "1"), ("x-ratelimit-remaining", "0")],
+            )
+        });
+        let client = server.client(quick().build().unwrap());
+        let response = client.get(URL).send().await.unwrap();
+        assert_eq!(response.status(), status);
+        assert_eq!(server.count(), 1, "{status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_of_the_users_own_sees_each_attempt_and_is_asked_before_the_tables() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let retry = quick()
+        .status(StatusCode::IM_A_TEAPOT, StatusClass::Never)
+        .classify_fn(move |attempt| {
+            log.lock().unwrap().push(format!(
+                "{} {} {} {}",
+                attempt.attempt(),
+                attempt.method(),
+                attempt.url(),
+                attempt.outcome(),
+            ));
+            match attempt.status() {
+                Some(status) if status == 418 => {
+                    assert_eq!(attempt.headers()?.get("x-kind")?, "short and stout");
+                    assert!(attempt.error().is_none());
+                    Some(StatusClass::Conditional)
+                }
+                Some(_) => None,
+                None => {
+                    assert!(attempt.headers().is_none());
+                    assert!(attempt.error().is_some());
+                    Some(StatusClass::Never)
+                }
+            }
+        })
+        .build()
+        .unwrap();
+    let server = Server::new(|index| match index {
+        0 => answer_with(418, &[("x-kind", "short and stout")]),
+        1 => answer(503),
+        _ => Reply::Fail(ErrorKind::ConnectionReset),
+    });
+    server.client(retry).get(URL).send().await.unwrap_err();
+    assert_eq!(server.count(), 3);
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [
+            format!("1 GET {URL} 418"),
+            format!("2 GET {URL} 503"),
+            format!("3 GET {URL} reset"),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_from_a_function_does_not_make_a_post_repeatable() {
+    for (class, without_key, count) in [
+        (StatusClass::Conditional, false, 1),
+        (StatusClass::Conditional, true, 1),
+        (StatusClass::Retry, false, 1),
+        (StatusClass::Retry, true, 3),
+    ] {
+        let mut builder = quick().classify_fn(move |_| Some(class));
+        if without_key {
+            builder = builder.retry_without_key();
+        }
+        let server = Server::statuses(&[500]);
+        let client = server.client(builder.build().unwrap());
+        client.post(URL).send().await.unwrap();
+        assert_eq!(server.count(), count, "{class:?}, {without_key}");
+    }
+}

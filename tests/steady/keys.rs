@@ -1,0 +1,220 @@
+//! Idempotency keys: where they come from, and that they stay.
+
+use std::time::Duration;
+
+use reqwest::Body;
+use reqwest_middleware::Error;
+use reqwest_steady::{
+    AutoKey, Backoff, IdempotencyKey, InvalidKey, Jitter, RequestBuilderExt, RetryMiddleware,
+    RetryMiddlewareBuilder,
+};
+
+use crate::support::scripted::{Server, URL};
+
+fn quick() -> RetryMiddlewareBuilder {
+    let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
+    RetryMiddleware::builder().max_retries(2).backoff(backoff)
+}
+
+/// The key of each arrival, as it stood in this header.
+fn keys(server: &Server, header: &str) -> Vec<Option<String>> {
+    let arrivals = server.arrivals();
+    let values = arrivals.iter().map(|arrival| arrival.headers.get(header));
+    values
+        .map(|value| value.map(|value| value.to_str().unwrap().to_owned()))
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_post_with_a_key_is_retried_with_the_same_key() {
+    let server = Server::statuses(&[500, 503, 201]);
+    let client = server.client(quick().build().unwrap());
+    let key = IdempotencyKey::random();
+    let request = client.post(URL).idempotency_key(key.clone()).body("order");
+    assert_eq!(request.send().await.unwrap().status(), 201);
+    let sent = Some(key.as_str().to_owned());
+    assert_eq!(keys(&server, "idempotency-key"), vec![sent; 3]);
+    assert!(
+        server
+            .arrivals()
+            .iter()
+            .all(|arrival| arrival.body.as_deref() == Some(b"order"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_plain_header_is_a_key_too_and_is_left_as_it_is() {
+    for text in ["order-1", "\"order-1\""] {
+        let server = Server::statuses(&[500, 201]);
+        let client = server.client(quick().auto_key(AutoKey::Random).build().unwrap());
+        let request = client.post(URL).header("Idempotency-Key", text);
+        assert_eq!(request.send().await.unwrap().status(), 201);
+        assert_eq!(
+            keys(&server, "idempotency-key"),
+            vec![Some(text.to_owned()); 2]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_set_by_method_takes_the_place_of_the_plain_header() {
+    let server = Server::statuses(&[500, 201]);
+    let client = server.client(quick().build().unwrap());
+    let request = client.post(URL).header("Idempotency-Key", "plain");
+    request.idempotency_key("set").send().await.unwrap();
+    assert_eq!(
+        keys(&server, "idempotency-key"),
+        vec![Some("set".to_owned()); 2]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_header_can_carry_the_key() {
+    let server = Server::statuses(&[500, 201]);
+    let client = server.client(
+        quick()
+            .idempotency_header("PayPal-Request-Id")
+            .build()
+            .unwrap(),
+    );
+    client
+        .post(URL)
+        .idempotency_key("order-1")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        keys(&server, "paypal-request-id"),
+        vec![Some("order-1".to_owned()); 2]
+    );
+    assert_eq!(keys(&server, "idempotency-key"), vec![None; 2]);
+
+    // And then the usual one means nothing.
+    let server = Server::statuses(&[500, 201]);
+    let client = server.client(
+        quick()
+            .idempotency_header("PayPal-Request-Id")
+            .build()
+            .unwrap(),
+    );
+    client
+        .post(URL)
+        .header("Idempotency-Key", "order-1")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quoted_key_is_sent_in_quotes() {
+    let server = Server::statuses(&[500, 201]);
+    let client = server.client(quick().build().unwrap());
+    let key = IdempotencyKey::new("order-1").unwrap().quoted();
+    client.post(URL).idempotency_key(key).send().await.unwrap();
+    assert_eq!(
+        keys(&server, "idempotency-key"),
+        vec![Some("\"order-1\"".to_owned()); 2]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalid_key_fails_before_anything_is_sent_and_says_why() {
+    let server = Server::statuses(&[200]);
+    let client = server.client(quick().build().unwrap());
+    for (request, said) in [
+        (
+            client.post(URL).idempotency_key("two words"),
+            "the idempotency key has the byte 0x20 at position 3, \
+             only visible ASCII (0x21 to 0x7e) is allowed",
+        ),
+        (
+            client.post(URL).idempotency_key(String::new()),
+            "the idempotency key is empty",
+        ),
+        (
+            client.post(URL).header("idempotency-key", "k".repeat(256)),
+            "the idempotency key has 256 characters, at most 255 are allowed",
+        ),
+        (
+            client.post(URL).header("idempotency-key", ""),
+            "the idempotency key is empty",
+        ),
+    ] {
+        let error = request.send().await.unwrap_err();
+        assert_eq!(error.to_string(), said);
+        match error {
+            Error::Middleware(error) => assert!(error.downcast_ref::<InvalidKey>().is_some()),
+            Error::Reqwest(error) => panic!("not ours: {error}"),
+        }
+    }
+    assert_eq!(server.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_key_is_made_up_by_default() {
+    let server = Server::statuses(&[503]);
+    let client = server.client(quick().build().unwrap());
+    client.post(URL).body("order").send().await.unwrap();
+    assert_eq!(keys(&server, "idempotency-key"), [None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_random_automatic_key_is_one_for_a_call_and_another_for_the_next() {
+    let server = Server::statuses(&[503, 500, 201, 503, 201]);
+    let client = server.client(quick().auto_key(AutoKey::Random).build().unwrap());
+    client.post(URL).body("order").send().await.unwrap();
+    client.post(URL).body("order").send().await.unwrap();
+    let keys = keys(&server, "idempotency-key");
+    assert_eq!(keys.len(), 5);
+    assert!(keys.iter().all(Option::is_some));
+    assert!(keys[0] == keys[1] && keys[1] == keys[2]);
+    assert!(keys[3] == keys[4] && keys[2] != keys[3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_automatic_content_key_is_the_same_for_the_same_payload() {
+    let server = Server::statuses(&[503, 201]);
+    let client = server.client(quick().auto_key(AutoKey::Content).build().unwrap());
+    client.post(URL).body("order").send().await.unwrap();
+    client.post(URL).body("order").send().await.unwrap();
+    client.post(URL).body("another").send().await.unwrap();
+    client.post(URL).send().await.unwrap();
+    let keys = keys(&server, "idempotency-key");
+    let url = reqwest::Url::parse(URL).unwrap();
+    let expected = IdempotencyKey::from_content(&http::Method::POST, &url, "order");
+    assert_eq!(keys[0].as_deref(), Some(expected.as_str()));
+    assert!(keys[0] == keys[1] && keys[1] == keys[2]);
+    assert!(keys[3] != keys[2] && keys[4] != keys[3] && keys[4] != keys[2]);
+    assert!(keys[4].is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_has_no_content_to_make_a_key_from() {
+    let server = Server::statuses(&[503]);
+    let client = server.client(quick().auto_key(AutoKey::Content).build().unwrap());
+    let stream = || Body::wrap(String::from("order"));
+    client.post(URL).body_with(stream).send().await.unwrap();
+    assert_eq!(keys(&server, "idempotency-key"), [None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_need_no_key_get_none() {
+    let server = Server::statuses(&[200]);
+    let client = server.client(quick().auto_key(AutoKey::Random).build().unwrap());
+    client.get(URL).send().await.unwrap();
+    client.put(URL).body("order").send().await.unwrap();
+    client.post(URL).mark_idempotent().send().await.unwrap();
+    assert_eq!(keys(&server, "idempotency-key"), vec![None; 3]);
+    // But one that is set is sent, with any method.
+    client
+        .put(URL)
+        .idempotency_key("put-1")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        keys(&server, "idempotency-key")[3].as_deref(),
+        Some("put-1")
+    );
+}

@@ -1,0 +1,20 @@
+//! What users rely on, one file for each behaviour.
+//!
+//! Most of it runs against a scripted server in virtual time: half an hour of waiting takes a
+//! millisecond. Sockets are used only where a wire shows what nothing else can.
+
+// Tests read tokio's paused clock themselves.
+#![allow(clippy::disallowed_methods)]
+
+mod support;
+
+mod bodies;
+mod decide;
+mod http2;
+mod keys;
+mod properties;
+mod report;
+mod schedule;
+mod tls;
+mod wire;
+mod wiremock_server;

@@ -1,0 +1,229 @@
+//! What a user and the other middlewares get to see.
+
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Extensions, StatusCode};
+use reqwest::{Request, Response};
+use reqwest_middleware::{ClientBuilder, Middleware, Next, Result};
+use reqwest_steady::{
+    Attempt, AttemptOutcome, Backoff, FailureKind, Jitter, ReportSlot, RequestBuilderExt,
+    RetryMiddleware, RetryMiddlewareBuilder, RetryReport, StopReason,
+};
+
+use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn exact() -> RetryMiddlewareBuilder {
+    RetryMiddleware::builder().backoff(Backoff::exponential(100 * MS).jitter(Jitter::None))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_tells_the_whole_story() {
+    let server = Server::new(|index| match index {
+        0 => late(30 * MS, answer(503)),
+        1 => Reply::Fail(ErrorKind::ConnectionReset),
+        2 => answer_with(429, &[("retry-after-ms", "0")]),
+        _ => answer(200),
+    });
+    let client = server.client(exact().build().unwrap());
+    let slot = ReportSlot::new();
+    let response = client.get(URL).report_to(&slot).send().await.unwrap();
+    let report = RetryReport::of(&response).unwrap();
+    assert_eq!(report.retries(), 3);
+    assert_eq!(report.waited(), 700 * MS);
+    assert_eq!(report.stop(), StopReason::Succeeded);
+    let story: Vec<_> = report
+        .attempts()
+        .map(|it| (it.outcome(), it.sent_at(), it.waited(), it.hint()))
+        .collect();
+    let status = |code| AttemptOutcome::Status(StatusCode::from_u16(code).unwrap());
+    let reset = AttemptOutcome::Failure(FailureKind::Reset);
+    let zero = Duration::ZERO;
+    assert_eq!(
+        story,
+        [
+            (status(503), zero, zero, None),
+            (reset, 130 * MS, 100 * MS, None),
+            (status(429), 330 * MS, 200 * MS, Some(zero)),
+            (status(200), 730 * MS, 400 * MS, None),
+        ]
+    );
+    assert_eq!(slot.get().as_ref(), Some(report));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_keeps_the_report_of_a_call_that_failed() {
+    let server = Server::new(|_| Reply::Fail(ErrorKind::ConnectionReset));
+    let client = server.client(exact().max_retries(2).build().unwrap());
+    let slot = ReportSlot::new();
+    assert_eq!(slot.get(), None);
+    client.get(URL).report_to(&slot).send().await.unwrap_err();
+    let report = slot.get().unwrap();
+    assert_eq!(report.retries(), 2);
+    assert_eq!(report.stop(), StopReason::RetriesExhausted);
+    assert_eq!(report.attempts().count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_given_up_returns_its_last_answer_untouched() {
+    let server = Server::new(|index| {
+        answer_with(
+            503,
+            &[("x-attempt", if index == 2 { "last" } else { "earlier" })],
+        )
+    });
+    let client = server.client(exact().max_retries(2).build().unwrap());
+    let response = client.get(URL).send().await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.headers()["x-attempt"], "last");
+    assert_eq!(response.url().as_str(), URL);
+    assert_eq!(response.text().await.unwrap(), "body of 503");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_returned_as_it_came() {
+    let server = Server::new(|_| Reply::Fail(ErrorKind::ConnectionReset));
+    let client = server.client(exact().max_retries(1).build().unwrap());
+    match client.get(URL).send().await.unwrap_err() {
+        reqwest_middleware::Error::Middleware(error) => {
+            let error = error.downcast_ref::<std::io::Error>().unwrap();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        }
+        reqwest_middleware::Error::Reqwest(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn labels_are_stable() {
+    let labels = [
+        (StopReason::Succeeded, "succeeded"),
+        (StopReason::NotRetryable, "not_retryable"),
+        (StopReason::NotIdempotent, "not_idempotent"),
+        (StopReason::BodyNotReplayable, "body_not_replayable"),
+        (StopReason::RetriesExhausted, "retries_exhausted"),
+        (StopReason::WindowClosed, "window_closed"),
+        (StopReason::DeadlineTooClose, "deadline_too_close"),
+        (StopReason::ServerDelayTooLong, "server_delay_too_long"),
+        (StopReason::ServerVeto, "server_veto"),
+        (StopReason::Disabled, "disabled"),
+    ];
+    for (reason, label) in labels {
+        assert_eq!(reason.label(), label);
+        assert_eq!(reason.to_string(), label);
+    }
+}
+
+#[test]
+fn everything_can_be_sent_between_threads() {
+    fn check<T: Send + Sync + Clone + std::fmt::Debug + 'static>() {}
+    check::<RetryMiddleware>();
+    check::<RetryReport>();
+    check::<ReportSlot>();
+    check::<StopReason>();
+    check::<reqwest_steady::IdempotencyKey>();
+    check::<reqwest_steady::InvalidKey>();
+    check::<reqwest_steady::ConfigError>();
+    check::<reqwest_steady::TimedOut>();
+    check::<Backoff>();
+}
+
+/// Counts up in the extensions, as a middleware with state of its own would.
+#[derive(Clone, Default)]
+struct Leaves(Arc<Mutex<Vec<(u32, Option<u32>, Option<u32>)>>>);
+
+#[derive(Clone, Copy)]
+struct LeftBehind(u32);
+
+#[derive(Clone, Copy)]
+struct FromOutside(u32);
+
+#[async_trait::async_trait]
+impl Middleware for Leaves {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let attempt = Attempt::of(extensions).number();
+        let left = extensions.get::<LeftBehind>().map(|left| left.0);
+        let outside = extensions.get::<FromOutside>().map(|outside| outside.0);
+        self.0.lock().unwrap().push((attempt, left, outside));
+        extensions.insert(LeftBehind(attempt));
+        extensions.insert(FromOutside(0));
+        next.run(request, extensions).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_failed_attempt_left_in_the_extensions_does_not_reach_the_next() {
+    for outside in [None, Some(7)] {
+        let server = Server::statuses(&[503, 503, 200]);
+        let leaves = Leaves::default();
+        let client = ClientBuilder::new(reqwest::Client::new())
+            .with(exact().build().unwrap())
+            .with(leaves.clone())
+            .with_arc(server.clone())
+            .build();
+        let mut extensions = Extensions::new();
+        if let Some(outside) = outside {
+            extensions.insert(FromOutside(outside));
+        }
+        let request = client.get(URL).build().unwrap();
+        client
+            .execute_with_extensions(request, &mut extensions)
+            .await
+            .unwrap();
+        assert_eq!(
+            *leaves.0.lock().unwrap(),
+            [(1, None, outside), (2, None, outside), (3, None, outside)]
+        );
+        // What the last attempt left is for those outside.
+        assert_eq!(extensions.get::<LeftBehind>().map(|left| left.0), Some(3));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_attempt_number_is_in_the_extensions_and_in_a_header_if_wanted() {
+    let server = Server::statuses(&[503, 503, 200]);
+    let client = server.client(exact().build().unwrap());
+    client
+        .get(URL)
+        .header("x-attempt", "mine")
+        .send()
+        .await
+        .unwrap();
+    let seen = |server: &Server| -> Vec<_> {
+        let arrivals = server.arrivals().into_iter();
+        arrivals
+            .map(|it| {
+                (
+                    it.attempt,
+                    it.headers["x-attempt"].to_str().unwrap().to_owned(),
+                )
+            })
+            .collect()
+    };
+    let mine = || "mine".to_owned();
+    assert_eq!(seen(&server), [(1, mine()), (2, mine()), (3, mine())]);
+
+    let server = Server::statuses(&[503, 503, 200]);
+    let client = server.client(exact().attempt_header("X-Attempt").build().unwrap());
+    client.get(URL).send().await.unwrap();
+    let numbers = ["1", "2", "3"].map(str::to_owned);
+    let [one, two, three] = numbers;
+    assert_eq!(seen(&server), [(1, one), (2, two), (3, three)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_sends_nothing_more() {
+    let server = Server::statuses(&[503]);
+    let client = server.client(exact().build().unwrap());
+    let call = tokio::time::timeout(50 * MS, client.get(URL).send());
+    assert!(call.await.is_err());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.count(), 1);
+}
