@@ -30,6 +30,8 @@ const CASES: [(&str, f64); 5] = [
     ("POST, key", f64::INFINITY),
 ];
 
+const INSTRUCTIONS: &[&str] = &["--tool=callgrind", "--callgrind-out-file=/dev/null"];
+const ALLOCATIONS: &[&str] = &["--tool=memcheck"];
 const FEW: u32 = 200;
 const MANY: u32 = 2200;
 
@@ -109,11 +111,11 @@ fn run(stack: &str, case: &str, calls: u32) {
 }
 
 /// The number that valgrind prints behind `label`, per call.
-fn count(tool: &str, label: &str, stack: &str, case: &str) -> i64 {
+fn count(tool: &[&str], label: &str, stack: &str, case: &str) -> i64 {
     let program = std::env::current_exe().expect("this program has a path");
     let total = |calls: u32| -> i64 {
         let output = Command::new("valgrind")
-            .args([tool, "--log-fd=2"])
+            .args(tool)
             .arg(&program)
             .args(["--run", stack, case, &calls.to_string()])
             .stdin(Stdio::null())
@@ -144,8 +146,8 @@ fn main() {
     for (case, promise) in CASES {
         let counts = STACKS.map(|stack| {
             (
-                count("--tool=callgrind", "Collected : ", stack, case),
-                count("--tool=memcheck", "total heap usage: ", stack, case),
+                count(INSTRUCTIONS, "Collected : ", stack, case),
+                count(ALLOCATIONS, "total heap usage: ", stack, case),
             )
         });
         let [bare, peer, _] = counts;

@@ -130,9 +130,12 @@ fn everything_can_be_sent_between_threads() {
     check::<Backoff>();
 }
 
-/// Counts up in the extensions, as a middleware with state of its own would.
+/// Attempt number, what an inner middleware left behind, what came from outside.
+type Seen = (u32, Option<u32>, Option<u32>);
+
+/// Leaves its mark in the extensions, as a middleware with state of its own would.
 #[derive(Clone, Default)]
-struct Leaves(Arc<Mutex<Vec<(u32, Option<u32>, Option<u32>)>>>);
+struct Leaves(Arc<Mutex<Vec<Seen>>>);
 
 #[derive(Clone, Copy)]
 struct LeftBehind(u32);
