@@ -11,6 +11,7 @@ mod status;
 mod transport;
 
 use http::HeaderMap;
+use reqwest::Url;
 
 pub use classify::{AttemptOutcome, AttemptView};
 pub(crate) use classify::{Classifier, ClassifyFn, Target, Verdict};
@@ -65,6 +66,11 @@ impl Safety {
             Err(StopReason::NotIdempotent)
         }
     }
+}
+
+/// The part of a URL that is sent.
+fn without_fragment(url: &Url) -> &str {
+    url.as_str().split('#').next().unwrap_or_default()
 }
 
 /// What the server itself says about another try.

@@ -9,7 +9,7 @@ use reqwest_middleware::{Error, Result};
 
 use crate::decide::status::default_class;
 use crate::decide::transport::Failure;
-use crate::decide::{FailureKind, StatusClass};
+use crate::decide::{FailureKind, StatusClass, without_fragment};
 use crate::observe::Attempt;
 
 /// How an attempt ended: with an answer or without.
@@ -66,7 +66,7 @@ pub(crate) struct Classifier {
 
 impl Classifier {
     /// `still_running`: the request carries a key, and an earlier attempt of this call ended
-    /// without a clear answer. `target` is there whenever there is a `by_user` to show it to.
+    /// without a clear answer. `target` is there whenever it makes a difference.
     pub(crate) fn judge(
         &self,
         result: &Result<Response>,
@@ -97,6 +97,13 @@ impl Classifier {
                 result,
             });
             verdict.class = by_user.unwrap_or(verdict.class);
+        }
+        if let (StatusClass::Retry, Some(target), Ok(response)) = (verdict.class, target, result) {
+            if !target.is_that_of(response) {
+                // A redirect was followed: another server did not take on another request. The
+                // first one was answered, so it may have had its effect.
+                verdict.class = StatusClass::Conditional;
+            }
         }
         verdict
     }
@@ -136,6 +143,13 @@ impl fmt::Debug for ClassifyFn {
 pub(crate) struct Target {
     pub(crate) method: Method,
     pub(crate) url: Url,
+}
+
+impl Target {
+    /// Whether the answer came from where the request was sent to.
+    fn is_that_of(&self, response: &Response) -> bool {
+        without_fragment(&self.url) == without_fragment(response.url())
+    }
 }
 
 /// What a [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn) gets to see of an attempt.

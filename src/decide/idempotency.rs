@@ -7,6 +7,8 @@ use http::{HeaderValue, Method};
 use reqwest::{Request, Url};
 use sha2::{Digest, Sha256};
 
+use crate::decide::without_fragment;
+
 /// The header that carries the key where no other is configured.
 pub(crate) const DEFAULT_HEADER: http::HeaderName =
     http::HeaderName::from_static("idempotency-key");
@@ -62,8 +64,7 @@ impl IdempotencyKey {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_content(method: &Method, url: &Url, body: impl AsRef<[u8]>) -> Self {
-        // The fragment is never sent.
-        let url = url.as_str().split('#').next().unwrap_or_default();
+        let url = without_fragment(url);
         let mut hash = Sha256::new();
         for part in [method.as_str().as_bytes(), url.as_bytes(), body.as_ref()] {
             // With its length, so that no two ways to divide the same bytes meet.

@@ -2,14 +2,16 @@
 //! it is not.
 
 use std::collections::VecDeque;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::Version;
+use http::{StatusCode, Version};
 use http_body::{Frame, SizeHint};
 use reqwest::{Body, Response, ResponseBuilderExt};
+use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
 use crate::clock;
@@ -46,7 +48,13 @@ pub(crate) async fn drain(mut response: Response, latest: Instant) {
 
 /// Reads the body into memory. A body over the limit is given back as a stream that starts with
 /// what was read.
-pub(crate) async fn buffer(mut response: Response, limit: usize) -> reqwest::Result<Response> {
+pub(crate) async fn buffer(mut response: Response, limit: usize) -> Result<Response> {
+    // An HTTP/2 stream that is reset without an error looks like a body that has ended. A 304 has
+    // the length of the body that it does not send (RFC 9110 §15.4.5).
+    let announced = match response.status() {
+        StatusCode::NOT_MODIFIED => None,
+        _ => response.content_length(),
+    };
     let mut chunks = VecDeque::new();
     let mut length = 0_usize;
     while length <= limit {
@@ -54,6 +62,10 @@ pub(crate) async fn buffer(mut response: Response, limit: usize) -> reqwest::Res
             Some(chunk) => {
                 length = length.saturating_add(chunk.len());
                 chunks.push_back(chunk);
+            }
+            None if announced.is_some_and(|announced| announced > length as u64) => {
+                let cut_short = io::Error::from(io::ErrorKind::UnexpectedEof);
+                return Err(Error::middleware(cut_short));
             }
             None => return Ok(with_body(response, |_| joined(chunks).into())),
         }
@@ -98,7 +110,7 @@ impl http_body::Body for Prefixed {
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, reqwest::Error>>> {
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, reqwest::Error>>> {
         match self.chunks.pop_front() {
             Some(chunk) => Poll::Ready(Some(Ok(Frame::data(chunk)))),
             None => Pin::new(&mut self.rest).poll_frame(context),

@@ -197,6 +197,10 @@ impl RetryMiddlewareBuilder {
 
     /// Also retries requests that are neither idempotent nor carry a key, where they provably had
     /// no effect: the connection was refused, the name not found, the HTTP/2 stream refused.
+    ///
+    /// reqwest follows redirects inside one attempt and does not tell of them: if a `POST` is
+    /// redirected and the *next* server refuses the connection, that looks the same. Use this only
+    /// on a client with `reqwest::redirect::Policy::none()`, or for servers that do not redirect.
     pub fn retry_unsent(mut self) -> Self {
         self.settings.retry_unsent = true;
         self

@@ -73,7 +73,8 @@ impl<'a> Call<'a> {
         has_key: bool,
     ) -> Self {
         let own = RequestSettings::of(extensions);
-        let target = settings.classifier.by_user.as_ref().map(|_| {
+        let wants_target = settings.classifier.by_user.is_some() || settings.retry_without_key;
+        let target = wants_target.then(|| {
             Box::new(Target {
                 method: request.method().clone(),
                 url: request.url().clone(),
@@ -165,14 +166,18 @@ impl<'a> Call<'a> {
         verdict: Verdict,
     ) -> (Result<Response>, Verdict) {
         let limit = self.buffer.unwrap_or_default();
-        let read = async { Ok(answer::buffer(result?, limit).await?) };
+        let read = async { answer::buffer(result?, limit).await };
         let result = match self.attempt_limit() {
             None => read.await,
             Some(limit) => limit.enforce(read).await,
         };
         let verdict = match &result {
             Ok(_) => verdict,
-            Err(_) => self.judge(&result),
+            // The answer had begun: whatever its end says, the request was processed.
+            Err(_) => Verdict {
+                unsent: false,
+                ..self.judge(&result)
+            },
         };
         (result, verdict)
     }

@@ -26,7 +26,7 @@ async fn without_jitter_the_waits_are_exact_and_capped() {
     let expected = [200, 400, 800, 1600, 3200, 6400, 10_000, 10_000].map(|ms| ms * MS);
     assert_eq!(server.gaps(), expected);
     let report = RetryReport::of(&response).unwrap();
-    assert_eq!(report.waited(), expected.iter().sum());
+    assert_eq!(report.waited(), expected.iter().sum::<Duration>());
     assert_eq!(report.stop(), StopReason::RetriesExhausted);
 }
 

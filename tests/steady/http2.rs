@@ -1,0 +1,457 @@
+//! HTTP/2 tells what was not processed (RFC 9113 §8.7): a refused stream, and one above the last
+//! that a GOAWAY names. Nothing else is such a proof, and the frames are written by hand so that
+//! each test says exactly what was on the wire.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
+use reqwest_steady::{ReportSlot, RequestBuilderExt, StopReason};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::support::raw::{client, direct, in_time, retry};
+
+// Types of frames, RFC 9113 §6.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+
+// Flags.
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+// Error codes, RFC 9113 §7.
+const NO_ERROR: u32 = 0;
+const INTERNAL_ERROR: u32 = 2;
+const REFUSED_STREAM: u32 = 7;
+const CANCEL: u32 = 8;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
+
+/// What the server does with a request, one after the other.
+#[derive(Clone, Copy)]
+enum Act {
+    /// Status 200, and no body.
+    Answer,
+    /// Status 200, and a body of 100 bytes that is yet to come.
+    Head,
+    ResetStream(u32),
+    /// No stream was, or will be, processed.
+    GoAwayBefore(u32),
+    /// This stream was, or will be, processed.
+    GoAwayAfter(u32),
+    Close,
+    /// RST of the TCP connection.
+    Break,
+}
+
+type Script = fn(usize) -> &'static [Act];
+
+#[derive(Default)]
+struct Seen {
+    connections: AtomicUsize,
+    requests: AtomicUsize,
+}
+
+/// It ends, with all its connections, when it is dropped.
+struct Server {
+    url: String,
+    seen: Arc<Seen>,
+    _accepting: JoinSet<()>,
+}
+
+impl Server {
+    /// `script` is asked with the number of requests that came before.
+    async fn start(script: Script) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/orders", listener.local_addr().unwrap());
+        let seen = Arc::new(Seen::default());
+        let mut accepting = JoinSet::new();
+        let shared = seen.clone();
+        accepting.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((tcp, _)) = listener.accept().await {
+                shared.connections.fetch_add(1, Ordering::SeqCst);
+                let seen = shared.clone();
+                connections.spawn(async move { serve(tcp, &seen, script).await });
+            }
+        });
+        Self {
+            url,
+            seen,
+            _accepting: accepting,
+        }
+    }
+
+    fn connections(&self) -> usize {
+        self.seen.connections.load(Ordering::SeqCst)
+    }
+
+    fn count(&self) -> usize {
+        self.seen.requests.load(Ordering::SeqCst)
+    }
+}
+
+/// Runs one connection until either side ends it.
+async fn serve(mut tcp: TcpStream, seen: &Seen, script: Script) -> io::Result<()> {
+    tcp.read_exact(&mut [0; PREFACE]).await?;
+    write_frame(&mut tcp, SETTINGS, 0, 0, &[]).await?;
+    loop {
+        let (kind, flags, stream) = read_frame(&mut tcp).await?;
+        if kind == SETTINGS && flags & ACK == 0 {
+            write_frame(&mut tcp, SETTINGS, ACK, 0, &[]).await?;
+        }
+        // Half a request has arrived, too.
+        if kind == HEADERS {
+            seen.requests.fetch_add(1, Ordering::SeqCst);
+        }
+        if matches!(kind, HEADERS | DATA) && flags & END_STREAM != 0 {
+            for act in script(seen.requests.load(Ordering::SeqCst) - 1) {
+                perform(*act, &mut tcp, stream).await?;
+            }
+        }
+    }
+}
+
+async fn perform(act: Act, tcp: &mut TcpStream, stream: u32) -> io::Result<()> {
+    /// Entry 8 of HPACK's static table (RFC 7541, appendix A) is `:status: 200`.
+    const STATUS_200: &[u8] = b"\x88";
+    /// Then a literal whose name is entry 28, `content-length`.
+    const LENGTH_100: &[u8] = b"\x88\x0f\x0d\x03100";
+
+    match act {
+        Act::Answer => {
+            let flags = END_HEADERS | END_STREAM;
+            write_frame(tcp, HEADERS, flags, stream, STATUS_200).await
+        }
+        Act::Head => write_frame(tcp, HEADERS, END_HEADERS, stream, LENGTH_100).await,
+        Act::ResetStream(code) => {
+            write_frame(tcp, RST_STREAM, 0, stream, &code.to_be_bytes()).await
+        }
+        Act::GoAwayBefore(code) => write_go_away(tcp, 0, code).await,
+        Act::GoAwayAfter(code) => write_go_away(tcp, stream, code).await,
+        Act::Close => {
+            tcp.shutdown().await?;
+            // To close with anything unread would break the connection off instead.
+            tokio::io::copy(tcp, &mut tokio::io::sink()).await?;
+            Err(io::ErrorKind::ConnectionAborted.into())
+        }
+        Act::Break => {
+            tcp.set_zero_linger()?;
+            Err(io::ErrorKind::ConnectionAborted.into())
+        }
+    }
+}
+
+async fn write_go_away(tcp: &mut TcpStream, last_stream: u32, code: u32) -> io::Result<()> {
+    let payload = [last_stream.to_be_bytes(), code.to_be_bytes()].concat();
+    write_frame(tcp, GOAWAY, 0, 0, &payload).await
+}
+
+async fn write_frame(
+    tcp: &mut TcpStream,
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: &[u8],
+) -> io::Result<()> {
+    let length = u8::try_from(payload.len()).unwrap();
+    let mut frame = vec![0, 0, length, kind, flags];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    tcp.write_all(&frame).await
+}
+
+/// Type, flags and stream of the next frame.
+async fn read_frame(tcp: &mut TcpStream) -> io::Result<(u8, u8, u32)> {
+    let mut head = [0; 9];
+    tcp.read_exact(&mut head).await?;
+    let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = head;
+    let length = u32::from_be_bytes([0, l0, l1, l2]);
+    tcp.read_exact(&mut vec![0; length as usize]).await?;
+    Ok((kind, flags, u32::from_be_bytes([s0, s1, s2, s3])))
+}
+
+/// Sends what reqwest does not repeat by itself.
+fn single(retry: reqwest_steady::RetryMiddlewareBuilder) -> ClientWithMiddleware {
+    client(direct().http2_prior_knowledge(), retry)
+}
+
+/// Sends what reqwest repeats by itself, as it does unless told otherwise.
+fn repeating(retry: reqwest_steady::RetryMiddlewareBuilder) -> ClientWithMiddleware {
+    let inner = reqwest::Client::builder().no_proxy();
+    client(inner.http2_prior_knowledge(), retry)
+}
+
+/// How the attempts of a call ended, and why it did.
+async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
+    let slot = ReportSlot::new();
+    let result = in_time(request.report_to(&slot).send()).await;
+    if let Err(error) = &result {
+        assert!(error.is_request(), "{error:?}");
+        assert!(error.url().is_some());
+    }
+    let report = slot.get().unwrap();
+    let outcomes = report
+        .attempts()
+        .map(|attempt| attempt.outcome().to_string());
+    (outcomes.collect(), report.stop())
+}
+
+/// The first two requests were not processed, and the server says so. The third is answered.
+async fn is_proof(script: Script) {
+    let server = Server::start(script).await;
+    let (outcomes, _) = attempts(single(retry()).get(&server.url)).await;
+    assert_eq!(outcomes, ["not_processed", "not_processed", "200"]);
+    assert_eq!(server.count(), 3);
+
+    let server = Server::start(script).await;
+    let post = single(retry()).post(&server.url).body("order");
+    let (outcomes, stop) = attempts(post).await;
+    assert_eq!(outcomes, ["not_processed"]);
+    assert_eq!(stop, StopReason::NotIdempotent);
+    assert_eq!(server.count(), 1);
+
+    let server = Server::start(script).await;
+    let post = single(retry().retry_unsent())
+        .post(&server.url)
+        .body("order");
+    let (outcomes, _) = attempts(post).await;
+    assert_eq!(outcomes, ["not_processed", "not_processed", "200"]);
+    assert_eq!(server.count(), 3);
+}
+
+/// The first two requests fail in a way that says nothing about what became of them.
+async fn is_no_proof(script: Script, kind: &str) {
+    for client in [single, repeating] {
+        let server = Server::start(script).await;
+        let (outcomes, _) = attempts(client(retry()).get(&server.url)).await;
+        assert_eq!(outcomes, [kind, kind, "200"]);
+        assert_eq!(server.count(), 3);
+
+        for retry in [retry(), retry().retry_unsent().retry_without_key()] {
+            let server = Server::start(script).await;
+            let post = client(retry).post(&server.url).body("order");
+            let (outcomes, stop) = attempts(post).await;
+            assert_eq!(outcomes, [kind]);
+            assert_eq!(stop, StopReason::NotIdempotent);
+            assert_eq!(server.count(), 1);
+        }
+    }
+}
+
+fn refused_twice(index: usize) -> &'static [Act] {
+    match index {
+        0 | 1 => &[Act::ResetStream(REFUSED_STREAM)],
+        _ => &[Act::Answer],
+    }
+}
+
+fn gone_twice(index: usize) -> &'static [Act] {
+    match index {
+        0 | 1 => &[Act::GoAwayBefore(NO_ERROR)],
+        _ => &[Act::Answer],
+    }
+}
+
+#[tokio::test]
+async fn a_refused_stream_was_not_processed() {
+    is_proof(refused_twice).await;
+}
+
+#[tokio::test]
+async fn a_refused_stream_leaves_its_connection_usable() {
+    let server = Server::start(refused_twice).await;
+    let (outcomes, _) = attempts(single(retry()).get(&server.url)).await;
+    assert_eq!(outcomes.len(), 3);
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_stream_above_the_last_of_a_go_away_was_not_processed() {
+    is_proof(gone_twice).await;
+}
+
+#[tokio::test]
+async fn a_stream_above_the_last_of_a_go_away_goes_to_another_connection() {
+    let server = Server::start(gone_twice).await;
+    let (outcomes, _) = attempts(single(retry()).get(&server.url)).await;
+    assert_eq!(outcomes.len(), 3);
+    assert_eq!(server.connections(), 3);
+}
+
+#[tokio::test]
+async fn reqwest_repeats_what_was_not_processed_twice_within_one_attempt() {
+    let always: [Script; 2] = [
+        |_| &[Act::ResetStream(REFUSED_STREAM)],
+        |_| &[Act::GoAwayBefore(NO_ERROR)],
+    ];
+    for script in always {
+        let server = Server::start(script).await;
+        let get = repeating(retry()).get(&server.url).max_retries(1);
+        let (outcomes, stop) = attempts(get).await;
+        assert_eq!(outcomes, ["not_processed"; 2]);
+        assert_eq!(stop, StopReason::RetriesExhausted);
+        assert_eq!(server.count(), 6);
+
+        // Not even a POST is asked for: it is not this crate that repeats it.
+        let server = Server::start(script).await;
+        let post = repeating(retry()).post(&server.url).body("order");
+        let (outcomes, stop) = attempts(post).await;
+        assert_eq!(outcomes, ["not_processed"]);
+        assert_eq!(stop, StopReason::NotIdempotent);
+        assert_eq!(server.count(), 3);
+    }
+
+    for script in [refused_twice, gone_twice] {
+        let server = Server::start(script).await;
+        let (outcomes, _) = attempts(repeating(retry()).get(&server.url)).await;
+        assert_eq!(outcomes, ["200"]);
+        assert_eq!(server.count(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_a_go_away_covers_may_have_been_processed() {
+    let script: Script = |index| match index {
+        0 | 1 => &[Act::GoAwayAfter(NO_ERROR), Act::Close],
+        _ => &[Act::Answer],
+    };
+    is_no_proof(script, "reset").await;
+}
+
+#[tokio::test]
+async fn a_stream_that_a_go_away_covers_may_still_be_answered() {
+    let server = Server::start(|_| &[Act::GoAwayAfter(NO_ERROR), Act::Answer]).await;
+    let post = single(retry()).post(&server.url).body("order");
+    let (outcomes, stop) = attempts(post).await;
+    assert_eq!(outcomes, ["200"]);
+    assert_eq!(stop, StopReason::Succeeded);
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test]
+async fn a_go_away_with_an_error_proves_nothing() {
+    let scripts: [Script; 3] = [
+        |index| match index {
+            0 | 1 => &[Act::GoAwayBefore(INTERNAL_ERROR)],
+            _ => &[Act::Answer],
+        },
+        |index| match index {
+            0 | 1 => &[Act::GoAwayBefore(ENHANCE_YOUR_CALM)],
+            _ => &[Act::Answer],
+        },
+        |index| match index {
+            0 | 1 => &[Act::GoAwayAfter(INTERNAL_ERROR), Act::Close],
+            _ => &[Act::Answer],
+        },
+    ];
+    for script in scripts {
+        is_no_proof(script, "reset").await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_reset_for_another_reason_may_have_been_processed() {
+    let scripts: [Script; 3] = [
+        |index| match index {
+            0 | 1 => &[Act::ResetStream(INTERNAL_ERROR)],
+            _ => &[Act::Answer],
+        },
+        |index| match index {
+            0 | 1 => &[Act::ResetStream(CANCEL)],
+            _ => &[Act::Answer],
+        },
+        |index| match index {
+            0 | 1 => &[Act::ResetStream(NO_ERROR)],
+            _ => &[Act::Answer],
+        },
+    ];
+    for script in scripts {
+        is_no_proof(script, "reset").await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_just_ends_proves_nothing() {
+    let scripts: [Script; 2] = [
+        |index| match index {
+            0 | 1 => &[Act::Close],
+            _ => &[Act::Answer],
+        },
+        |index| match index {
+            0 | 1 => &[Act::Break],
+            _ => &[Act::Answer],
+        },
+    ];
+    for script in scripts {
+        is_no_proof(script, "reset").await;
+    }
+}
+
+/// The body is cut, and the third answer has none.
+async fn is_retried_when_buffered(script: Script) {
+    let server = Server::start(script).await;
+    let get = single(retry()).get(&server.url).buffer_response(1024);
+    let (outcomes, _) = attempts(get).await;
+    assert_eq!(outcomes.len(), 3, "{outcomes:?}");
+    assert_eq!(server.count(), 3);
+
+    let server = Server::start(script).await;
+    let eager = single(retry().retry_unsent());
+    let post = eager.post(&server.url).body("order").buffer_response(1024);
+    in_time(post.send()).await.unwrap_err();
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test]
+async fn a_buffered_answer_whose_stream_is_reset_is_retried() {
+    is_retried_when_buffered(|index| match index {
+        0 | 1 => &[Act::Head, Act::ResetStream(INTERNAL_ERROR)],
+        _ => &[Act::Answer],
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_buffered_answer_whose_connection_is_closed_is_retried() {
+    is_retried_when_buffered(|index| match index {
+        0 | 1 => &[Act::Head, Act::Close],
+        _ => &[Act::Answer],
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_buffered_answer_whose_stream_is_refused_after_its_head_was_processed() {
+    is_retried_when_buffered(|index| match index {
+        0 | 1 => &[Act::Head, Act::ResetStream(REFUSED_STREAM)],
+        _ => &[Act::Answer],
+    })
+    .await;
+}
+
+// hyper takes the two reasons below for the end of a body, even of one that is not complete.
+#[tokio::test]
+async fn a_buffered_answer_whose_stream_is_cancelled_is_retried() {
+    let scripts: [Script; 2] = [
+        |index| match index {
+            0 | 1 => &[Act::Head, Act::ResetStream(CANCEL)],
+            _ => &[Act::Answer],
+        },
+        |index| match index {
+            0 | 1 => &[Act::Head, Act::ResetStream(NO_ERROR)],
+            _ => &[Act::Answer],
+        },
+    ];
+    for script in scripts {
+        is_retried_when_buffered(script).await;
+    }
+}

@@ -1,0 +1,218 @@
+//! A server that speaks bytes: what no HTTP library would send, a test can script.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use reqwest_steady::{Backoff, Jitter, RetryMiddleware, RetryMiddlewareBuilder};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// Nothing on loopback takes so long. It keeps a test that went wrong from hanging.
+const LONG_ENOUGH: Duration = Duration::from_secs(10);
+
+pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    let result = tokio::time::timeout(LONG_ENOUGH, future).await;
+    result.expect("should end within seconds")
+}
+
+/// A retry that hardly waits.
+pub(crate) fn retry() -> RetryMiddlewareBuilder {
+    let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
+    RetryMiddleware::builder().backoff(backoff)
+}
+
+/// A client that goes straight to the server and repeats nothing by itself.
+pub(crate) fn direct() -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .no_proxy()
+        .retry(reqwest::retry::never())
+}
+
+pub(crate) fn client(
+    inner: reqwest::ClientBuilder,
+    retry: RetryMiddlewareBuilder,
+) -> ClientWithMiddleware {
+    ClientBuilder::new(inner.build().unwrap())
+        .with(retry.build().unwrap())
+        .build()
+}
+
+/// What the server does with a request: it writes some bytes, and then …
+pub(crate) struct Reply {
+    bytes: Vec<u8>,
+    then: Then,
+}
+
+#[derive(Clone)]
+pub(crate) enum Then {
+    /// … reads the next request on this connection.
+    KeepOpen,
+    Close,
+    /// … breaks the connection off (RST).
+    Reset,
+    /// … says nothing more, until the client goes.
+    Silence,
+    /// … writes these bytes again and again, with a pause after each, until the client goes.
+    Repeat(Vec<u8>, Duration),
+}
+
+pub(crate) fn reply(bytes: impl Into<Vec<u8>>, then: Then) -> Reply {
+    let bytes = bytes.into();
+    Reply { bytes, then }
+}
+
+/// A whole answer, after which the connection can be used again.
+pub(crate) fn answer(status: u16, body: &str) -> Reply {
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: {length}\r\n\r\n");
+    reply(head + body, Then::KeepOpen)
+}
+
+/// One request as it arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    /// Method and path.
+    pub(crate) fn target(&self) -> &str {
+        let line = self.head.lines().next().unwrap_or_default();
+        line.trim_end_matches(" HTTP/1.1")
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let fields = self.head.lines().filter_map(|line| line.split_once(':'));
+        let mut values = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name));
+        values.next().map(|(_, value)| value.trim())
+    }
+}
+
+/// What carries the bytes.
+pub(crate) trait Wire: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    fn tcp(&self) -> &TcpStream;
+}
+
+impl Wire for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    connections: AtomicUsize,
+    requests: Mutex<Vec<Request>>,
+}
+
+/// It ends, with all its connections, when it is dropped.
+pub(crate) struct Server {
+    port: u16,
+    seen: Arc<Seen>,
+    _accepting: JoinSet<()>,
+}
+
+impl Server {
+    /// `script` is asked with the number of requests that came before.
+    pub(crate) async fn start(script: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_with(|_, tcp| async { Some(tcp) }, script).await
+    }
+
+    /// `open` makes of a connection what HTTP runs over, or closes it. It is told the number of
+    /// connections that came before.
+    pub(crate) async fn start_with<W: Wire, F: Future<Output = Option<W>> + Send + 'static>(
+        open: impl Fn(usize, TcpStream) -> F + Send + 'static,
+        script: impl Fn(usize) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let seen = Arc::new(Seen::default());
+        let script = Arc::new(script);
+        let mut accepting = JoinSet::new();
+        let shared = seen.clone();
+        accepting.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((tcp, _)) = listener.accept().await {
+                let wire = open(shared.connections.fetch_add(1, Ordering::SeqCst), tcp);
+                let (seen, script) = (shared.clone(), script.clone());
+                connections.spawn(async move {
+                    if let Some(wire) = wire.await {
+                        serve(wire, &seen, script.as_ref()).await;
+                    }
+                });
+            }
+        });
+        Self {
+            port,
+            seen,
+            _accepting: accepting,
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/orders", self.port)
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.seen.connections.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.seen.requests.lock().unwrap().clone()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.seen.requests.lock().unwrap().len()
+    }
+}
+
+/// Answers the requests of one connection by the script.
+async fn serve(mut wire: impl Wire, seen: &Seen, script: &(impl Fn(usize) -> Reply + Sync)) {
+    while let Some(request) = read_request(&mut wire).await {
+        let index = {
+            let mut requests = seen.requests.lock().unwrap();
+            requests.push(request);
+            requests.len() - 1
+        };
+        let Reply { bytes, then } = script(index);
+        if wire.write_all(&bytes).await.is_err() || wire.flush().await.is_err() {
+            return;
+        }
+        match then {
+            Then::KeepOpen => {}
+            Then::Close => return,
+            Then::Reset => return wire.tcp().set_zero_linger().unwrap(),
+            Then::Silence => while matches!(wire.read(&mut [0; 1024]).await, Ok(1..)) {},
+            Then::Repeat(bytes, pause) => {
+                while wire.write_all(&bytes).await.is_ok() {
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        }
+    }
+}
+
+/// `None` if the client went away instead.
+async fn read_request(wire: &mut (impl AsyncRead + Unpin)) -> Option<Request> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(wire.read_u8().await.ok()?);
+    }
+    let mut request = Request {
+        head: String::from_utf8(head).ok()?,
+        body: Vec::new(),
+    };
+    if let Some(length) = request.header("content-length") {
+        request.body = vec![0; length.parse().ok()?];
+        wire.read_exact(&mut request.body).await.ok()?;
+    }
+    Some(request)
+}
