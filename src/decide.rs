@@ -16,7 +16,7 @@ use reqwest::Url;
 pub use classify::{AttemptOutcome, AttemptView};
 pub(crate) use classify::{Classifier, ClassifyFn, Target, Verdict};
 pub use idempotency::{AutoKey, IdempotencyKey, InvalidKey};
-pub(crate) use idempotency::{DEFAULT_HEADER, check_header, is_idempotent};
+pub(crate) use idempotency::{KeyRule, is_idempotent};
 pub(crate) use replay::{BodyFactory, Spare};
 pub use status::StatusClass;
 pub use transport::FailureKind;
@@ -46,12 +46,12 @@ impl Safety {
         verdict: Verdict,
         headers: Option<&HeaderMap>,
     ) -> Result<(), StopReason> {
-        // A success stays one, whatever its headers say.
         let error = verdict.status().is_none_or(|status| status.as_u16() >= 400);
         if !error && verdict.class == StatusClass::Never {
+            // A success stays one, whatever its headers say.
             return Err(StopReason::Succeeded);
         }
-        let class = match (verdict.class, headers.filter(|_| error).and_then(word_in)) {
+        let class = match (verdict.class, headers.and_then(word_in)) {
             (StatusClass::Never, Some(Word::Retry)) if self.repeatable => StatusClass::Conditional,
             (StatusClass::Never, _) => return Err(StopReason::NotRetryable),
             (_, Some(Word::Stop)) => return Err(StopReason::ServerVeto),

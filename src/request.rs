@@ -44,6 +44,11 @@ pub(crate) struct RequestSettings {
 /// client.post(&url).idempotency_key(IdempotencyKey::random()).body("order").send().await?;
 /// # Ok(()) }
 /// ```
+///
+/// The settings travel in the builder's extensions, and a [`RetryMiddleware`](crate::RetryMiddleware)
+/// reads them there: `send` the builder, for `build` leaves them behind, and a client without that
+/// middleware ignores them, the key included. A middleware that sends requests of its own should give
+/// those extensions of their own.
 pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// At most this many retries, in place of the middleware's own number.
     #[must_use]
@@ -74,7 +79,8 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
         K::Error: Into<InvalidKey>;
 
     /// Builds the body anew for each attempt, for bodies that are streams. Takes the place of
-    /// `body`: call one of them.
+    /// `body`: call one of them. A middleware that changes bodies belongs inside the retry, where it
+    /// sees each of them.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -97,8 +103,22 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// in the middle of it is retried too. The attempt's timeout and the deadline then cover the
     /// body as well.
     ///
-    /// A body of more than `limit` bytes is handed out as a stream once so much has arrived, and
-    /// what happens to it after that is not retried.
+    /// This is for answers that are final by themselves. If their body cannot be read and no retry
+    /// is allowed, the call ends with that error. An answer that was given up comes back as it is. A
+    /// body of more than `limit` bytes is handed out as a stream once so much has arrived, and what
+    /// happens to it after that is not retried. Trailers are not kept.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = wiremock::MockServer::start().await;
+    /// # let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new()).build();
+    /// # let url = server.uri();
+    /// use reqwest_steady::RequestBuilderExt;
+    ///
+    /// let response = client.get(url).buffer_response(1024 * 1024).send().await?;
+    /// let body = response.bytes().await?; // at once, and whole
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     fn buffer_response(self, limit: usize) -> Self;
 

@@ -13,7 +13,10 @@ use reqwest_middleware::{Error, Middleware, Next, Result};
 
 use builder::Settings;
 pub use builder::{ConfigError, RetryMiddlewareBuilder};
-use call::{Call, settle_key};
+use call::Call;
+
+use crate::observe::Attempt;
+use crate::request::RequestSettings;
 
 /// Sends a request again where that is safe, spread out in time, and bounded in number.
 ///
@@ -76,9 +79,12 @@ impl Middleware for RetryMiddleware {
         Self: 'async_trait,
     {
         Box::pin(async move {
-            let has_key =
-                settle_key(&self.settings, &mut request, extensions).map_err(Error::middleware)?;
-            let mut call = Call::open(&self.settings, &request, extensions, has_key);
+            forget_earlier_call(extensions);
+            let own = RequestSettings::of(extensions);
+            let has_key = (self.settings.keys)
+                .settle(&mut request, own)
+                .map_err(Error::middleware)?;
+            let mut call = Call::open(&self.settings, &request, own, has_key);
             if call.is_spread() {
                 Box::pin(call.launch()).await;
             }
@@ -89,11 +95,12 @@ impl Middleware for RetryMiddleware {
                     None => answer.await,
                     Some(limit) => Box::pin(limit.enforce(answer)).await,
                 };
-                let mut verdict = call.judge(&result);
-                if call.wants_body(verdict) {
-                    (result, verdict) = Box::pin(call.read_body(result, verdict)).await;
+                let verdict = call.judge(&result);
+                let mut step = call.next_step(verdict, &result);
+                if call.wants_body(&step) {
+                    (step, result) = Box::pin(call.read_body(step, result)).await;
                 }
-                let retry = match call.next_step(verdict, &result) {
+                let retry = match step {
                     Ok(retry) => retry,
                     Err(end) => {
                         call.report(end, &mut result);
@@ -103,5 +110,16 @@ impl Middleware for RetryMiddleware {
                 request = Box::pin(call.wait(retry, result, extensions)).await;
             }
         })
+    }
+}
+
+/// Another call may have run with these extensions before: a middleware outside that asks twice.
+fn forget_earlier_call(extensions: &mut Extensions) {
+    if extensions.is_empty() {
+        return;
+    }
+    extensions.remove::<Attempt>();
+    if let Some(slot) = RequestSettings::of(extensions).and_then(|own| own.report.as_ref()) {
+        slot.clear();
     }
 }

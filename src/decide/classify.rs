@@ -13,6 +13,18 @@ use crate::decide::{FailureKind, StatusClass, without_fragment};
 use crate::observe::Attempt;
 
 /// How an attempt ended: with an answer or without.
+///
+/// ```
+/// use reqwest_steady::{AttemptOutcome, FailureKind};
+///
+/// fn is_our_network(outcome: AttemptOutcome) -> bool {
+///     match outcome {
+///         AttemptOutcome::Status(_) => false,
+///         AttemptOutcome::Failure(kind) => matches!(kind, FailureKind::Dns | FailureKind::Connect),
+///     }
+/// }
+/// assert!(is_our_network(AttemptOutcome::Failure(FailureKind::Dns)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttemptOutcome {
     /// The server answered, with this status.
@@ -139,7 +151,6 @@ impl fmt::Debug for ClassifyFn {
 }
 
 /// Where a request went. Kept only for those who ask, since the request is gone by then.
-#[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) method: Method,
     pub(crate) url: Url,
@@ -153,7 +164,7 @@ impl Target {
 }
 
 /// What a [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn) gets to see of an attempt.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct AttemptView<'a> {
     target: &'a Target,
     attempt: Attempt,
@@ -195,5 +206,65 @@ impl<'a> AttemptView<'a> {
     /// The status, or how the error was understood.
     pub fn outcome(&self) -> AttemptOutcome {
         self.outcome
+    }
+}
+
+/// Without headers, and without what may be secret in a URL.
+impl fmt::Debug for AttemptView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttemptView")
+            .field("method", self.method())
+            .field("host", &self.url().host_str())
+            .field("attempt", &self.attempt())
+            .field("outcome", &self.outcome)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_is_unclear_unless_it_is_known_what_became_of_it() {
+        let unclear = |outcome, unsent| {
+            let class = StatusClass::Conditional;
+            let verdict = Verdict {
+                outcome,
+                class,
+                unsent,
+            };
+            verdict.is_unclear()
+        };
+        let status = |code| AttemptOutcome::Status(StatusCode::from_u16(code).unwrap());
+        assert!(unclear(status(500), false));
+        assert!(!unclear(status(429), false));
+        let reset = AttemptOutcome::Failure(FailureKind::Reset);
+        assert!(unclear(reset, false));
+        let refused = AttemptOutcome::Failure(FailureKind::Connect);
+        assert!(!unclear(refused, true));
+    }
+
+    #[test]
+    fn a_view_does_not_show_secrets() {
+        let target = Target {
+            method: Method::GET,
+            url: Url::parse("http://user:secret1@example.com/?token=secret2").unwrap(),
+        };
+        let mut response = http::Response::new("body");
+        let cookie = http::HeaderValue::from_static("session=secret3");
+        response.headers_mut().insert("set-cookie", cookie);
+        let result = Ok(response.into());
+        let view = AttemptView {
+            target: &target,
+            attempt: Attempt::FIRST,
+            outcome: AttemptOutcome::Status(StatusCode::OK),
+            result: &result,
+        };
+        let shown = format!("{view:?}");
+        assert!(
+            shown.contains("example.com") && !shown.contains("secret"),
+            "{shown}"
+        );
     }
 }

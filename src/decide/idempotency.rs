@@ -3,22 +3,19 @@
 use std::convert::Infallible;
 use std::fmt;
 
-use http::{HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method};
 use reqwest::{Request, Url};
 use sha2::{Digest, Sha256};
 
 use crate::decide::without_fragment;
-
-/// The header that carries the key where no other is configured.
-pub(crate) const DEFAULT_HEADER: http::HeaderName =
-    http::HeaderName::from_static("idempotency-key");
+use crate::request::RequestSettings;
 
 const MAX_LENGTH: usize = 255;
 
 /// Names one operation, so that a server can tell a repeated request from a second one.
 ///
 /// One call keeps one key, byte for byte, on all its attempts. Its text is never shown by `Debug`
-/// and never logged.
+/// and never logged. A key that is set as a plain header, quoted or not, is held to the same rule.
 ///
 /// ```
 /// use reqwest_steady::IdempotencyKey;
@@ -40,12 +37,12 @@ impl IdempotencyKey {
     pub fn new(text: impl Into<String>) -> Result<Self, InvalidKey> {
         let text = text.into();
         check(text.as_bytes())?;
-        Self::from_visible_ascii(text)
+        Ok(Self::from_visible_ascii(text))
     }
 
     /// A new random key: a UUID of version 4.
     pub fn random() -> Self {
-        Self::from_digits(uuid::Uuid::new_v4().to_string())
+        Self::from_visible_ascii(uuid::Uuid::new_v4().to_string())
     }
 
     /// A key computed from what is sent: the SHA-256 of method, URL and body, in hexadecimal. The
@@ -71,7 +68,7 @@ impl IdempotencyKey {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
-        Self::from_digits(format!("{:x}", hash.finalize()))
+        Self::from_visible_ascii(format!("{:x}", hash.finalize()))
     }
 
     /// The same key in the form of the IETF draft: a structured-field string, in quotes.
@@ -107,20 +104,9 @@ impl IdempotencyKey {
         &self.header
     }
 
-    fn from_visible_ascii(text: String) -> Result<Self, InvalidKey> {
-        match HeaderValue::from_str(&text) {
-            Ok(header) => Ok(Self {
-                text,
-                header: sensitive(header),
-            }),
-            Err(_) => Err(InvalidKey(Fault::NotAHeader)),
-        }
-    }
-
-    /// For text that is made of hexadecimal digits and hyphens.
-    fn from_digits(text: String) -> Self {
-        // Hexadecimal digits and hyphens make a valid header.
-        let header = HeaderValue::from_str(&text).expect("digits are a valid header");
+    fn from_visible_ascii(text: String) -> Self {
+        // Every visible ASCII character may stand in a header.
+        let header = HeaderValue::from_str(&text).expect("visible ASCII is a valid header");
         Self {
             header: sensitive(header),
             text,
@@ -166,7 +152,8 @@ enum Fault {
     Empty,
     TooLong(usize),
     BadByte { byte: u8, position: usize },
-    NotAHeader,
+    BadQuotes,
+    SeveralLines(usize),
 }
 
 impl fmt::Display for InvalidKey {
@@ -182,7 +169,13 @@ impl fmt::Display for InvalidKey {
                 "the idempotency key has the byte {byte:#04x} at position {position}, \
                  only visible ASCII (0x21 to 0x7e) is allowed"
             ),
-            Fault::NotAHeader => f.write_str("the idempotency key is not a valid header value"),
+            Fault::BadQuotes => {
+                f.write_str("the idempotency key begins with a quote, but is no quoted string")
+            }
+            Fault::SeveralLines(lines) => write!(
+                f,
+                "the idempotency key stands in {lines} lines of the header, only one is allowed"
+            ),
         }
     }
 }
@@ -211,13 +204,69 @@ fn check(text: &[u8]) -> Result<(), InvalidKey> {
     Ok(())
 }
 
-/// Holds a key that was set as a plain header to the same rule, quoted or not.
-pub(crate) fn check_header(value: &HeaderValue) -> Result<(), InvalidKey> {
+/// Holds a key that was set as a plain header to the same rule. Between quotes there may be spaces.
+fn check_header(value: &HeaderValue) -> Result<(), InvalidKey> {
     let text = value.as_bytes();
-    let unquoted = text
-        .strip_prefix(b"\"")
-        .and_then(|text| text.strip_suffix(b"\""));
-    check(unquoted.unwrap_or(text))
+    if !text.starts_with(b"\"") {
+        return check(text);
+    }
+    let item = sfv::Parser::new(text).parse::<sfv::Item>().ok();
+    let quoted = item.as_ref().and_then(|item| item.bare_item.as_string());
+    match quoted.map(|text| text.as_str().len()) {
+        None => Err(InvalidKey(Fault::BadQuotes)),
+        Some(0) => Err(InvalidKey(Fault::Empty)),
+        Some(1..=MAX_LENGTH) => Ok(()),
+        Some(length) => Err(InvalidKey(Fault::TooLong(length))),
+    }
+}
+
+/// Where keys go, and whether they come by themselves.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyRule {
+    pub(crate) header: HeaderName,
+    pub(crate) auto: AutoKey,
+}
+
+impl Default for KeyRule {
+    fn default() -> Self {
+        Self {
+            header: HeaderName::from_static("idempotency-key"),
+            auto: AutoKey::Off,
+        }
+    }
+}
+
+impl KeyRule {
+    /// Sees to it that the request carries the key that it should. Says whether it carries one.
+    pub(crate) fn settle(
+        &self,
+        request: &mut Request,
+        own: Option<&RequestSettings>,
+    ) -> Result<bool, InvalidKey> {
+        let key = if let Some(key) = own.and_then(|own| own.key.as_ref()) {
+            key.as_ref().map_err(InvalidKey::clone)?.header.clone()
+        } else if let Some(value) = request.headers().get(&self.header) {
+            let lines = request.headers().get_all(&self.header).iter().count();
+            if lines > 1 {
+                return Err(InvalidKey(Fault::SeveralLines(lines)));
+            }
+            check_header(value)?;
+            return Ok(true);
+        } else if self.auto == AutoKey::Off
+            || is_idempotent(request.method())
+            || own.is_some_and(|own| own.idempotent)
+        {
+            // A request that needs no key is left as it is.
+            return Ok(false);
+        } else {
+            match self.auto.key_for(request) {
+                Some(key) => key.header,
+                None => return Ok(false),
+            }
+        };
+        request.headers_mut().insert(&self.header, key);
+        Ok(true)
+    }
 }
 
 /// Whether requests that need a key, and were given none, get one by themselves.
@@ -245,7 +294,7 @@ pub enum AutoKey {
 }
 
 impl AutoKey {
-    pub(crate) fn key_for(self, request: &Request) -> Option<IdempotencyKey> {
+    fn key_for(self, request: &Request) -> Option<IdempotencyKey> {
         match self {
             Self::Off => None,
             Self::Random => Some(IdempotencyKey::random()),
@@ -345,9 +394,13 @@ mod tests {
         assert!(check("order-1").is_ok());
         assert!(check("\"order-1\"").is_ok());
         assert!(check(&format!("\"{}\"", "k".repeat(255))).is_ok());
-        assert!(check("").is_err());
-        assert!(check("\"\"").is_err());
+        assert!(check("\"two words\"").is_ok());
+        assert!(check("a\"b").is_ok());
+        for bad in ["", "\"\"", "\"", "\"a", "\"a\"b\"", "two words"] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
         assert!(check(&"k".repeat(256)).is_err());
+        assert!(check(&format!("\"{}\"", "k".repeat(256))).is_err());
     }
 
     #[test]

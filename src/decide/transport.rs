@@ -32,7 +32,8 @@ pub enum FailureKind {
     /// Certainly not processed: the server refused the stream or was going away (RFC 9113 §8.7),
     /// or the connection closed before the request was started on it.
     NotProcessed,
-    /// A connection was made, but no agreement: invalid certificate, TLS or proxy refusal.
+    /// No agreement with the other side: invalid certificate, TLS or proxy refusal. Also any other
+    /// failure to connect of which it is not known that it passes.
     Handshake,
     /// The request cannot be sent as it is: bad URL, unsupported scheme.
     Builder,

@@ -179,13 +179,18 @@ impl ReportSlot {
         Self::default()
     }
 
-    /// The report of the last call that ended, if one has.
+    /// The report of the last call, if it has ended. A call that is refused before anything is sent
+    /// leaves none.
     pub fn get(&self) -> Option<RetryReport> {
         self.lock().clone()
     }
 
     pub(crate) fn put(&self, report: RetryReport) {
         *self.lock() = Some(report);
+    }
+
+    pub(crate) fn clear(&self) {
+        *self.lock() = None;
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<RetryReport>> {

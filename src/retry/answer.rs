@@ -21,7 +21,7 @@ use crate::clock;
 const DRAIN_BYTES: u64 = 256 * 1024;
 const DRAIN_TIME: Duration = Duration::from_millis(100);
 
-/// Reads what is left of a discarded answer, within bounds. `latest` is when the retry must start.
+/// Reads what is left of a discarded answer, within bounds, and not after `latest`.
 pub(crate) async fn drain(mut response: Response, latest: Instant) {
     // An HTTP/2 connection is shared: dropping the answer ends its stream only, and tells the
     // server to stop sending.
@@ -58,14 +58,16 @@ pub(crate) async fn buffer(mut response: Response, limit: usize) -> Result<Respo
     let mut chunks = VecDeque::new();
     let mut length = 0_usize;
     while length <= limit {
-        match response.chunk().await? {
+        let chunk = response.chunk().await;
+        match chunk.map_err(|error| error.with_url(response.url().clone()))? {
             Some(chunk) => {
                 length = length.saturating_add(chunk.len());
                 chunks.push_back(chunk);
             }
             None if announced.is_some_and(|announced| announced > length as u64) => {
-                let cut_short = io::Error::from(io::ErrorKind::UnexpectedEof);
-                return Err(Error::middleware(cut_short));
+                let kind = io::ErrorKind::UnexpectedEof;
+                let cut_short = "the body of the answer is shorter than announced";
+                return Err(Error::middleware(io::Error::new(kind, cut_short)));
             }
             None => return Ok(with_body(response, |_| joined(chunks).into())),
         }

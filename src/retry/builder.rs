@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderName, StatusCode};
 
 use crate::RetryMiddleware;
-use crate::decide::{AttemptView, AutoKey, Classifier, ClassifyFn, DEFAULT_HEADER, StatusClass};
+use crate::decide::{AttemptView, AutoKey, Classifier, ClassifyFn, KeyRule, StatusClass};
 use crate::entropy::Entropy;
 use crate::schedule::{Backoff, TimeLimits};
 
@@ -18,8 +18,7 @@ pub(crate) struct Settings {
     pub(crate) classifier: Classifier,
     pub(crate) retry_without_key: bool,
     pub(crate) retry_unsent: bool,
-    pub(crate) idempotency_header: HeaderName,
-    pub(crate) auto_key: AutoKey,
+    pub(crate) keys: KeyRule,
     pub(crate) backoff: Backoff,
     pub(crate) max_server_delay: Duration,
     pub(crate) limits: TimeLimits,
@@ -35,8 +34,7 @@ impl Default for Settings {
             classifier: Classifier::default(),
             retry_without_key: false,
             retry_unsent: false,
-            idempotency_header: DEFAULT_HEADER,
-            auto_key: AutoKey::Off,
+            keys: KeyRule::default(),
             backoff: Backoff::default(),
             max_server_delay: Duration::from_secs(60),
             limits: TimeLimits {
@@ -70,6 +68,15 @@ impl Default for Settings {
 ///     .attempt_timeout(Duration::from_secs(10))
 ///     .max_server_delay(Duration::from_secs(60))
 ///     .status(reqwest::StatusCode::CONFLICT, StatusClass::Conditional)
+///     .build()?;
+///
+/// // A nightly job that starts everywhere at once, against a server with its own name for keys:
+/// let job = RetryMiddleware::builder()
+///     .launch_spread(Duration::from_secs(60))
+///     .retry_window(Duration::from_secs(30 * 60))
+///     .idempotency_header("PayPal-Request-Id")
+///     .attempt_header("X-Attempt")
+///     .retry_unsent()
 ///     .build()?;
 ///
 /// let refused = RetryMiddleware::builder()
@@ -130,7 +137,8 @@ impl RetryMiddlewareBuilder {
     }
 
     /// Lets the first attempt wait for a random time up to this, for many jobs that start on the
-    /// same beat. Never more than half of a call's deadline. Default: none.
+    /// same beat. Never more than half of a call's deadline, and part of the retry window.
+    /// Default: none.
     pub fn launch_spread(mut self, spread: Duration) -> Self {
         self.settings.launch_spread = spread;
         self
@@ -148,7 +156,9 @@ impl RetryMiddlewareBuilder {
     /// to them.
     ///
     /// The server's word still beats the class: `x-should-retry: false` stops, and `true` allows a
-    /// repeatable request whose answer was an error.
+    /// repeatable request whose answer was an error. If the body of a
+    /// [buffered](crate::RequestBuilderExt::buffer_response) answer breaks off, the function is asked
+    /// again, about the failure.
     ///
     /// ```
     /// use reqwest_steady::{RetryMiddleware, StatusClass};
@@ -173,7 +183,7 @@ impl RetryMiddlewareBuilder {
     /// The header that carries the idempotency key. Default: `Idempotency-Key`.
     pub fn idempotency_header(mut self, name: impl AsRef<str>) -> Self {
         match header_name("idempotency_header", name.as_ref()) {
-            Ok(name) => self.settings.idempotency_header = name,
+            Ok(name) => self.settings.keys.header = name,
             Err(error) => self.refuse(error),
         }
         self
@@ -181,7 +191,7 @@ impl RetryMiddlewareBuilder {
 
     /// Whether requests that need a key, and were given none, get one. Default: [`AutoKey::Off`].
     pub fn auto_key(mut self, auto_key: AutoKey) -> Self {
-        self.settings.auto_key = auto_key;
+        self.settings.keys.auto = auto_key;
         self
     }
 
@@ -189,14 +199,16 @@ impl RetryMiddlewareBuilder {
     /// class [`Retry`](StatusClass::Retry): 429, 502, 503 and 504.
     ///
     /// Only for servers of which it is known that they give these answers before they do any work:
-    /// a gateway's 504 often means the contrary.
+    /// a gateway's 504 often means the contrary. An answer that came from another URL than the
+    /// request went to, after a redirect, does not count.
     pub fn retry_without_key(mut self) -> Self {
         self.settings.retry_without_key = true;
         self
     }
 
     /// Also retries requests that are neither idempotent nor carry a key, where they provably had
-    /// no effect: the connection was refused, the name not found, the HTTP/2 stream refused.
+    /// no effect: no connection came about, or the server said that it did not process them (HTTP/2
+    /// REFUSED_STREAM, or a GOAWAY without error).
     ///
     /// reqwest follows redirects inside one attempt and does not tell of them: if a `POST` is
     /// redirected and the *next* server refuses the connection, that looks the same. Use this only
@@ -232,10 +244,20 @@ impl RetryMiddlewareBuilder {
         longer_than_zero("retry_window", Some(settings.limits.window))?;
         longer_than_zero("deadline", settings.limits.deadline)?;
         longer_than_zero("attempt_timeout", settings.limits.attempt)?;
-        if settings.attempt_header.as_ref() == Some(&settings.idempotency_header) {
+        if settings.launch_spread > settings.limits.window {
+            return Err(ConfigError::new(
+                "launch_spread",
+                format_args!("{:?}", settings.launch_spread),
+                format_args!(
+                    "should not be longer than the retry_window ({:?})",
+                    settings.limits.window
+                ),
+            ));
+        }
+        if settings.attempt_header.as_ref() == Some(&settings.keys.header) {
             return Err(ConfigError::new(
                 "attempt_header",
-                &settings.idempotency_header,
+                &settings.keys.header,
                 "should not be the header of the idempotency key",
             ));
         }
@@ -319,6 +341,10 @@ mod tests {
             (
                 builder().retry_window(Duration::ZERO),
                 "retry_window (0ns) should be longer than zero",
+            ),
+            (
+                builder().launch_spread(Duration::from_secs(301)),
+                "launch_spread (301s) should not be longer than the retry_window (300s)",
             ),
             (
                 builder().idempotency_header("two words"),

@@ -9,10 +9,7 @@ use reqwest_middleware::Result;
 use super::answer;
 use super::builder::Settings;
 use crate::clock;
-use crate::decide::{
-    AutoKey, BodyFactory, InvalidKey, Safety, Spare, StatusClass, Target, Verdict, check_header,
-    is_idempotent,
-};
+use crate::decide::{BodyFactory, Safety, Spare, Target, Verdict, is_idempotent};
 use crate::entropy::up_to;
 use crate::observe::{Attempt, AttemptReport, ReportSlot, RetryReport, StopReason};
 use crate::request::RequestSettings;
@@ -53,11 +50,15 @@ pub(crate) struct Retry {
 }
 
 /// Why there is none, and the hint in the last answer, if one was looked for.
+#[derive(Clone, Copy)]
 pub(crate) struct End {
     verdict: Verdict,
     reason: StopReason,
     hint: Option<Duration>,
 }
+
+/// What follows an attempt. In a box, since most calls need no retry.
+type Step = std::result::Result<Box<Retry>, End>;
 
 impl<'a> Call<'a> {
     /// Whether the first attempt waits, too.
@@ -69,10 +70,9 @@ impl<'a> Call<'a> {
     pub(crate) fn open(
         settings: &'a Settings,
         request: &Request,
-        extensions: &Extensions,
+        own: Option<&RequestSettings>,
         has_key: bool,
     ) -> Self {
-        let own = RequestSettings::of(extensions);
         let wants_target = settings.classifier.by_user.is_some() || settings.retry_without_key;
         let target = wants_target.then(|| {
             Box::new(Target {
@@ -93,7 +93,9 @@ impl<'a> Call<'a> {
                 .and_then(|own| own.max_retries)
                 .unwrap_or(settings.max_retries),
             safety: Safety {
-                repeatable: has_key || is_harmless(request, own),
+                repeatable: has_key
+                    || own.is_some_and(|own| own.idempotent)
+                    || is_idempotent(request.method()),
                 without_key: settings.retry_without_key,
                 unsent: settings.retry_unsent,
             },
@@ -153,41 +155,41 @@ impl<'a> Call<'a> {
         )
     }
 
-    /// Whether the body belongs to the attempt. Only that of an answer which will be returned is
-    /// worth waiting for.
-    pub(crate) fn wants_body(&self, verdict: Verdict) -> bool {
-        self.buffer.is_some() && verdict.class == StatusClass::Never
+    /// Whether the body belongs to the attempt. It does if the answer is final by itself; one that
+    /// is retried or given up is not worth waiting for.
+    pub(crate) fn wants_body(&self, step: &Step) -> bool {
+        let is_final = |end: &End| {
+            matches!(end.reason, StopReason::Succeeded | StopReason::NotRetryable)
+                && end.verdict.status().is_some()
+        };
+        self.buffer.is_some() && step.as_ref().is_err_and(is_final)
     }
 
     /// Reads the body of the answer. If that fails, the attempt has failed.
     pub(crate) async fn read_body(
-        &self,
+        &mut self,
+        step: Step,
         result: Result<Response>,
-        verdict: Verdict,
-    ) -> (Result<Response>, Verdict) {
+    ) -> (Step, Result<Response>) {
         let limit = self.buffer.unwrap_or_default();
         let read = async { answer::buffer(result?, limit).await };
         let result = match self.attempt_limit() {
             None => read.await,
             Some(limit) => limit.enforce(read).await,
         };
-        let verdict = match &result {
-            Ok(_) => verdict,
+        if result.is_ok() {
+            return (step, result);
+        }
+        let verdict = Verdict {
             // The answer had begun: whatever its end says, the request was processed.
-            Err(_) => Verdict {
-                unsent: false,
-                ..self.judge(&result)
-            },
+            unsent: false,
+            ..self.judge(&result)
         };
-        (result, verdict)
+        (self.next_step(verdict, &result), result)
     }
 
     /// Whether, how and when to go on.
-    pub(crate) fn next_step(
-        &mut self,
-        verdict: Verdict,
-        result: &Result<Response>,
-    ) -> std::result::Result<Retry, End> {
+    pub(crate) fn next_step(&mut self, verdict: Verdict, result: &Result<Response>) -> Step {
         let headers = result.as_ref().ok().map(Response::headers);
         let spare = self.decide(verdict, headers).map_err(|reason| End {
             verdict,
@@ -203,13 +205,13 @@ impl<'a> Call<'a> {
             reason,
             hint,
         })?;
-        Ok(Retry {
+        Ok(Box::new(Retry {
             verdict,
             spare,
             backoff,
             wait,
             hint,
-        })
+        }))
     }
 
     /// May this be sent again at all? Then here is what to send.
@@ -251,7 +253,7 @@ impl<'a> Call<'a> {
     /// Clears the old answer away, waits, and gives out what to send next.
     pub(crate) async fn wait(
         &mut self,
-        retry: Retry,
+        retry: Box<Retry>,
         result: Result<Response>,
         extensions: &mut Extensions,
     ) -> Request {
@@ -264,7 +266,7 @@ impl<'a> Call<'a> {
         self.attempt = self.attempt.next();
 
         if let Ok(response) = result {
-            answer::drain(response, self.time.last_start()).await;
+            answer::drain(response, self.time.drain_end(wake)).await;
         }
         tokio::time::sleep_until(wake).await;
         self.sent_at = self.time.elapsed(clock::now());
@@ -298,38 +300,4 @@ impl<'a> Call<'a> {
             hint,
         }
     }
-}
-
-/// Whether a request does no harm when it is sent twice, even without a key.
-fn is_harmless(request: &Request, own: Option<&RequestSettings>) -> bool {
-    is_idempotent(request.method()) || own.is_some_and(|own| own.idempotent)
-}
-
-/// Sees to it that the request carries the key that it should. Says whether it carries one.
-pub(crate) fn settle_key(
-    settings: &Settings,
-    request: &mut Request,
-    extensions: &Extensions,
-) -> std::result::Result<bool, InvalidKey> {
-    let own = RequestSettings::of(extensions);
-    let header = &settings.idempotency_header;
-    let key = if let Some(key) = own.and_then(|own| own.key.as_ref()) {
-        key.as_ref()
-            .map_err(InvalidKey::clone)?
-            .header_value()
-            .clone()
-    } else if let Some(value) = request.headers().get(header) {
-        check_header(value)?;
-        return Ok(true);
-    } else if settings.auto_key == AutoKey::Off || is_harmless(request, own) {
-        // A request that needs no key is left as it is.
-        return Ok(false);
-    } else {
-        match settings.auto_key.key_for(request) {
-            Some(key) => key.header_value().clone(),
-            None => return Ok(false),
-        }
-    };
-    request.headers_mut().insert(header, key);
-    Ok(true)
 }

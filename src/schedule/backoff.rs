@@ -2,19 +2,6 @@
 //!
 //! Clients that failed together come back together unless chance spreads them. So the wait grows
 //! from try to try up to a cap, and is then drawn at random below it.
-//!
-//! ```
-//! use std::time::Duration;
-//! use reqwest_steady::{Backoff, Jitter};
-//!
-//! let backoff = Backoff::exponential(Duration::from_millis(100))
-//!     .multiplier(3.0)
-//!     .cap(Duration::from_secs(1))
-//!     .jitter(Jitter::Equal);
-//! assert_eq!(backoff.ceiling(0), Duration::from_millis(100));
-//! assert_eq!(backoff.ceiling(1), Duration::from_millis(300));
-//! assert_eq!(backoff.ceiling(9), Duration::from_secs(1));
-//! ```
 
 use std::time::Duration;
 
@@ -43,6 +30,19 @@ pub enum Jitter {
 /// Capped exponential backoff: `ceiling(n) = min(cap, base · multiplierⁿ)`, then [`Jitter`].
 ///
 /// The values are checked when the middleware is built.
+///
+/// ```
+/// use std::time::Duration;
+/// use reqwest_steady::{Backoff, Jitter};
+///
+/// let backoff = Backoff::exponential(Duration::from_millis(100))
+///     .multiplier(3.0)
+///     .cap(Duration::from_secs(1))
+///     .jitter(Jitter::Equal);
+/// assert_eq!(backoff.ceiling(0), Duration::from_millis(100));
+/// assert_eq!(backoff.ceiling(1), Duration::from_millis(300));
+/// assert_eq!(backoff.ceiling(9), Duration::from_secs(1));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backoff {
     base: Duration,

@@ -9,6 +9,9 @@ use tokio::time::Instant;
 use crate::clock;
 use crate::observe::StopReason;
 
+/// tokio's timers are as coarse as this, and round up.
+const TICK: Duration = Duration::from_millis(1);
+
 /// How long things may take, as configured.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeLimits {
@@ -36,20 +39,25 @@ impl CallTime<'_> {
         let begins = self.elapsed(now).saturating_add(wait);
         if begins > self.limits.window {
             Err(StopReason::WindowClosed)
-        } else if self.deadline.is_some_and(|deadline| begins >= deadline) {
+        } else if self
+            .deadline
+            .is_some_and(|deadline| begins.saturating_add(TICK) >= deadline)
+        {
             Err(StopReason::DeadlineTooClose)
         } else {
             Ok(())
         }
     }
 
-    /// The latest moment for whatever delays the start of a retry.
-    pub(crate) fn last_start(&self) -> Instant {
+    /// How long an old answer may be cleared away before a retry that is due at `wake`: at least
+    /// half the time after that belongs to the retry.
+    pub(crate) fn drain_end(&self, wake: Instant) -> Instant {
         let window = self.limits.window;
         let latest = self
             .deadline
             .map_or(window, |deadline| deadline.min(window));
-        clock::after(self.started, latest)
+        let latest = clock::after(self.started, latest);
+        wake + latest.saturating_duration_since(wake) / 2
     }
 
     /// The limit of an attempt that begins so long after the call did: its own or the call's,
@@ -182,7 +190,12 @@ mod tests {
         };
         let call = call(&limits);
         let now = call.started + 4 * SEC;
-        assert_eq!(call.allow_wait(now, 5 * SEC), Ok(()));
+        let almost = 6 * SEC - 2 * TICK;
+        assert_eq!(call.allow_wait(now, almost), Ok(()));
+        assert_eq!(
+            call.allow_wait(now, almost + TICK),
+            Err(StopReason::DeadlineTooClose)
+        );
         assert_eq!(
             call.allow_wait(now, 6 * SEC),
             Err(StopReason::DeadlineTooClose)
@@ -225,7 +238,7 @@ mod tests {
         };
         let call = call(&limits);
         assert!(call.attempt_limit(Duration::MAX).is_some());
-        assert!(call.last_start() > call.started);
+        assert!(call.drain_end(call.started) > call.started);
         assert_eq!(
             call.allow_wait(call.started, Duration::MAX),
             Err(StopReason::DeadlineTooClose)

@@ -100,7 +100,7 @@ fn quota(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Dur
         QUOTAS.iter().find_map(|names| {
             let windows = names.iter().filter_map(|(remaining, reset)| {
                 Some(Window {
-                    spent: longest(headers, remaining, |text| text.parse().ok()) == Some(0_u64),
+                    spent: longest(headers, remaining, seconds) == Some(Duration::ZERO),
                     reset: longest(headers, reset, |text| moment(text, now))?,
                 })
             });
@@ -173,9 +173,16 @@ fn moment(text: &str, now: SystemTime) -> Option<Duration> {
         return until(timestamp.into(), now);
     }
     // `6m0s`, `12ms`.
-    text.parse::<SignedDuration>()
-        .ok()
-        .and_then(|duration| Duration::try_from(duration).ok())
+    match text.parse::<SignedDuration>() {
+        Ok(duration) => Duration::try_from(duration).ok(),
+        Err(_) => is_too_long_to_count(text).then_some(Duration::MAX),
+    }
+}
+
+/// `99999999999999999999s`: a duration in form, with more digits than any clock counts.
+fn is_too_long_to_count(text: &str) -> bool {
+    let unit = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    text.len() - unit.len() > 15 && ["ns", "us", "ms", "s", "m", "h", "d"].contains(&unit)
 }
 
 fn since_epoch(time: Duration, now: SystemTime) -> Option<Duration> {

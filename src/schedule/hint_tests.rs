@@ -171,6 +171,9 @@ fn a_reset_time_is_read_by_its_size_and_form() {
         ("-5s", None),
         ("+5s", None),
         ("5s ago", None),
+        ("99999999999999999999s", Some(Duration::MAX)),
+        ("99999999999999999999h", Some(Duration::MAX)),
+        ("99999999999999999999x", None),
         ("9".repeat(400).as_str(), Some(Duration::MAX)),
     ] {
         let hint = hint_of(429, &[date, ("x-ratelimit-reset", text)]);
@@ -206,6 +209,11 @@ fn quota_headers_count_only_when_nothing_is_left_or_the_status_says_so() {
         assert_eq!(hint_of(500, &[(name, value)]), None, "{name}");
         assert_eq!(
             hint_of(500, &[(name, value), (remaining, "7")]),
+            None,
+            "{name}"
+        );
+        assert_eq!(
+            hint_of(500, &[(name, value), (remaining, "+0")]),
             None,
             "{name}"
         );

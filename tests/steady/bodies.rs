@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use http::StatusCode;
 use reqwest::Body;
 use reqwest_steady::{
     Backoff, Jitter, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason,
 };
 
-use crate::support::scripted::{Reply, Server, URL, answer};
+use crate::support::scripted::{Reply, Server, URL, answer, late};
 
 fn quick() -> RetryMiddleware {
     let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
@@ -76,7 +77,7 @@ async fn body_with_builds_one_body_for_each_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn body_with_works_for_bytes_and_keeps_headers_and_timeout() {
+async fn body_with_works_for_bytes_and_keeps_all_else() {
     let server = Server::statuses(&[503, 200]);
     let client = server.client(quick());
     let request = client.put(URL).header("x-kind", "text");
@@ -147,48 +148,138 @@ async fn an_answer_cut_short_is_retried_only_when_it_is_buffered() {
 async fn what_is_over_the_limit_comes_as_a_stream_that_may_still_break() {
     let server = Server::new(|_| cut_short());
     let client = server.client(quick());
-    let mut response = client.get(URL).buffer_response(5).send().await.unwrap();
+    let limit = "the beginning".len() - 1;
+    let mut response = client.get(URL).buffer_response(limit).send().await.unwrap();
     assert_eq!(server.count(), 1);
     assert_eq!(response.chunk().await.unwrap().unwrap(), "the beginning");
     response.chunk().await.unwrap_err();
+
+    // A body that just fits is read to its end.
+    let server = Server::new(|_| cut_short());
+    let client = server.client(quick());
+    let request = client.get(URL).max_retries(1).buffer_response(limit + 1);
+    request.send().await.unwrap_err();
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_given_up_comes_back_as_it_is() {
+    let cut_503 = || match cut_short() {
+        Reply::Answer(mut response) => {
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            Reply::Answer(response)
+        }
+        other => other,
+    };
+    let server = Server::new(move |_| cut_503());
+    let client = server.client(quick());
+    let request = client.get(URL).max_retries(1).buffer_response(1000);
+    let response = request.send().await.unwrap();
+    assert_eq!(server.count(), 2);
+    assert_eq!(response.status(), 503);
+    let report = RetryReport::of(&response).unwrap();
+    assert_eq!(report.stop(), StopReason::RetriesExhausted);
+}
+
+/// Claims to be longer than it is, as a body does that has a length but is not sent.
+struct Announced;
+
+impl http_body::Body for Announced {
+    type Data = bytes::Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, std::io::Error>>> {
+        std::task::Poll::Ready(None)
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(100)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_shorter_than_announced_has_failed_unless_none_is_sent() {
+    for (method, status, count) in [
+        (http::Method::GET, 200, 2),
+        (http::Method::GET, 304, 1),
+        (http::Method::HEAD, 200, 1),
+    ] {
+        let server = Server::new(move |_| {
+            let response = http::Response::builder().status(status);
+            Reply::Answer(response.body(Body::wrap(Announced)).unwrap())
+        });
+        let client = server.client(quick());
+        let request = client.request(method.clone(), URL).max_retries(1);
+        let result = request.buffer_response(1000).send().await;
+        assert_eq!(server.count(), count, "{method} {status}");
+        match result {
+            Ok(response) => assert_eq!((response.status().as_u16(), count), (status, 1)),
+            Err(error) => assert_eq!(
+                error.to_string(),
+                "the body of the answer is shorter than announced"
+            ),
+        }
+    }
+}
+
+/// An answer whose body comes in drops, for ever.
+fn dripping(status: u16) -> Reply {
+    let drip = futures_util::stream::unfold((), |()| async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Some((Ok::<_, std::io::Error>("drip"), ()))
+    });
+    let response = http::Response::builder().status(status);
+    let response = response.header("x-should-retry", "true");
+    Reply::Answer(response.body(Body::wrap_stream(drip)).unwrap())
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_error_body_that_never_ends_does_not_hold_up_the_retry() {
-    let endless = || {
-        let drip = futures_util::stream::unfold((), |()| async {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            Some((Ok::<_, std::io::Error>("drip"), ()))
-        });
-        let response = http::Response::builder().status(503);
-        Reply::Answer(response.body(Body::wrap_stream(drip)).unwrap())
-    };
-    let server = Server::new(move |index| match index {
-        0 => endless(),
-        _ => answer(200),
-    });
-    let client = server.client(quick());
-    // Also when the answers are buffered: this one will not be returned.
-    let request = client.get(URL).buffer_response(1_000_000);
-    assert_eq!(request.send().await.unwrap().status(), 200);
-    assert!(
-        server.gaps()[0] <= Duration::from_millis(101),
-        "{:?}",
-        server.gaps()
-    );
+    // Also when answers are buffered: this one will not be returned, for the server's word counts.
+    for status in [503, 400] {
+        for limit in [None, Some(usize::MAX)] {
+            let server = Server::new(move |index| match index {
+                0 => dripping(status),
+                _ => answer(200),
+            });
+            let client = server.client(quick());
+            let mut request = client.get(URL);
+            if let Some(limit) = limit {
+                request = request.buffer_response(limit);
+            }
+            assert_eq!(request.send().await.unwrap().status(), 200);
+            let gap = server.gaps()[0];
+            assert!(gap <= Duration::from_millis(101), "{gap:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn clearing_an_answer_away_takes_no_longer_than_the_deadline() {
-    let silent = || {
-        let nothing = futures_util::stream::pending::<Result<&str, std::io::Error>>();
-        let response = http::Response::builder().status(503);
-        Reply::Answer(response.body(Body::wrap_stream(nothing)).unwrap())
-    };
-    let server = Server::new(move |_| silent());
+async fn clearing_an_answer_away_leaves_time_for_the_retry() {
+    let server = Server::new(|index| match index {
+        0 => dripping(503),
+        _ => late(Duration::from_millis(20), answer(200)),
+    });
     let client = server.client(quick());
-    let started = tokio::time::Instant::now();
-    let deadline = Duration::from_millis(50);
-    let _ = client.get(URL).deadline(deadline).send().await;
-    assert!(started.elapsed() <= deadline, "{:?}", started.elapsed());
+    let request = client.get(URL).deadline(Duration::from_millis(50));
+    assert_eq!(request.send().await.unwrap().status(), 200);
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn near_the_deadline_the_last_answer_is_not_given_away() {
+    // The retry would start 100 µs before the deadline, and timers round up.
+    let server = Server::statuses(&[503, 200]);
+    let backoff = Backoff::exponential(Duration::from_micros(9500)).jitter(Jitter::None);
+    let retry = RetryMiddleware::builder().backoff(backoff).build().unwrap();
+    let client = server.client(retry);
+    let request = client.get(URL).deadline(Duration::from_micros(9600));
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), 503);
+    let report = RetryReport::of(&response).unwrap();
+    assert_eq!(report.stop(), StopReason::DeadlineTooClose);
+    assert_eq!(server.count(), 1);
 }

@@ -179,6 +179,14 @@ async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
     assert_eq!(response.unwrap().status(), 409);
     assert_eq!(server.count(), 2);
 
+    // The user's own word on 409 goes before.
+    let server = still_running(|| answer(500));
+    let retry = quick().status(StatusCode::CONFLICT, StatusClass::Never);
+    let client = server.client(retry.build().unwrap());
+    let response = client.post(URL).idempotency_key("order-1").send().await;
+    assert_eq!(response.unwrap().status(), 409);
+    assert_eq!(server.count(), 2);
+
     // And the first answer may always be a 409 of its own.
     let server = Server::statuses(&[409]);
     let client = server.client(quick().build().unwrap());
@@ -289,6 +297,17 @@ async fn the_server_can_veto_a_retry_and_allow_one() {
             "{method} {status} {header}: {value}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_veto_counts_for_any_status_that_would_be_retried() {
+    let server = Server::new(|_| answer_with(202, &[("x-should-retry", "false")]));
+    let retry = quick().status(StatusCode::ACCEPTED, StatusClass::Retry);
+    let client = server.client(retry.build().unwrap());
+    let response = client.get(URL).send().await.unwrap();
+    assert_eq!(server.count(), 1);
+    let report = RetryReport::of(&response).unwrap();
+    assert_eq!(report.stop(), StopReason::ServerVeto);
 }
 
 #[tokio::test(start_paused = true)]

@@ -140,6 +140,17 @@ async fn an_invalid_key_fails_before_anything_is_sent_and_says_why() {
             client.post(URL).header("idempotency-key", ""),
             "the idempotency key is empty",
         ),
+        (
+            client
+                .post(URL)
+                .header("idempotency-key", "one")
+                .header("idempotency-key", "two"),
+            "the idempotency key stands in 2 lines of the header, only one is allowed",
+        ),
+        (
+            client.post(URL).header("idempotency-key", "\"open"),
+            "the idempotency key begins with a quote, but is no quoted string",
+        ),
     ] {
         let error = request.send().await.unwrap_err();
         assert_eq!(error.to_string(), said);

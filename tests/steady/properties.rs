@@ -98,7 +98,11 @@ struct Settings {
     window: Duration,
     max_server_delay: Duration,
     deadline: Option<Duration>,
-    attempt_timeout: Duration,
+    attempt_timeout: Option<Duration>,
+    launch_spread: Duration,
+    own_max_retries: Option<u32>,
+    buffer: Option<usize>,
+    opt_in: bool,
     method: Method,
     key: bool,
     seed: u64,
@@ -115,26 +119,54 @@ fn settings() -> impl Strategy<Value = Settings> {
     );
     (
         (0..12_u32, backoff, duration(), duration()),
-        (proptest::option::of(duration()), duration()),
+        (
+            proptest::option::of(duration()),
+            proptest::option::of(duration()),
+            prop_oneof![Just(Duration::ZERO), duration()],
+        ),
+        (
+            proptest::option::of(0..5_u32),
+            proptest::option::of(0..20_usize),
+            any::<bool>(),
+        ),
         select(vec![Method::GET, Method::PUT, Method::POST]),
         any::<bool>(),
         any::<u64>(),
     )
-        .prop_map(
-            |((max_retries, backoff, window, max_server_delay), times, method, key, seed)| {
-                Settings {
-                    max_retries,
-                    backoff,
-                    window,
-                    max_server_delay,
-                    deadline: times.0,
-                    attempt_timeout: times.1,
-                    method,
-                    key,
-                    seed,
-                }
-            },
-        )
+        .prop_map(|(limits, times, own, method, key, seed)| Settings {
+            max_retries: limits.0,
+            backoff: limits.1,
+            window: limits.2,
+            max_server_delay: limits.3,
+            deadline: times.0,
+            attempt_timeout: times.1,
+            launch_spread: times.2.min(limits.2),
+            own_max_retries: own.0,
+            buffer: own.1,
+            opt_in: own.2,
+            method,
+            key,
+            seed,
+        })
+}
+
+/// How long the client must stay away after this step, by a reading of our own.
+fn asked_pause(step: &Step) -> Duration {
+    match &step.event {
+        Event::Answer {
+            hint: Some((name, value)),
+            ..
+        } => match (*name, value.parse::<u32>()) {
+            ("retry-after" | "x-ratelimit-reset-after", Ok(seconds)) if !value.starts_with('+') => {
+                step.takes + Duration::from_secs(seconds.into())
+            }
+            ("retry-after-ms", Ok(millis)) if !value.starts_with('+') => {
+                step.takes + Duration::from_millis(millis.into())
+            }
+            _ => step.takes,
+        },
+        _ => Duration::ZERO,
+    }
 }
 
 /// Timers round up to a millisecond, and an answer may be cleared away for 100 of them.
@@ -164,8 +196,14 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
         .backoff(settings.backoff.clone())
         .retry_window(settings.window)
         .max_server_delay(settings.max_server_delay)
-        .attempt_timeout(settings.attempt_timeout)
+        .launch_spread(settings.launch_spread)
         .seed(settings.seed);
+    if let Some(timeout) = settings.attempt_timeout {
+        retry = retry.attempt_timeout(timeout);
+    }
+    if settings.opt_in {
+        retry = retry.retry_without_key().retry_unsent();
+    }
     if let Some(deadline) = settings.deadline {
         retry = retry.deadline(deadline);
     }
@@ -177,6 +215,12 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
     if settings.key {
         request = request.idempotency_key("order-1");
     }
+    if let Some(retries) = settings.own_max_retries {
+        request = request.max_retries(retries);
+    }
+    if let Some(limit) = settings.buffer {
+        request = request.buffer_response(limit);
+    }
     // Silence and pauses of `Duration::MAX` are real here; nothing may be sent after giving up.
     let began = tokio::time::Instant::now();
     let decade = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -187,10 +231,12 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
     let report = slot.get().unwrap();
     let attempts: Vec<_> = report.attempts().collect();
 
-    prop_assert!(attempts.len() <= settings.max_retries as usize + 1);
+    let max_retries = settings.own_max_retries.unwrap_or(settings.max_retries);
+    prop_assert!(attempts.len() <= max_retries as usize + 1);
     prop_assert_eq!(report.retries() as usize + 1, attempts.len());
-    // An attempt without time left is counted, but not sent.
-    prop_assert!(attempts.len() - server.count() <= 1);
+    // With a deadline of no time at all, the one attempt is not sent.
+    let hopeless = settings.deadline.is_some_and(|deadline| deadline < SLACK);
+    prop_assert!(attempts.len() == server.count() || hopeless && server.count() == 0);
     prop_assert!(report.waited() <= settings.window);
     if let Some(deadline) = settings.deadline {
         prop_assert!(
@@ -207,7 +253,17 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
         prop_assert!(pair[1].sent_at() >= pair[0].sent_at() + pair[1].waited());
         prop_assert!(pair[1].sent_at() <= settings.window.saturating_add(SLACK));
     }
-    if settings.method == Method::POST && !settings.key {
+    for (index, gap) in server.gaps().into_iter().enumerate() {
+        let step = &steps[index % steps.len()];
+        let answered = matches!(attempts[index].outcome(), AttemptOutcome::Status(_));
+        prop_assert!(
+            !answered || gap >= asked_pause(step),
+            "{:?} after {:?}",
+            gap,
+            step
+        );
+    }
+    if settings.method == Method::POST && !settings.key && !settings.opt_in {
         prop_assert_eq!(attempts.len(), 1);
     }
     match (result, attempts[attempts.len() - 1].outcome()) {

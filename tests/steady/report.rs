@@ -221,6 +221,57 @@ async fn the_attempt_number_is_in_the_extensions_and_in_a_header_if_wanted() {
     assert_eq!(seen(&server), [(1, one), (2, two), (3, three)]);
 }
 
+/// Asks once more after a 401, as a middleware does that renews tokens.
+struct AsksAgain;
+
+#[async_trait::async_trait]
+impl Middleware for AsksAgain {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let again = request.try_clone().unwrap();
+        let response = next.clone().run(request, extensions).await?;
+        match response.status() {
+            StatusCode::UNAUTHORIZED => next.run(again, extensions).await,
+            _ => Ok(response),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_call_with_the_same_extensions_starts_anew() {
+    let server = Server::statuses(&[503, 401, 503, 200]);
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with(AsksAgain)
+        .with(exact().build().unwrap())
+        .with_arc(server.clone())
+        .build();
+    let request = client.post(URL).idempotency_key("order-1");
+    assert_eq!(request.send().await.unwrap().status(), 200);
+    let seen: Vec<_> = server.arrivals().iter().map(|it| it.attempt).collect();
+    assert_eq!(seen, [1, 2, 1, 2]);
+    let keys = server.arrivals();
+    assert!(
+        keys.iter()
+            .all(|it| it.headers["idempotency-key"] == "order-1")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_does_not_keep_the_report_of_another_call() {
+    let server = Server::statuses(&[200]);
+    let client = server.client(exact().build().unwrap());
+    let slot = ReportSlot::new();
+    client.get(URL).report_to(&slot).send().await.unwrap();
+    assert!(slot.get().is_some());
+    let request = client.post(URL).idempotency_key("").report_to(&slot);
+    request.send().await.unwrap_err();
+    assert_eq!(slot.get(), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_sends_nothing_more() {
     let server = Server::statuses(&[503]);

@@ -46,6 +46,40 @@ async fn the_defaults_are_five_retries_with_full_jitter_below_200_ms_doubling() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_jitter_keeps_its_bounds_from_retry_to_retry() {
+    let ceilings = [200, 400, 800, 1600, 3200].map(|ms| ms * MS);
+    for jitter in [
+        Jitter::Full,
+        Jitter::Equal,
+        Jitter::Decorrelated,
+        Jitter::Additive(50 * MS),
+    ] {
+        let mut longest = Duration::ZERO;
+        for seed in 0..50 {
+            let server = Server::statuses(&[503]);
+            let backoff = Backoff::default().jitter(jitter);
+            let retry = RetryMiddleware::builder().backoff(backoff).seed(seed);
+            let client = server.client(retry.build().unwrap());
+            client.get(URL).send().await.unwrap();
+            let mut previous = 200 * MS;
+            for (gap, ceiling) in server.gaps().into_iter().zip(ceilings) {
+                let (low, high) = match jitter {
+                    Jitter::Equal => (ceiling / 2, ceiling),
+                    Jitter::Decorrelated => (200 * MS, (3 * previous).min(10 * SEC)),
+                    Jitter::Additive(range) => (ceiling, ceiling + range),
+                    _ => (Duration::ZERO, ceiling),
+                };
+                assert!(gap >= low && gap <= high + 4 * MS, "{jitter:?}: {gap:?}");
+                previous = gap;
+                longest = longest.max(gap);
+            }
+        }
+        // Decorrelated jitter grows only if it is told what was drawn before.
+        assert!(longest > SEC, "{jitter:?}: {longest:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn jitter_spreads_and_a_seed_repeats_it() {
     let gaps = |seed: u64| async move {
         let server = Server::statuses(&[503]);
@@ -353,6 +387,28 @@ async fn the_longest_durations_are_fine_everywhere() {
         .await;
     assert_eq!(response.unwrap().status(), 200);
     assert_eq!(server.count(), 3);
+
+    for jitter in [
+        Jitter::Full,
+        Jitter::Decorrelated,
+        Jitter::Additive(Duration::MAX),
+    ] {
+        let server = Server::statuses(&[503, 503, 200]);
+        let backoff = Backoff::exponential(Duration::MAX).jitter(jitter);
+        let retry = RetryMiddleware::builder()
+            .backoff(backoff)
+            .retry_window(Duration::MAX)
+            .launch_spread(Duration::MAX)
+            .build()
+            .unwrap();
+        let client = server.client(retry);
+        let century = 100 * 365 * 24 * 60 * 60 * SEC;
+        let call = tokio::time::timeout(century, client.get(URL).send());
+        // Either it comes through or it waits for ever; it does not fail.
+        if let Ok(response) = call.await {
+            assert_eq!(response.unwrap().status(), 200);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
