@@ -2,7 +2,7 @@
 //! [`reqwest`](https://docs.rs/reqwest), by way of [`reqwest_middleware`].
 //!
 //! A request is repeated only where repeating is **safe**, **spread out** in time, and **bounded**
-//! in number.
+//! in number: for one call, for a host, and for calls inside calls.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,6 +34,7 @@
 //! |---|---|---|
 //! | **decide** | may this be sent again at all? | [`StatusClass`], [`IdempotencyKey`], [`AutoKey`], [`AttemptView`] |
 //! | **schedule** | when? | [`Backoff`], [`Jitter`], the limits of [`RetryMiddlewareBuilder`] |
+//! | **admit** | is there room for it now? | [`Budget`], [`Scope`] |
 //! | **observe** | who gets to know? | [`RetryReport`], [`StopReason`], [`ReportSlot`], [`Attempt`] |
 //!
 //! What comes back when a call is given up is the last answer or error itself, untouched. Only what
@@ -42,6 +43,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod admit;
 mod clock;
 mod decide;
 mod entropy;
@@ -50,6 +52,7 @@ mod request;
 mod retry;
 mod schedule;
 
+pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use decide::{
     AttemptOutcome, AttemptView, AutoKey, FailureKind, IdempotencyKey, InvalidKey, StatusClass,
 };

@@ -1,7 +1,9 @@
 //! **Observe**: who gets to know?
 
 mod attempt;
+mod log;
 mod report;
 
 pub use attempt::Attempt;
+pub(crate) use log::two_retries_in_one_chain;
 pub use report::{AttemptReport, ReportSlot, RetryReport, StopReason};

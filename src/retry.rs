@@ -84,14 +84,16 @@ impl Middleware for RetryMiddleware {
             let has_key = (self.settings.keys)
                 .settle(&mut request, own)
                 .map_err(Error::middleware)?;
-            let mut call = Call::open(&self.settings, &request, own, has_key);
+            let mut call = Call::open(&self.settings, &request, extensions, has_key);
             if call.is_spread() {
                 Box::pin(call.launch()).await;
             }
             loop {
                 call.prepare(&mut request, extensions);
                 let answer = next.clone().run(request, extensions);
-                let mut result = match call.attempt_limit() {
+                let limit = call.attempt_limit();
+                let answer = call.cover(answer);
+                let mut result = match limit {
                     None => answer.await,
                     Some(limit) => Box::pin(limit.enforce(answer)).await,
                 };

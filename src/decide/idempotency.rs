@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::fmt;
 
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::{Request, Url};
 use sha2::{Digest, Sha256};
 
@@ -237,6 +237,14 @@ impl Default for KeyRule {
 }
 
 impl KeyRule {
+    fn find<'h>(&self, headers: &'h HeaderMap) -> Option<&'h HeaderValue> {
+        // Few names are compared faster than one is hashed.
+        if headers.keys_len() <= 8 && headers.keys().all(|name| *name != self.header) {
+            return None;
+        }
+        headers.get(&self.header)
+    }
+
     /// Sees to it that the request carries the key that it should. Says whether it carries one.
     pub(crate) fn settle(
         &self,
@@ -245,7 +253,10 @@ impl KeyRule {
     ) -> Result<bool, InvalidKey> {
         let key = if let Some(key) = own.and_then(|own| own.key.as_ref()) {
             key.as_ref().map_err(InvalidKey::clone)?.header.clone()
-        } else if let Some(value) = request.headers().get(&self.header) {
+        } else if is_safe(request.method()) {
+            // Whatever is in the header, there is nothing to be done twice.
+            return Ok(false);
+        } else if let Some(value) = self.find(request.headers()) {
             let lines = request.headers().get_all(&self.header).iter().count();
             if lines > 1 {
                 return Err(InvalidKey(Fault::SeveralLines(lines)));
@@ -313,12 +324,14 @@ impl AutoKey {
     }
 }
 
+/// Without an effect that could be had twice: RFC 9110 §9.2.1, and QUERY of RFC 10008.
+fn is_safe(method: &Method) -> bool {
+    method.is_safe() || method.as_str() == "QUERY"
+}
+
 /// Idempotent by definition: RFC 9110 §9.2.2, and QUERY of RFC 10008.
 pub(crate) fn is_idempotent(method: &Method) -> bool {
-    matches!(
-        method.as_str(),
-        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE" | "QUERY"
-    )
+    method.is_idempotent() || is_safe(method)
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ pub(crate) struct Spare {
 
 impl Spare {
     /// `None` if the body is a stream that nobody can build again.
+    #[inline(always)] // built where it is kept, instead of moved there
     pub(crate) fn of(request: &Request, rebuilt: bool, extensions: &Extensions) -> Option<Self> {
         let copy = match request.body() {
             Some(_) if !rebuilt => request.try_clone()?,
@@ -52,6 +53,7 @@ impl Spare {
     }
 }
 
+#[inline(always)]
 fn without_body(request: &Request) -> Request {
     let mut copy = Request::new(request.method().clone(), request.url().clone());
     *copy.headers_mut() = request.headers().clone();

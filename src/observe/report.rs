@@ -28,6 +28,10 @@ pub enum StopReason {
     WindowClosed,
     /// The next retry could not have been answered before the deadline.
     DeadlineTooClose,
+    /// The client has made as many retries as its [`Budget`](crate::Budget) allows.
+    BudgetEmpty,
+    /// The call around this one, or its [`Scope`](crate::Scope), has no retries left.
+    AllowanceSpent,
     /// The server asked for a longer pause than the client is ready to make.
     ServerDelayTooLong,
     /// The server said that another try is of no use.
@@ -47,6 +51,8 @@ impl StopReason {
             Self::RetriesExhausted => "retries_exhausted",
             Self::WindowClosed => "window_closed",
             Self::DeadlineTooClose => "deadline_too_close",
+            Self::BudgetEmpty => "budget_empty",
+            Self::AllowanceSpent => "allowance_spent",
             Self::ServerDelayTooLong => "server_delay_too_long",
             Self::ServerVeto => "server_veto",
             Self::Disabled => "disabled",

@@ -2,13 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
 
 use crate::RetryMiddleware;
+use crate::admit::{Budget, Budgets};
 use crate::decide::{AttemptView, AutoKey, Classifier, ClassifyFn, KeyRule, StatusClass};
 use crate::entropy::Entropy;
+use crate::observe::two_retries_in_one_chain;
 use crate::schedule::{Backoff, TimeLimits};
 
 /// What a [`RetryMiddleware`] goes by. Checked, and never changed again.
@@ -23,8 +26,19 @@ pub(crate) struct Settings {
     pub(crate) max_server_delay: Duration,
     pub(crate) limits: TimeLimits,
     pub(crate) launch_spread: Duration,
+    pub(crate) budgets: Budgets,
     pub(crate) attempt_header: Option<HeaderName>,
     pub(crate) entropy: Entropy,
+    warned: AtomicBool,
+}
+
+impl Settings {
+    /// Says so once.
+    pub(crate) fn warn_of_two_in_a_chain(&self) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            two_retries_in_one_chain();
+        }
+    }
 }
 
 impl Default for Settings {
@@ -43,8 +57,10 @@ impl Default for Settings {
                 attempt: None,
             },
             launch_spread: Duration::ZERO,
+            budgets: Budgets::default(),
             attempt_header: None,
             entropy: Entropy::System,
+            warned: AtomicBool::new(false),
         }
     }
 }
@@ -142,6 +158,19 @@ impl RetryMiddlewareBuilder {
     pub fn launch_spread(mut self, spread: Duration) -> Self {
         self.settings.launch_spread = spread;
         self
+    }
+
+    /// One budget for all that this middleware sends, in place of one for each host. Its clones may
+    /// be given to other clients, too.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.settings.budgets = Budgets::Shared(budget);
+        self
+    }
+
+    /// No budget at all. In an outage every call then makes all its retries, when the server can bear
+    /// them least: for tests, and for those who bound their load by other means.
+    pub fn no_budget(self) -> Self {
+        self.budget(Budget::unlimited())
     }
 
     /// Changes the class of one status. The last word on a status holds.

@@ -5,9 +5,11 @@ use std::time::Duration;
 use http::{Extensions, HeaderMap, HeaderValue, Method};
 use reqwest::{Request, Response};
 use reqwest_middleware::Result;
+use tokio::time::Instant;
 
 use super::answer;
 use super::builder::Settings;
+use crate::admit::{Allowance, Budget, Covered, Opener, Withdrawal};
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Target, Verdict, is_idempotent};
 use crate::entropy::up_to;
@@ -26,6 +28,12 @@ pub(crate) struct Call<'a> {
     buffer: Option<usize>,
     slot: Option<ReportSlot>,
     target: Option<Box<Target>>,
+    budget: Budget,
+    /// Whether this call credits its budget. One that is nested in a call with the same budget does
+    /// not: one deposit for one call.
+    feeds_budget: bool,
+    /// What calls inside this one draw from, if it is outermost and makes a difference to them.
+    allowance: Option<Allowance>,
 
     // The running attempt, or the one that has just ended.
     attempt: Attempt,
@@ -44,6 +52,7 @@ pub(crate) struct Call<'a> {
 pub(crate) struct Retry {
     verdict: Verdict,
     spare: Spare,
+    withdrawal: Withdrawal,
     backoff: Duration,
     wait: Duration,
     hint: Option<Duration>,
@@ -55,6 +64,16 @@ pub(crate) struct End {
     verdict: Verdict,
     reason: StopReason,
     hint: Option<Duration>,
+}
+
+impl End {
+    /// Whether the server has done its part: the answer is final, and not a failure of the server's.
+    fn is_success(&self) -> bool {
+        matches!(
+            self.reason,
+            StopReason::Succeeded | StopReason::NotRetryable
+        ) && (self.verdict.status()).is_some_and(|status| !status.is_server_error())
+    }
 }
 
 /// What follows an attempt. In a box, since most calls need no retry.
@@ -70,9 +89,10 @@ impl<'a> Call<'a> {
     pub(crate) fn open(
         settings: &'a Settings,
         request: &Request,
-        own: Option<&RequestSettings>,
+        extensions: &Extensions,
         has_key: bool,
     ) -> Self {
+        let own = RequestSettings::of(extensions);
         let wants_target = settings.classifier.by_user.is_some() || settings.retry_without_key;
         let target = wants_target.then(|| {
             Box::new(Target {
@@ -80,25 +100,56 @@ impl<'a> Call<'a> {
                 url: request.url().clone(),
             })
         });
+        let max_retries = own
+            .and_then(|own| own.max_retries)
+            .unwrap_or(settings.max_retries);
+        let safety = Safety {
+            repeatable: has_key
+                || is_idempotent(request.method())
+                || own.is_some_and(|own| own.idempotent),
+            without_key: settings.retry_without_key,
+            unsent: settings.retry_unsent,
+        };
+        let could_retry = max_retries > 0 && safety.allows_any();
+        let mut time = CallTime {
+            limits: &settings.limits,
+            started: clock::now(),
+            deadline: own
+                .and_then(|own| own.deadline)
+                .or(settings.limits.deadline),
+        };
+        let budget = if could_retry {
+            settings.budgets.of(request.url())
+        } else {
+            // It neither needs nor feeds one.
+            Budget::unlimited()
+        };
+        // A call that cannot be retried and sets no deadline makes no difference to others.
+        let (mut allowance, mut feeds_budget) = (None, true);
+        if could_retry || time.deadline.is_some() {
+            let opener = Opener {
+                chain: std::ptr::from_ref(extensions) as usize,
+                budget: budget.address(),
+            };
+            match Allowance::open(max_retries, time.end(), opener) {
+                Ok(own) => allowance = Some(own),
+                Err(around) => {
+                    if around.opener.chain == opener.chain {
+                        settings.warn_of_two_in_a_chain();
+                    }
+                    time.bound_by(around.deadline);
+                    feeds_budget = around.opener.budget != opener.budget;
+                }
+            }
+        }
+        if feeds_budget {
+            budget.on_request(time.started);
+        }
         Self {
             settings,
-            time: CallTime {
-                limits: &settings.limits,
-                started: clock::now(),
-                deadline: own
-                    .and_then(|own| own.deadline)
-                    .or(settings.limits.deadline),
-            },
-            max_retries: own
-                .and_then(|own| own.max_retries)
-                .unwrap_or(settings.max_retries),
-            safety: Safety {
-                repeatable: has_key
-                    || own.is_some_and(|own| own.idempotent)
-                    || is_idempotent(request.method()),
-                without_key: settings.retry_without_key,
-                unsent: settings.retry_unsent,
-            },
+            time,
+            max_retries,
+            safety,
             has_key,
             body: own.and_then(|own| own.body.clone()),
             // The answer to a HEAD has no body, whatever its length says.
@@ -107,6 +158,9 @@ impl<'a> Call<'a> {
                 .filter(|_| request.method() != Method::HEAD),
             slot: own.and_then(|own| own.report.clone()),
             target,
+            budget,
+            feeds_budget,
+            allowance,
             attempt: Attempt::FIRST,
             waited: Duration::ZERO,
             sent_at: Duration::ZERO,
@@ -137,6 +191,14 @@ impl<'a> Call<'a> {
         }
         if self.attempt.retries() < self.max_retries && self.safety.allows_any() {
             self.spare = Spare::of(request, self.body.is_some(), extensions);
+        }
+    }
+
+    /// Lets an attempt run in what this call allows to those inside it.
+    pub(crate) fn cover<F>(&mut self, future: F) -> Covered<'_, F> {
+        Covered {
+            allowance: &mut self.allowance,
+            future,
         }
     }
 
@@ -191,23 +253,28 @@ impl<'a> Call<'a> {
     /// Whether, how and when to go on.
     pub(crate) fn next_step(&mut self, verdict: Verdict, result: &Result<Response>) -> Step {
         let headers = result.as_ref().ok().map(Response::headers);
-        let spare = self.decide(verdict, headers).map_err(|reason| End {
+        let end = |reason, hint| End {
             verdict,
             reason,
-            hint: None,
-        })?;
+            hint,
+        };
+        let spare = self
+            .decide(verdict, headers)
+            .map_err(|reason| end(reason, None))?;
         let hint = verdict
             .status()
             .zip(headers)
             .and_then(|(status, headers)| server_hint(status, headers, clock::wall()));
-        let (backoff, wait) = self.schedule(hint).map_err(|reason| End {
-            verdict,
-            reason,
-            hint,
-        })?;
+        let now = clock::now();
+        let (backoff, wait) = self
+            .schedule(hint, now)
+            .map_err(|reason| end(reason, hint))?;
+        // Last, so that a refusal leaks nothing.
+        let withdrawal = self.admit(now).map_err(|reason| end(reason, hint))?;
         Ok(Box::new(Retry {
             verdict,
             spare,
+            withdrawal,
             backoff,
             wait,
             hint,
@@ -234,6 +301,7 @@ impl<'a> Call<'a> {
     fn schedule(
         &self,
         hint: Option<Duration>,
+        now: Instant,
     ) -> std::result::Result<(Duration, Duration), StopReason> {
         if hint.is_some_and(|hint| hint > self.settings.max_server_delay) {
             return Err(StopReason::ServerDelayTooLong);
@@ -246,8 +314,23 @@ impl<'a> Call<'a> {
                 .draw(retries, self.previous_backoff, rng);
             (backoff, schedule::wait(hint, backoff, rng))
         });
-        self.time.allow_wait(clock::now(), wait)?;
+        self.time.allow_wait(now, wait)?;
         Ok((backoff, wait))
+    }
+
+    /// Is there room for it now?
+    fn admit(&mut self, now: Instant) -> std::result::Result<Withdrawal, StopReason> {
+        let withdrawal = self.budget.withdraw_at(now);
+        let withdrawal = withdrawal.ok_or(StopReason::BudgetEmpty)?;
+        let drawn = match &mut self.allowance {
+            Some(own) => own.draw(),
+            None => Allowance::draw_from_current(),
+        };
+        if drawn {
+            Ok(withdrawal)
+        } else {
+            Err(StopReason::AllowanceSpent)
+        }
     }
 
     /// Clears the old answer away, waits, and gives out what to send next.
@@ -271,6 +354,8 @@ impl<'a> Call<'a> {
         tokio::time::sleep_until(wake).await;
         self.sent_at = self.time.elapsed(clock::now());
 
+        // From here on the retry is sent; until now, it is paid back if the call is dropped.
+        retry.withdrawal.spend();
         let (request, before) = retry.spare.unpack(self.body.as_ref());
         *extensions = before;
         extensions.insert(self.attempt);
@@ -279,6 +364,9 @@ impl<'a> Call<'a> {
 
     /// Puts the report beside the last answer, which is not changed otherwise.
     pub(crate) fn report(&mut self, end: End, result: &mut Result<Response>) {
+        if end.is_success() && self.feeds_budget {
+            self.budget.on_success(self.time.started);
+        }
         let report = RetryReport {
             last: self.ended_attempt(end.verdict, end.hint),
             earlier: std::mem::take(&mut self.history),

@@ -34,6 +34,18 @@ impl CallTime<'_> {
         now.saturating_duration_since(self.started)
     }
 
+    /// When the call ends at the latest.
+    pub(crate) fn end(&self) -> Option<Instant> {
+        self.deadline
+            .map(|deadline| clock::after(self.started, deadline))
+    }
+
+    /// Ends the call no later than the one around it.
+    pub(crate) fn bound_by(&mut self, end: Option<Instant>) {
+        let left = end.map(|end| end.saturating_duration_since(self.started));
+        self.deadline = self.deadline.into_iter().chain(left).min();
+    }
+
     /// Whether a retry may begin after this wait. Remaining time is measured anew at every call.
     pub(crate) fn allow_wait(&self, now: Instant, wait: Duration) -> Result<(), StopReason> {
         let begins = self.elapsed(now).saturating_add(wait);

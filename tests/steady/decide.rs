@@ -16,7 +16,10 @@ use crate::support::scripted::{Reply, Server, URL, answer, answer_with};
 /// Two retries, a millisecond apart.
 fn quick() -> RetryMiddlewareBuilder {
     let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
-    RetryMiddleware::builder().max_retries(2).backoff(backoff)
+    RetryMiddleware::builder()
+        .max_retries(2)
+        .backoff(backoff)
+        .no_budget()
 }
 
 /// How often a request arrives at a server that always gives this answer.

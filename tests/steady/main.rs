@@ -8,6 +8,7 @@
 
 mod support;
 
+mod admit;
 mod bodies;
 mod decide;
 mod http2;

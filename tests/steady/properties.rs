@@ -197,6 +197,7 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
         .retry_window(settings.window)
         .max_server_delay(settings.max_server_delay)
         .launch_spread(settings.launch_spread)
+        .no_budget()
         .seed(settings.seed);
     if let Some(timeout) = settings.attempt_timeout {
         retry = retry.attempt_timeout(timeout);

@@ -106,6 +106,8 @@ fn labels_are_stable() {
         (StopReason::RetriesExhausted, "retries_exhausted"),
         (StopReason::WindowClosed, "window_closed"),
         (StopReason::DeadlineTooClose, "deadline_too_close"),
+        (StopReason::BudgetEmpty, "budget_empty"),
+        (StopReason::AllowanceSpent, "allowance_spent"),
         (StopReason::ServerDelayTooLong, "server_delay_too_long"),
         (StopReason::ServerVeto, "server_veto"),
         (StopReason::Disabled, "disabled"),

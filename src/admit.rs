@@ -1,0 +1,13 @@
+//! **Admit**: is there room for it now?
+//!
+//! A retry that is safe and due may still be one too many. The budget bounds what a client adds to
+//! the load of a server in trouble; the allowance bounds what layers of retries add up to.
+
+mod allowance;
+mod budget;
+mod keyed;
+
+pub use allowance::Scope;
+pub(crate) use allowance::{Allowance, Covered, Opener};
+pub use budget::{Budget, BudgetBuilder, Deposit};
+pub(crate) use budget::{Budgets, Withdrawal};

@@ -1,0 +1,374 @@
+//! How many retries a client may add to the load of a server.
+
+mod ratio;
+/// What the window is built of; the model in `models/` gives it loom's instead.
+mod sync {
+    pub(super) use std::sync::Mutex;
+    pub(super) use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+}
+mod window;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Url;
+use tokio::time::Instant;
+
+use crate::ConfigError;
+use crate::admit::keyed::Keyed;
+use crate::clock;
+use window::{SlotEnd, Window};
+
+/// One slot more than the time to live has, so that nothing expires early.
+const SLOTS: usize = 16;
+
+/// What a retry costs, or a little less, in units.
+const SCALE: u64 = 1_000_000;
+
+const MAX_TTL: Duration = Duration::from_secs(60 * 60);
+const MAX_RATIO: f64 = 1000.0;
+const MAX_RESERVE: f64 = 1_000_000.0;
+
+/// The fuse that keeps a hiccup from becoming an outage: retries may be a share of the calls, and a
+/// few a second more.
+///
+/// # Why a budget and not only a count
+///
+/// A count bounds one call. If every call fails, five retries each are six times the load, at the
+/// very moment when the server can bear it least; and when it comes back, the retries keep it down.
+/// A budget bounds them all together: with the defaults an outage adds two requests a second and no
+/// more, since only successes feed the budget.
+///
+/// ```
+/// use reqwest_steady::{Budget, Deposit};
+///
+/// let budget = Budget::builder()
+///     .retry_ratio(0.1)
+///     .min_retries_per_sec(0.0)
+///     .deposit_on(Deposit::Request)
+///     .build()?;
+/// let mut retries = 0;
+/// for _failed_call in 0..1000 {
+///     budget.deposit();
+///     while budget.try_withdraw() {
+///         retries += 1; // with a count of 5, there would be 5000
+///     }
+/// }
+/// assert_eq!(retries, 100);
+/// # Ok::<(), reqwest_steady::ConfigError>(())
+/// ```
+///
+/// # How to size it for a fleet of small clients
+///
+/// The reserve, `min_retries_per_sec`, lets a client with little traffic retry at all. But every
+/// client has its own: what a fleet may add to a dead server is the number of clients times the
+/// reserve, on top of the ratio. 500 clients with 5 calls a second each are 2500 a second; the
+/// default reserve of 2 lets them add 1000, and one of 0.2 adds 100:
+///
+/// ```
+/// use reqwest_steady::{Budget, RetryMiddleware};
+///
+/// let clients = 500.0;
+/// let extra_load = 100.0; // requests a second that the server can bear on its worst day
+/// let budget = Budget::builder()
+///     .min_retries_per_sec(extra_load / clients)
+///     .build()?;
+/// assert_eq!(budget.balance(), 2.0); // over ten seconds, for each client
+/// let retry = RetryMiddleware::builder().budget(budget).build()?;
+/// # Ok::<(), reqwest_steady::ConfigError>(())
+/// ```
+///
+/// # How it counts
+///
+/// Exactly. A ratio of 0.75 allows three retries for four deposits. What is deposited or withdrawn
+/// counts for `ttl`, up to a fifteenth of it longer, and then not at all: deposits are lost, and a
+/// withdrawal comes back. However many threads withdraw at once, it is never overdrawn. Clones share
+/// one budget.
+///
+/// By default a [`RetryMiddleware`](crate::RetryMiddleware) keeps one for each host and port.
+#[derive(Clone)]
+pub struct Budget(Option<Arc<Limited>>);
+
+struct Limited {
+    window: Window<SLOTS>,
+    born: Instant,
+    deposit_on: Deposit,
+    deposit: i64,
+    cost: i64,
+    reserve: i64,
+}
+
+/// What feeds a [`Budget`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Deposit {
+    /// Each call that ends with an answer of the server's that is not a failure of the server's: in
+    /// an outage the budget runs dry.
+    #[default]
+    Success,
+    /// Each call.
+    Request,
+}
+
+impl Budget {
+    /// Starts from the defaults: 10 s, 2 retries a second, a ratio of 0.2, fed by successes.
+    pub fn builder() -> BudgetBuilder {
+        BudgetBuilder::default()
+    }
+
+    /// A budget that is never empty.
+    pub fn unlimited() -> Self {
+        Self(None)
+    }
+
+    /// Credits one call.
+    pub fn deposit(&self) {
+        if self.0.is_some() {
+            self.deposit_at(clock::now());
+        }
+    }
+
+    /// Pays for one retry, if there is enough.
+    pub fn try_withdraw(&self) -> bool {
+        match self.withdraw_at(clock::now()) {
+            Some(withdrawal) => {
+                withdrawal.spend();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// How many retries it would pay for now.
+    pub fn balance(&self) -> f64 {
+        match &self.0 {
+            None => f64::INFINITY,
+            Some(limited) => {
+                let units = limited.window.net(limited.time(clock::now())) + limited.reserve;
+                units.max(0) as f64 / limited.cost as f64
+            }
+        }
+    }
+
+    /// Credits a call at its beginning, if it is beginnings that count.
+    pub(crate) fn on_request(&self, now: Instant) {
+        if self.is_fed_by(Deposit::Request) {
+            self.deposit_at(now);
+        }
+    }
+
+    /// Credits a call that the server has answered well, if it is those that count. It counts from
+    /// when the call began, which is known without another look at the clock.
+    pub(crate) fn on_success(&self, began: Instant) {
+        if self.is_fed_by(Deposit::Success) {
+            self.deposit_at(began);
+        }
+    }
+
+    /// Pays for one retry. Unless it is spent, it is given back when dropped.
+    pub(crate) fn withdraw_at(&self, now: Instant) -> Option<Withdrawal> {
+        let Some(limited) = &self.0 else {
+            return Some(Withdrawal(None));
+        };
+        let time = limited.time(now);
+        let slot = limited
+            .window
+            .try_take(time, limited.cost, -limited.reserve)?;
+        Some(Withdrawal(Some((limited.clone(), slot))))
+    }
+
+    /// The same for all clones, and for no other.
+    pub(crate) fn address(&self) -> usize {
+        self.0
+            .as_ref()
+            .map_or(0, |limited| Arc::as_ptr(limited) as usize)
+    }
+
+    fn is_fed_by(&self, deposit: Deposit) -> bool {
+        (self.0.as_ref()).is_some_and(|limited| limited.deposit_on == deposit)
+    }
+
+    fn deposit_at(&self, now: Instant) {
+        if let Some(limited) = &self.0 {
+            limited.window.add(limited.time(now), limited.deposit);
+        }
+    }
+}
+
+impl Limited {
+    /// Nanoseconds since the budget was made.
+    fn time(&self, now: Instant) -> u64 {
+        let age = now.saturating_duration_since(self.born);
+        u64::try_from(age.as_nanos()).unwrap_or(u64::MAX / 2)
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget")
+            .field("balance", &self.balance())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What was paid for a retry that has not been sent yet.
+#[must_use = "it is given back when dropped"]
+pub(crate) struct Withdrawal(Option<(Arc<Limited>, SlotEnd)>);
+
+impl Withdrawal {
+    /// The retry is sent.
+    pub(crate) fn spend(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Withdrawal {
+    fn drop(&mut self) {
+        if let Some((limited, slot)) = self.0.take() {
+            limited.window.give_back(slot, limited.cost);
+        }
+    }
+}
+
+/// Builds a [`Budget`]. A value that makes no sense is refused in [`build`](BudgetBuilder::build).
+///
+/// ```
+/// use std::time::Duration;
+/// use reqwest_steady::Budget;
+///
+/// let budget = Budget::builder()
+///     .ttl(Duration::from_secs(30))
+///     .retry_ratio(0.1)
+///     .min_retries_per_sec(0.5)
+///     .build()?;
+/// assert_eq!(budget.balance(), 15.0);
+///
+/// let refused = Budget::builder().retry_ratio(-0.1).build().unwrap_err();
+/// assert_eq!(refused.to_string(), "retry_ratio (-0.1) should be from 0 to 1000");
+/// # Ok::<(), reqwest_steady::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct BudgetBuilder {
+    ttl: Duration,
+    min_retries_per_sec: f64,
+    retry_ratio: f64,
+    deposit_on: Deposit,
+}
+
+impl Default for BudgetBuilder {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(10),
+            min_retries_per_sec: 2.0,
+            retry_ratio: 0.2,
+            deposit_on: Deposit::Success,
+        }
+    }
+}
+
+impl BudgetBuilder {
+    /// How long deposits and withdrawals count; up to an hour. Default: 10 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// The reserve: so many retries a second are allowed in any case, on the average over `ttl`.
+    /// Default: 2.
+    pub fn min_retries_per_sec(mut self, retries: f64) -> Self {
+        self.min_retries_per_sec = retries;
+        self
+    }
+
+    /// How many retries a deposit pays for. Default: 0.2.
+    #[doc(alias = "percent_can_retry")]
+    pub fn retry_ratio(mut self, ratio: f64) -> Self {
+        self.retry_ratio = ratio;
+        self
+    }
+
+    /// What feeds it. Default: [`Deposit::Success`].
+    pub fn deposit_on(mut self, deposit_on: Deposit) -> Self {
+        self.deposit_on = deposit_on;
+        self
+    }
+
+    /// The budget, or what is wrong with its settings.
+    pub fn build(self) -> Result<Budget, ConfigError> {
+        if self.ttl.is_zero() || self.ttl > MAX_TTL {
+            return Err(ConfigError::new(
+                "ttl",
+                format_args!("{:?}", self.ttl),
+                "should be longer than zero and at most an hour",
+            ));
+        }
+        in_range("min_retries_per_sec", self.min_retries_per_sec, MAX_RESERVE)?;
+        in_range("retry_ratio", self.retry_ratio, MAX_RATIO)?;
+        Ok(self.build_checked())
+    }
+
+    fn build_checked(&self) -> Budget {
+        let (deposit, cost) = ratio::fraction(self.retry_ratio);
+        let scale = SCALE / deposit.max(cost);
+        let cost = cost * scale;
+        // All bounded by the checks above: no more than 4e15.
+        let reserve = self.min_retries_per_sec * self.ttl.as_secs_f64() * cost as f64;
+        // Entries live for 15 slots at least.
+        let width = self.ttl.as_nanos().div_ceil(SLOTS as u128 - 1) as u64;
+        Budget(Some(Arc::new(Limited {
+            window: Window::new(width),
+            born: clock::now(),
+            deposit_on: self.deposit_on,
+            deposit: (deposit * scale) as i64,
+            cost: cost as i64,
+            reserve: reserve.round() as i64,
+        })))
+    }
+}
+
+fn in_range(setting: &'static str, value: f64, most: f64) -> Result<(), ConfigError> {
+    // Written so that NaN fails too.
+    if value >= 0.0 && value <= most {
+        return Ok(());
+    }
+    Err(ConfigError::new(
+        setting,
+        format_args!("{value:?}"),
+        format_args!("should be from 0 to {most}"),
+    ))
+}
+
+/// Where a middleware takes the budget of a call from.
+#[derive(Debug)]
+pub(crate) enum Budgets {
+    /// One for each host and port.
+    PerHost(Box<Keyed<Budget>>),
+    Shared(Budget),
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self::PerHost(Box::default())
+    }
+}
+
+impl Budgets {
+    pub(crate) fn of(&self, url: &Url) -> Budget {
+        match self {
+            Self::Shared(budget) => budget.clone(),
+            Self::PerHost(table) => {
+                let host = (url.host_str(), url.port_or_known_default());
+                table.get(host, || BudgetBuilder::default().build_checked())
+            }
+        }
+    }
+}
+
+// 4096 hosts take no more than 4 MiB.
+const _: () = assert!(size_of::<Limited>() < 512);
+
+#[cfg(test)]
+#[path = "budget/tests.rs"]
+mod tests;

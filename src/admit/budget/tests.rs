@@ -1,0 +1,212 @@
+use super::*;
+
+fn budget(ratio: f64) -> Budget {
+    Budget::builder()
+        .retry_ratio(ratio)
+        .min_retries_per_sec(0.0)
+        .build()
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ratio_is_the_ratio() {
+    for (ratio, expected) in [
+        (0.1, 1000),
+        (0.25, 2500),
+        (0.5, 5000),
+        (0.75, 7500),
+        (0.99, 9900),
+        (0.999, 9990),
+        (0.9999, 9999),
+        (0.01, 100),
+        (0.001, 10),
+        (0.0001, 1),
+        (1.0, 10_000),
+        (0.0, 0),
+    ] {
+        let budget = budget(ratio);
+        let mut allowed = 0;
+        for _ in 0..10_000 {
+            budget.deposit();
+            allowed += i32::from(budget.try_withdraw());
+        }
+        assert!((allowed - expected).abs() <= 1, "{ratio}: {allowed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deposit_can_pay_for_more_than_one_retry() {
+    let budget = budget(2.0);
+    for _ in 0..10_000 {
+        budget.deposit();
+    }
+    assert_eq!(budget.balance(), 20_000.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reserve_is_there_from_the_start_and_comes_back_when_its_debits_expire() {
+    let budget = Budget::builder().build().unwrap();
+    assert_eq!(budget.balance(), 20.0);
+    for _ in 0..20 {
+        assert!(budget.try_withdraw());
+        tokio::time::advance(Duration::from_millis(100)).await;
+    }
+    // 2 s have passed: the oldest debit has 8 s to go.
+    assert!(!budget.try_withdraw());
+    tokio::time::advance(Duration::from_millis(7999)).await;
+    assert!(!budget.try_withdraw(), "a debit came back too early");
+    tokio::time::advance(Duration::from_millis(700)).await;
+    assert!(budget.try_withdraw(), "the first debits have not come back");
+    tokio::time::advance(Duration::from_secs(3)).await;
+    assert_eq!(budget.balance(), 19.0);
+    tokio::time::advance(Duration::from_secs(30)).await;
+    assert_eq!(budget.balance(), 20.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deposits_count_for_their_time_and_then_not_at_all() {
+    let budget = budget(1.0);
+    for second in 0..10 {
+        budget.deposit();
+        assert_eq!(budget.balance(), f64::from(second + 1));
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(budget.balance(), 10.0);
+    tokio::time::advance(Duration::from_millis(700)).await;
+    assert_eq!(budget.balance(), 9.0);
+    tokio::time::advance(Duration::from_secs(100)).await;
+    assert_eq!(budget.balance(), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_is_as_if_it_had_never_been_taken() {
+    for pause in [0, 500, 3000, 9000, 10_700, 60_000] {
+        let budget = Budget::builder().retry_ratio(0.5).build().unwrap();
+        for _ in 0..10 {
+            budget.deposit();
+        }
+        let withdrawal = budget.withdraw_at(clock::now()).unwrap();
+        tokio::time::advance(Duration::from_millis(pause)).await;
+        drop(withdrawal);
+        let untouched = if pause > 10_000 { 20.0 } else { 25.0 };
+        assert_eq!(budget.balance(), untouched, "after {pause} ms");
+        tokio::time::advance(Duration::from_secs(20)).await;
+        assert_eq!(budget.balance(), 20.0, "later, after {pause} ms");
+    }
+}
+
+#[test]
+fn unlimited_means_it() {
+    let budget = Budget::unlimited();
+    assert!((0..100_000).all(|_| budget.try_withdraw()));
+    assert_eq!(budget.balance(), f64::INFINITY);
+}
+
+#[test]
+fn values_that_make_no_sense_are_named() {
+    let builder = Budget::builder;
+    for (builder, said) in [
+        (
+            builder().ttl(Duration::ZERO),
+            "ttl (0ns) should be longer than zero and at most an hour",
+        ),
+        (
+            builder().ttl(Duration::from_secs(3601)),
+            "ttl (3601s) should be longer than zero and at most an hour",
+        ),
+        (
+            builder().retry_ratio(-0.5),
+            "retry_ratio (-0.5) should be from 0 to 1000",
+        ),
+        (
+            builder().retry_ratio(f64::NAN),
+            "retry_ratio (NaN) should be from 0 to 1000",
+        ),
+        (
+            builder().retry_ratio(f64::INFINITY),
+            "retry_ratio (inf) should be from 0 to 1000",
+        ),
+        (
+            builder().min_retries_per_sec(-1.0),
+            "min_retries_per_sec (-1.0) should be from 0 to 1000000",
+        ),
+        (
+            builder().min_retries_per_sec(f64::NAN),
+            "min_retries_per_sec (NaN) should be from 0 to 1000000",
+        ),
+        (
+            builder().min_retries_per_sec(f64::INFINITY),
+            "min_retries_per_sec (inf) should be from 0 to 1000000",
+        ),
+    ] {
+        assert_eq!(builder.build().unwrap_err().to_string(), said);
+    }
+    assert!(builder().ttl(Duration::from_nanos(1)).build().is_ok());
+    assert!(
+        builder()
+            .ttl(MAX_TTL)
+            .retry_ratio(MAX_RATIO)
+            .build()
+            .is_ok()
+    );
+}
+
+/// Eight threads, a million operations each, on a clock that moves: slots roll all the time.
+#[test]
+fn racing_threads_end_with_exact_sums_and_never_overdraw() {
+    use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+    const THREADS: u64 = 8;
+    const OPERATIONS: u64 = 1_000_000;
+    let window = Window::<SLOTS>::new(1000);
+    let clock = AtomicU64::new(0);
+    let taken = AtomicI64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (window, clock, taken) = (&window, &clock, &taken);
+            scope.spawn(move || {
+                for operation in 0..OPERATIONS {
+                    let now = clock.fetch_add(1, Ordering::Relaxed);
+                    match (operation + thread) % 4 {
+                        0 | 1 => window.add(now, 1),
+                        2 => {
+                            if window.try_take(now, 3, 0).is_some() {
+                                taken.fetch_add(3, Ordering::Relaxed);
+                            }
+                        }
+                        _ => {
+                            if let Some(slot) = window.try_take(now, 3, 0) {
+                                window.give_back(slot, 3);
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let added = (THREADS * OPERATIONS / 2) as i64;
+    let taken = taken.into_inner();
+    assert!(taken > 0 && taken <= added, "{taken} of {added}");
+    // When all has expired, nothing is left and nothing is missing.
+    let end = clock.into_inner() + 1000 * SLOTS as u64;
+    assert_eq!(window.net(end), 0);
+
+    // With a clock that stands still, every unit is accounted for.
+    let window = Window::<SLOTS>::new(u64::MAX);
+    let taken = AtomicI64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..OPERATIONS / 2 {
+                    window.add(0, 3);
+                    if window.try_take(0, 4, 0).is_some() {
+                        taken.fetch_add(4, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let added = (THREADS * OPERATIONS / 2 * 3) as i64;
+    assert_eq!(window.net(0), added - taken.into_inner());
+    assert!((0..4).contains(&window.net(0)));
+}

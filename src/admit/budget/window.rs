@@ -1,0 +1,132 @@
+//! A sliding window of credits and debits, in constant memory, with no lock on the usual way.
+//!
+//! One word holds the net of everything that is still live. What it was when the open slot began is
+//! kept behind a lock that is taken once per slot; the difference is what the slot has gathered.
+//! So an operation changes one word, and a slot's share is known when it closes.
+//!
+//! `models/` runs this very file under loom, and then runs it with each of the mistakes that are easy
+//! to make here, to see that the model finds them.
+
+use std::sync::PoisonError;
+
+use super::sync::{AtomicI64, AtomicU64, Mutex, Ordering};
+
+/// Entries live for at least `SLOTS - 1` slots, and for one more at most.
+#[derive(Debug)]
+pub(crate) struct Window<const SLOTS: usize> {
+    /// The net of all live slots.
+    live: AtomicI64,
+    /// When the open slot ends. Slot n ends at (n + 1) · width, so this also numbers it.
+    end: AtomicU64,
+    width: u64,
+    ring: Mutex<Ring<SLOTS>>,
+}
+
+#[derive(Debug)]
+struct Ring<const SLOTS: usize> {
+    /// The net of each closed slot, at its number modulo `SLOTS`.
+    nets: [i64; SLOTS],
+    /// What `live` was when the open slot began.
+    opened_at: i64,
+}
+
+/// When the slot ends in which something was taken; it is given back there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotEnd(u64);
+
+impl<const SLOTS: usize> Window<SLOTS> {
+    /// Times are counted from zero in any unit, of which a slot lasts `width`.
+    pub(crate) fn new(width: u64) -> Self {
+        Self {
+            live: AtomicI64::new(0),
+            end: AtomicU64::new(width),
+            width,
+            ring: Mutex::new(Ring {
+                nets: [0; SLOTS],
+                opened_at: 0,
+            }),
+        }
+    }
+
+    /// Adds to the open slot.
+    pub(crate) fn add(&self, now: u64, amount: i64) {
+        self.roll_if_due(now);
+        self.live.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Takes from the open slot, unless the net would fall below `floor`.
+    pub(crate) fn try_take(&self, now: u64, amount: i64, floor: i64) -> Option<SlotEnd> {
+        self.roll_if_due(now);
+        // Before the debit: if a slot closes in between, the debit lives longer than what is given
+        // back for it. The other way round, there would be credit out of nothing for a while.
+        let slot = SlotEnd(self.end.load(Ordering::Relaxed));
+        // Check and debit in one step.
+        self.live
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| {
+                let rest = live - amount;
+                (rest >= floor).then_some(rest)
+            })
+            .ok()
+            .map(|_| slot)
+    }
+
+    /// Undoes a debit, as if it had never been. Reads no clock, so that it may be done in a `Drop`.
+    pub(crate) fn give_back(&self, slot: SlotEnd, amount: i64) {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let age = (self.end.load(Ordering::Relaxed) - slot.0) / self.width;
+        if age >= SLOTS as u64 {
+            // It has come back by itself.
+            return;
+        }
+        if age > 0 {
+            ring.nets[self.index(slot.0)] += amount;
+            ring.opened_at += amount;
+        }
+        self.live.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// The net of all that is live now.
+    pub(crate) fn net(&self, now: u64) -> i64 {
+        self.roll_if_due(now);
+        self.live.load(Ordering::Relaxed)
+    }
+
+    fn roll_if_due(&self, now: u64) {
+        // Acquire: who sees the new end also sees `live` without what has expired.
+        if now >= self.end.load(Ordering::Acquire) {
+            self.roll(now);
+        }
+    }
+
+    #[cold]
+    fn roll(&self, now: u64) {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have done it meanwhile.
+        let end = self.end.load(Ordering::Relaxed);
+        if now < end {
+            return;
+        }
+        let passed = (now - end) / self.width + 1;
+        if passed >= SLOTS as u64 {
+            // All of it has expired.
+            self.live.swap(0, Ordering::Relaxed);
+            ring.nets = [0; SLOTS];
+            ring.opened_at = 0;
+        } else {
+            let open = self.index(end);
+            let mut expired = 0;
+            for offset in 1..=passed as usize {
+                expired += std::mem::take(&mut ring.nets[(open + offset) % SLOTS]);
+            }
+            let before = self.live.fetch_sub(expired, Ordering::Relaxed);
+            ring.nets[open] = before - ring.opened_at;
+            ring.opened_at = before - expired;
+        }
+        // Last, so that nobody takes what has expired for live.
+        self.end.store(end + passed * self.width, Ordering::Release);
+    }
+
+    fn index(&self, end: u64) -> usize {
+        ((end / self.width - 1) % SLOTS as u64) as usize
+    }
+}

@@ -1,0 +1,10 @@
+//! What is said in the log, behind the feature `tracing`.
+
+/// Two retries in one chain share one allowance, but nobody wants two.
+pub(crate) fn two_retries_in_one_chain() {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        "there are two RetryMiddlewares in one chain: the inner one only retries what the outer one \
+         would retry as well, and both draw from the outer one's retries; remove one of them"
+    );
+}

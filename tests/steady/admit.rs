@@ -1,0 +1,413 @@
+//! How much all retries together may add: the budget, and the allowance of calls inside calls.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use http::Extensions;
+use reqwest::{Request, Response};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, Result};
+use reqwest_retry::RetryTransientMiddleware;
+use reqwest_retry::policies::ExponentialBackoff;
+use reqwest_steady::{
+    Backoff, Budget, Deposit, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware,
+    RetryMiddlewareBuilder, RetryReport, Scope, StopReason,
+};
+use tokio::time::Instant;
+
+use crate::support::scripted::{Server, URL, answer, late};
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+
+fn quick() -> RetryMiddlewareBuilder {
+    RetryMiddleware::builder().backoff(Backoff::exponential(MS).jitter(Jitter::None))
+}
+
+/// Fed by requests, without a reserve.
+fn tight(ratio: f64) -> Budget {
+    Budget::builder()
+        .retry_ratio(ratio)
+        .min_retries_per_sec(0.0)
+        .deposit_on(Deposit::Request)
+        .build()
+        .unwrap()
+}
+
+/// Sends what it is given through a client of its own.
+struct Forward(ClientWithMiddleware);
+
+#[async_trait::async_trait]
+impl Middleware for Forward {
+    async fn handle(&self, request: Request, _: &mut Extensions, _: Next<'_>) -> Result<Response> {
+        self.0.execute(request).await
+    }
+}
+
+/// A client whose requests go through another one.
+fn stacked(outer: impl Middleware, inner: ClientWithMiddleware) -> ClientWithMiddleware {
+    ClientBuilder::new(reqwest::Client::new())
+        .with(outer)
+        .with(Forward(inner))
+        .build()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_bounds_the_retries_of_all_calls_together() {
+    let server = Server::statuses(&[503]);
+    let retry = quick().max_retries(4).budget(tight(0.2)).build().unwrap();
+    let client = server.client(retry);
+    for _ in 0..100 {
+        client.get(URL).send().await.unwrap();
+    }
+    assert_eq!(server.count(), 120);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_shared_by_stacked_clients_is_one_budget() {
+    let server = Server::statuses(&[503]);
+    let retry = quick().max_retries(4).budget(tight(0.2)).build().unwrap();
+    let client = stacked(retry.clone(), server.client(retry));
+    for _ in 0..100 {
+        client.get(URL).send().await.unwrap();
+    }
+    assert_eq!(server.count(), 120);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_budget_ends_the_call_at_once_with_the_real_answer() {
+    let server = Server::statuses(&[503]);
+    let client = server.client(quick().budget(tight(0.0)).build().unwrap());
+    let started = Instant::now();
+    let response = client.get(URL).send().await.unwrap();
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    assert_eq!(server.count(), 1);
+    let report = RetryReport::of(&response).unwrap();
+    assert_eq!(report.stop(), StopReason::BudgetEmpty);
+    assert_eq!(response.text().await.unwrap(), "body of 503");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_for_other_reasons_costs_nothing() {
+    let budget = Budget::builder().build().unwrap();
+    let retry = quick().budget(budget.clone()).build().unwrap();
+    let server = Server::statuses(&[503]);
+    let client = server.client(retry);
+    client.post(URL).send().await.unwrap();
+    client.get(URL).no_retry().send().await.unwrap();
+    client.get(URL).deadline(MS).send().await.unwrap();
+    let scope = Scope::new().max_retries(0);
+    scope.run(client.get(URL).send()).await.unwrap();
+    assert_eq!(server.count(), 4);
+    assert_eq!(budget.balance(), 20.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_one_deposit_however_many_attempts_it_makes() {
+    for (deposit_on, statuses, expected) in [
+        (Deposit::Success, &[503, 503, 200][..], 1.0),
+        (Deposit::Success, &[503, 404], 1.0),
+        (Deposit::Success, &[501], 0.0),
+        (Deposit::Success, &[503], 0.0),
+        (Deposit::Request, &[503, 503, 200], 1.0),
+        (Deposit::Request, &[503], 1.0),
+    ] {
+        let budget = Budget::builder()
+            .retry_ratio(1.0)
+            .min_retries_per_sec(100.0)
+            .deposit_on(deposit_on)
+            .build()
+            .unwrap();
+        let server = Server::statuses(statuses);
+        let client = server.client(quick().budget(budget.clone()).build().unwrap());
+        client.get(URL).send().await.unwrap();
+        let retries = (server.count() - 1) as f64;
+        assert_eq!(
+            budget.balance(),
+            1000.0 + expected - retries,
+            "{statuses:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
+    let flood = |client: ClientWithMiddleware, url: &'static str| async move {
+        let mut stop = None;
+        for _ in 0..100 {
+            let response = client.get(url).send().await.unwrap();
+            stop = Some(RetryReport::of(&response).unwrap().stop());
+        }
+        stop.unwrap()
+    };
+    let server = Server::statuses(&[503]);
+    let client = server.client(quick().build().unwrap());
+    assert_eq!(
+        flood(client.clone(), "http://a.example/").await,
+        StopReason::BudgetEmpty
+    );
+    let count = server.count();
+    for other in ["http://b.example/", "http://a.example:81/"] {
+        let before = server.count();
+        client.get(other).send().await.unwrap();
+        assert_eq!(server.count() - before, 6, "{other}");
+    }
+    let before = server.count();
+    client
+        .get("http://a.example/another/path")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(server.count() - before, 1);
+    assert!(count <= 120, "{count}");
+
+    let shared = Budget::builder().build().unwrap();
+    let retry = quick().budget(shared).build().unwrap();
+    let one = Server::statuses(&[503]).client(retry.clone());
+    let other = Server::statuses(&[503]).client(retry);
+    assert_eq!(
+        flood(one, "http://a.example/").await,
+        StopReason::BudgetEmpty
+    );
+    let response = other.get("http://b.example/").send().await.unwrap();
+    assert_eq!(
+        RetryReport::of(&response).unwrap().stop(),
+        StopReason::BudgetEmpty
+    );
+
+    let client = Server::statuses(&[503]).client(quick().no_budget().build().unwrap());
+    assert_eq!(
+        flood(client, "http://a.example/").await,
+        StopReason::RetriesExhausted
+    );
+}
+
+/// All calls fail for half a minute: how many requests there are for a call.
+async fn blackout(calls_per_second: u32) -> f64 {
+    let server = Server::new(|_| late(2 * MS, answer(503)));
+    let client = server.client(RetryMiddleware::default());
+    let mut calls = tokio::task::JoinSet::new();
+    let mut beat = tokio::time::interval(SEC / calls_per_second);
+    for _ in 0..30 * calls_per_second {
+        beat.tick().await;
+        calls.spawn(client.get(URL).send());
+    }
+    while let Some(call) = calls.join_next().await {
+        assert_eq!(call.unwrap().unwrap().status(), 503);
+    }
+    server.count() as f64 / f64::from(30 * calls_per_second)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blackout_is_not_made_worse() {
+    let busy = blackout(1000).await;
+    assert!(busy <= 1.02, "{busy}");
+    let small = blackout(5).await;
+    assert!(small > 1.0 && small <= 1.5, "{small}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_dropped_at_any_point_gives_back_what_it_did_not_send() {
+    let mut finished = false;
+    for polls in 0..1000 {
+        let budget = Budget::builder().build().unwrap();
+        let server = Server::new(|_| late(3 * MS, answer(503)));
+        let retry = quick().launch_spread(5 * MS).budget(budget.clone());
+        let client = server.client(retry.build().unwrap());
+        {
+            let mut call = pin!(client.get(URL).send());
+            let mut left = polls;
+            finished = std::future::poll_fn(|context| {
+                if left == 0 {
+                    return Poll::Ready(false);
+                }
+                left -= 1;
+                call.as_mut().poll(context).map(|_| true)
+            })
+            .await;
+        }
+        let sent = server.count().saturating_sub(1) as f64;
+        assert_eq!(budget.balance(), 20.0 - sent, "dropped after {polls} polls");
+        if finished {
+            assert_eq!(server.count(), 6);
+            assert!(polls > 10, "too few points: {polls}");
+            break;
+        }
+    }
+    assert!(finished);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nested_clients_add_up_instead_of_multiplying() {
+    let server = Server::statuses(&[503]);
+    let retry = || quick().max_retries(3).no_budget().build().unwrap();
+    let slot = ReportSlot::new();
+    let client = stacked(retry(), server.client(retry()));
+    client.get(URL).report_to(&slot).send().await.unwrap();
+    assert_eq!(server.count(), 4);
+    assert_eq!(slot.get().unwrap().stop(), StopReason::AllowanceSpent);
+
+    // The neighbour, for comparison.
+    let server = Server::statuses(&[503]);
+    let policy = || {
+        let policy = ExponentialBackoff::builder().build_with_max_retries(3);
+        RetryTransientMiddleware::new_with_policy(policy)
+    };
+    let inner = ClientBuilder::new(reqwest::Client::new())
+        .with(policy())
+        .with_arc(server.clone())
+        .build();
+    stacked(policy(), inner).get(URL).send().await.unwrap();
+    assert_eq!(server.count(), 16);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_inner_call_leaves_the_outer_one_may_use() {
+    // The inner client retries once; the outer one has the other two.
+    let server = Server::statuses(&[503]);
+    let inner = server.client(quick().max_retries(1).no_budget().build().unwrap());
+    let client = stacked(quick().max_retries(3).no_budget().build().unwrap(), inner);
+    client.get(URL).send().await.unwrap();
+    // Inner: 2 requests, a retry of the outer: 2 more with the last of three.
+    assert_eq!(server.count(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nested_call_knows_the_deadline_of_the_outer_one() {
+    let server = Server::statuses(&[503]);
+    let slow = Backoff::exponential(2 * SEC).jitter(Jitter::None);
+    let inner = RetryMiddleware::builder().backoff(slow).deadline(60 * SEC);
+    let inner = server.client(inner.build().unwrap());
+    let client = stacked(quick().deadline(SEC).build().unwrap(), inner);
+    let started = Instant::now();
+    // A wait of two seconds would pass the outer deadline, so it is not begun: the answer comes back
+    // in place of a timeout.
+    let response = client.get(URL).send().await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert!(started.elapsed() < SEC, "{:?}", started.elapsed());
+    assert_eq!(server.count(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_holds_for_several_requests() {
+    let server = Server::statuses(&[503]);
+    let client = server.client(quick().no_budget().build().unwrap());
+    let scope = Scope::new().max_retries(7);
+    let stops = scope
+        .run(async {
+            let mut stops = Vec::new();
+            for _ in 0..3 {
+                let response = client.get(URL).send().await.unwrap();
+                stops.push(RetryReport::of(&response).unwrap().stop());
+            }
+            stops
+        })
+        .await;
+    use StopReason::{AllowanceSpent, RetriesExhausted};
+    assert_eq!(stops, [RetriesExhausted, AllowanceSpent, AllowanceSpent]);
+    assert_eq!(server.count(), 3 + 7);
+
+    let server = Server::new(|_| late(SEC, answer(200)));
+    let client = server.client(RetryMiddleware::default());
+    let scope = Scope::new().deadline(2500 * MS);
+    let started = Instant::now();
+    let results = scope
+        .run(async {
+            let mut results = Vec::new();
+            for _ in 0..4 {
+                results.push(client.get(URL).send().await.is_ok());
+            }
+            results
+        })
+        .await;
+    assert_eq!(results, [true, true, false, false]);
+    assert_eq!(started.elapsed(), 2500 * MS);
+    assert_eq!(server.count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spawned_task_is_on_its_own_unless_it_is_given_the_scope() {
+    let server = Server::statuses(&[503]);
+    let client = server.client(quick().no_budget().build().unwrap());
+    let scope = Scope::new().max_retries(0);
+    let (call, shared) = (client.clone(), scope.clone());
+    scope
+        .run(async {
+            let alone = tokio::spawn(call.get(URL).send());
+            alone.await.unwrap().unwrap();
+        })
+        .await;
+    assert_eq!(server.count(), 6);
+    let given = tokio::spawn(async move { shared.run(client.get(URL).send()).await });
+    given.await.unwrap().unwrap();
+    assert_eq!(server.count(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outer_call_that_cannot_be_retried_takes_nothing_from_those_inside() {
+    let server = Server::statuses(&[503]);
+    let inner = server.client(quick().max_retries(3).no_budget().build().unwrap());
+    let client = stacked(quick().build().unwrap(), inner);
+    client.get(URL).no_retry().send().await.unwrap();
+    assert_eq!(server.count(), 4);
+}
+
+/// Counts warnings, and remembers the last.
+#[derive(Clone, Default)]
+struct Log(Arc<AtomicUsize>, Arc<Mutex<String>>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN && metadata.target().starts_with("reqwest_steady")
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Message<'a>(&'a Mutex<String>);
+        impl tracing::field::Visit for Message<'_> {
+            fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                *self.0.lock().unwrap() = format!("{value:?}");
+            }
+        }
+        self.0.fetch_add(1, Ordering::Relaxed);
+        event.record(&mut Message(&self.1));
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let server = Server::statuses(&[503]);
+    let retry = || quick().max_retries(3).no_budget().build().unwrap();
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with(retry())
+        .with(retry())
+        .with_arc(server.clone())
+        .build();
+    for call in 1..=3 {
+        client.get(URL).send().await.unwrap();
+        assert_eq!(server.count(), 4 * call);
+    }
+    assert_eq!(log.0.load(Ordering::Relaxed), 1);
+    let said = log.1.lock().unwrap().clone();
+    assert!(said.contains("two RetryMiddlewares in one chain"), "{said}");
+
+    // A client inside a client is another matter.
+    let client = stacked(retry(), server.client(retry()));
+    client.get(URL).send().await.unwrap();
+    assert_eq!(log.0.load(Ordering::Relaxed), 1);
+}
