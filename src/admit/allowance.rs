@@ -9,7 +9,7 @@
 //! length of a poll: nothing that others keep there is hidden, and nothing leaks out of a poll.
 
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -244,6 +244,24 @@ pub struct Scope {
     started: Arc<OnceLock<Instant>>,
 }
 
+/// How many scopes with a deadline are running, in all threads: if none, nobody has to look.
+static WITH_DEADLINE: AtomicUsize = AtomicUsize::new(0);
+
+struct Running;
+
+impl Running {
+    fn new() -> Self {
+        WITH_DEADLINE.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        WITH_DEADLINE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Default for Scope {
     fn default() -> Self {
         Self::new()
@@ -272,8 +290,13 @@ impl Scope {
         self
     }
 
+    pub(crate) fn any_has_deadline() -> bool {
+        WITH_DEADLINE.load(Ordering::Relaxed) > 0
+    }
+
     /// Runs a future in this scope. In a scope or call that is open already, both hold.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
+        let _running = self.deadline.map(|_| Running::new());
         let mut future = pin!(future);
         let started = *self.started.get_or_init(clock::now);
         let deadline = self.deadline.map(|limit| clock::after(started, limit));

@@ -1,21 +1,23 @@
 //! One call: what it may do, what it has done, and how long it may take.
 
+mod step;
+
 use std::time::Duration;
 
-use http::{Extensions, HeaderMap, HeaderValue, Method};
+use http::{Extensions, HeaderValue, Method};
 use reqwest::{Request, Response};
 use reqwest_middleware::Result;
-use tokio::time::Instant;
 
 use super::answer;
 use super::builder::Settings;
-use crate::admit::{Allowance, Budget, Covered, Opener, Withdrawal};
+use crate::admit::{Allowance, Budget, Covered, Opener, Scope};
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Target, Verdict, is_idempotent};
 use crate::entropy::up_to;
 use crate::observe::{Attempt, AttemptReport, ReportSlot, RetryReport, StopReason};
 use crate::request::RequestSettings;
-use crate::schedule::{self, AttemptLimit, CallTime, server_hint};
+use crate::schedule::{AttemptLimit, CallTime};
+pub(crate) use step::{End, Retry, Step};
 
 /// The state of one call. It lives as long as `handle` runs, and nothing else holds it.
 pub(crate) struct Call<'a> {
@@ -47,37 +49,6 @@ pub(crate) struct Call<'a> {
     unclear: bool,
     history: Vec<AttemptReport>,
 }
-
-/// A retry that has been decided on.
-pub(crate) struct Retry {
-    verdict: Verdict,
-    spare: Spare,
-    withdrawal: Withdrawal,
-    backoff: Duration,
-    wait: Duration,
-    hint: Option<Duration>,
-}
-
-/// Why there is none, and the hint in the last answer, if one was looked for.
-#[derive(Clone, Copy)]
-pub(crate) struct End {
-    verdict: Verdict,
-    reason: StopReason,
-    hint: Option<Duration>,
-}
-
-impl End {
-    /// Whether the server has done its part: the answer is final, and not a failure of the server's.
-    fn is_success(&self) -> bool {
-        matches!(
-            self.reason,
-            StopReason::Succeeded | StopReason::NotRetryable
-        ) && (self.verdict.status()).is_some_and(|status| !status.is_server_error())
-    }
-}
-
-/// What follows an attempt. In a box, since most calls need no retry.
-type Step = std::result::Result<Box<Retry>, End>;
 
 impl<'a> Call<'a> {
     /// Whether the first attempt waits, too.
@@ -124,9 +95,10 @@ impl<'a> Call<'a> {
             // It neither needs nor feeds one.
             Budget::unlimited()
         };
-        // A call that cannot be retried and sets no deadline makes no difference to others.
+        // A call that cannot be retried and sets no deadline makes no difference to others, and
+        // others make none to it, unless they set one.
         let (mut allowance, mut feeds_budget) = (None, true);
-        if could_retry || time.deadline.is_some() {
+        if could_retry || time.deadline.is_some() || Scope::any_has_deadline() {
             let opener = Opener {
                 chain: std::ptr::from_ref(extensions) as usize,
                 budget: budget.address(),
@@ -248,89 +220,6 @@ impl<'a> Call<'a> {
             ..self.judge(&result)
         };
         (self.next_step(verdict, &result), result)
-    }
-
-    /// Whether, how and when to go on.
-    pub(crate) fn next_step(&mut self, verdict: Verdict, result: &Result<Response>) -> Step {
-        let headers = result.as_ref().ok().map(Response::headers);
-        let end = |reason, hint| End {
-            verdict,
-            reason,
-            hint,
-        };
-        let spare = self
-            .decide(verdict, headers)
-            .map_err(|reason| end(reason, None))?;
-        let hint = verdict
-            .status()
-            .zip(headers)
-            .and_then(|(status, headers)| server_hint(status, headers, clock::wall()));
-        let now = clock::now();
-        let (backoff, wait) = self
-            .schedule(hint, now)
-            .map_err(|reason| end(reason, hint))?;
-        // Last, so that a refusal leaks nothing.
-        let withdrawal = self.admit(now).map_err(|reason| end(reason, hint))?;
-        Ok(Box::new(Retry {
-            verdict,
-            spare,
-            withdrawal,
-            backoff,
-            wait,
-            hint,
-        }))
-    }
-
-    /// May this be sent again at all? Then here is what to send.
-    fn decide(
-        &mut self,
-        verdict: Verdict,
-        headers: Option<&HeaderMap>,
-    ) -> std::result::Result<Spare, StopReason> {
-        self.safety.allows(verdict, headers)?;
-        if self.max_retries == 0 {
-            return Err(StopReason::Disabled);
-        }
-        if self.attempt.retries() >= self.max_retries {
-            return Err(StopReason::RetriesExhausted);
-        }
-        self.spare.take().ok_or(StopReason::BodyNotReplayable)
-    }
-
-    /// When? The backoff that was drawn, and the whole wait.
-    fn schedule(
-        &self,
-        hint: Option<Duration>,
-        now: Instant,
-    ) -> std::result::Result<(Duration, Duration), StopReason> {
-        if hint.is_some_and(|hint| hint > self.settings.max_server_delay) {
-            return Err(StopReason::ServerDelayTooLong);
-        }
-        let (backoff, wait) = self.settings.entropy.with(|rng| {
-            let retries = self.attempt.retries();
-            let backoff = self
-                .settings
-                .backoff
-                .draw(retries, self.previous_backoff, rng);
-            (backoff, schedule::wait(hint, backoff, rng))
-        });
-        self.time.allow_wait(now, wait)?;
-        Ok((backoff, wait))
-    }
-
-    /// Is there room for it now?
-    fn admit(&mut self, now: Instant) -> std::result::Result<Withdrawal, StopReason> {
-        let withdrawal = self.budget.withdraw_at(now);
-        let withdrawal = withdrawal.ok_or(StopReason::BudgetEmpty)?;
-        let drawn = match &mut self.allowance {
-            Some(own) => own.draw(),
-            None => Allowance::draw_from_current(),
-        };
-        if drawn {
-            Ok(withdrawal)
-        } else {
-            Err(StopReason::AllowanceSpent)
-        }
     }
 
     /// Clears the old answer away, waits, and gives out what to send next.

@@ -17,7 +17,7 @@ use reqwest_steady::{
 };
 use tokio::time::Instant;
 
-use crate::support::scripted::{Server, URL, answer, late};
+use crate::support::scripted::{Reply, Server, URL, answer, late};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -325,6 +325,19 @@ async fn a_scope_holds_for_several_requests() {
     assert_eq!(results, [true, true, false, false]);
     assert_eq!(started.elapsed(), 2500 * MS);
     assert_eq!(server.count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_scope_holds_for_requests_that_cannot_be_retried_too() {
+    let server = Server::new(|_| Reply::Silence);
+    let client = server.client(RetryMiddleware::default());
+    let started = Instant::now();
+    for request in [client.post(URL), client.get(URL).no_retry()] {
+        let scope = Scope::new().deadline(SEC);
+        scope.run(request.send()).await.unwrap_err();
+    }
+    assert_eq!(started.elapsed(), 2 * SEC);
+    assert_eq!(server.count(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,131 @@
+//! What follows an attempt: whether, how and when to go on. Nothing here waits.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use reqwest::Response;
+use reqwest_middleware::Result;
+use tokio::time::Instant;
+
+use super::Call;
+use crate::admit::{Allowance, Withdrawal};
+use crate::clock;
+use crate::decide::{Spare, Verdict};
+use crate::observe::StopReason;
+use crate::schedule::{self, server_hint};
+
+/// A retry that has been decided on.
+pub(crate) struct Retry {
+    pub(super) verdict: Verdict,
+    pub(super) spare: Spare,
+    pub(super) withdrawal: Withdrawal,
+    pub(super) backoff: Duration,
+    pub(super) wait: Duration,
+    pub(super) hint: Option<Duration>,
+}
+
+/// Why there is none, and the hint in the last answer, if one was looked for.
+#[derive(Clone, Copy)]
+pub(crate) struct End {
+    pub(super) verdict: Verdict,
+    pub(super) reason: StopReason,
+    pub(super) hint: Option<Duration>,
+}
+
+impl End {
+    /// Whether the server has done its part: the answer is final, and not a failure of the server's.
+    pub(super) fn is_success(&self) -> bool {
+        matches!(
+            self.reason,
+            StopReason::Succeeded | StopReason::NotRetryable
+        ) && (self.verdict.status()).is_some_and(|status| !status.is_server_error())
+    }
+}
+
+/// What follows an attempt. In a box, since most calls need no retry.
+pub(crate) type Step = std::result::Result<Box<Retry>, End>;
+
+impl Call<'_> {
+    /// Whether, how and when to go on.
+    pub(crate) fn next_step(&mut self, verdict: Verdict, result: &Result<Response>) -> Step {
+        let headers = result.as_ref().ok().map(Response::headers);
+        let end = |reason, hint| End {
+            verdict,
+            reason,
+            hint,
+        };
+        let spare = self
+            .decide(verdict, headers)
+            .map_err(|reason| end(reason, None))?;
+        let hint = verdict
+            .status()
+            .zip(headers)
+            .and_then(|(status, headers)| server_hint(status, headers, clock::wall()));
+        let now = clock::now();
+        let (backoff, wait) = self
+            .schedule(hint, now)
+            .map_err(|reason| end(reason, hint))?;
+        // Last, so that a refusal leaks nothing.
+        let withdrawal = self.admit(now).map_err(|reason| end(reason, hint))?;
+        Ok(Box::new(Retry {
+            verdict,
+            spare,
+            withdrawal,
+            backoff,
+            wait,
+            hint,
+        }))
+    }
+
+    /// May this be sent again at all? Then here is what to send.
+    fn decide(
+        &mut self,
+        verdict: Verdict,
+        headers: Option<&HeaderMap>,
+    ) -> std::result::Result<Spare, StopReason> {
+        self.safety.allows(verdict, headers)?;
+        if self.max_retries == 0 {
+            return Err(StopReason::Disabled);
+        }
+        if self.attempt.retries() >= self.max_retries {
+            return Err(StopReason::RetriesExhausted);
+        }
+        self.spare.take().ok_or(StopReason::BodyNotReplayable)
+    }
+
+    /// When? The backoff that was drawn, and the whole wait.
+    fn schedule(
+        &self,
+        hint: Option<Duration>,
+        now: Instant,
+    ) -> std::result::Result<(Duration, Duration), StopReason> {
+        if hint.is_some_and(|hint| hint > self.settings.max_server_delay) {
+            return Err(StopReason::ServerDelayTooLong);
+        }
+        let (backoff, wait) = self.settings.entropy.with(|rng| {
+            let retries = self.attempt.retries();
+            let backoff = self
+                .settings
+                .backoff
+                .draw(retries, self.previous_backoff, rng);
+            (backoff, schedule::wait(hint, backoff, rng))
+        });
+        self.time.allow_wait(now, wait)?;
+        Ok((backoff, wait))
+    }
+
+    /// Is there room for it now?
+    fn admit(&mut self, now: Instant) -> std::result::Result<Withdrawal, StopReason> {
+        let withdrawal = self.budget.withdraw_at(now);
+        let withdrawal = withdrawal.ok_or(StopReason::BudgetEmpty)?;
+        let drawn = match &mut self.allowance {
+            Some(own) => own.draw(),
+            None => Allowance::draw_from_current(),
+        };
+        if drawn {
+            Ok(withdrawal)
+        } else {
+            Err(StopReason::AllowanceSpent)
+        }
+    }
+}
