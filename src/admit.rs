@@ -8,6 +8,6 @@ mod budget;
 mod keyed;
 
 pub use allowance::Scope;
-pub(crate) use allowance::{Allowance, Covered, Opener};
+pub(crate) use allowance::{Allowance, Covered, Draw, Opener};
 pub use budget::{Budget, BudgetBuilder, Deposit};
 pub(crate) use budget::{Budgets, Withdrawal};

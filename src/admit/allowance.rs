@@ -19,21 +19,18 @@ use tokio::time::Instant;
 
 use crate::clock;
 
-/// What is left of an outermost call's retries and time.
-#[derive(Clone, Debug)]
-pub(crate) struct Allowance {
+/// What one call or scope allows, linked to the one around it.
+#[derive(Debug)]
+struct Link {
     left: Left,
-    /// What an allowance around this one still permits, and what was drawn of that.
-    outer: u32,
-    drawn: u32,
-    pub(crate) deadline: Option<Instant>,
-    pub(crate) opener: Opener,
-    /// Where to put it for the first poll, which follows in the same breath.
-    found: Option<Cell>,
+    /// No later than that of any link around it.
+    deadline: Option<Instant>,
+    opener: Opener,
+    around: Option<Arc<Link>>,
 }
 
-/// What the call was that opened an allowance. Addresses, to compare and nothing else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What opened a link. Addresses, to compare and nothing else.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Opener {
     /// Of its extensions, which all middlewares of a chain are handed.
     pub(crate) chain: usize,
@@ -41,80 +38,170 @@ pub(crate) struct Opener {
     pub(crate) budget: usize,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Left {
     /// One call's own.
-    Count(u32),
+    Own(AtomicU32),
     /// A [`Scope`]'s, which several tasks may share.
     Shared(Arc<AtomicU32>),
 }
 
-impl Allowance {
-    /// For a call with so many retries: one of its own if it is outermost, else the one that it is
-    /// running in.
-    pub(crate) fn open(
-        retries: u32,
-        deadline: Option<Instant>,
-        opener: Opener,
-    ) -> std::result::Result<Self, Self> {
-        let cell = cell();
-        let around = cell.lock().clone();
-        match around {
-            Some(around) => Err(around),
-            None => Ok(Self {
-                left: Left::Count(retries),
-                outer: u32::MAX,
-                drawn: 0,
-                deadline,
-                opener,
-                found: Some(cell),
-            }),
+impl Left {
+    fn count(&self) -> &AtomicU32 {
+        match self {
+            Self::Own(left) => left,
+            Self::Shared(left) => left,
         }
-    }
-
-    /// The one that this is running in.
-    fn current() -> Option<Self> {
-        existing_cell().and_then(|cell| cell.lock().clone())
-    }
-
-    /// Takes a retry from the one that this is running in; from none, as many as one likes.
-    pub(crate) fn draw_from_current() -> bool {
-        existing_cell().is_none_or(|cell| cell.lock().as_mut().is_none_or(Self::draw))
-    }
-
-    pub(crate) fn draw(&mut self) -> bool {
-        if self.outer == 0 {
-            return false;
-        }
-        let drawn = match &mut self.left {
-            Left::Count(left) => left.checked_sub(1).map(|rest| *left = rest).is_some(),
-            Left::Shared(left) => left
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                    left.checked_sub(1)
-                })
-                .is_ok(),
-        };
-        if drawn {
-            self.outer -= 1;
-            self.drawn += 1;
-        }
-        drawn
-    }
-
-    fn available(&self) -> u32 {
-        let left = match &self.left {
-            Left::Count(left) => *left,
-            Left::Shared(left) => left.load(Ordering::Relaxed),
-        };
-        left.min(self.outer)
     }
 }
 
-/// Makes an allowance the current one for as long as `poll` runs. What is drawn meanwhile is drawn
-/// from it.
+impl Link {
+    /// Takes a retry from this link and from all around it, or from none.
+    fn take(&self) -> bool {
+        let left = self.left.count();
+        let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            left.checked_sub(1)
+        });
+        if taken.is_err() {
+            return false;
+        }
+        match &self.around {
+            Some(around) if !around.take() => {
+                left.fetch_add(1, Ordering::Relaxed);
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn put_back(&self) {
+        self.left.count().fetch_add(1, Ordering::Relaxed);
+        if let Some(around) = &self.around {
+            around.put_back();
+        }
+    }
+
+    fn any_around(&self, mut is: impl FnMut(&Opener) -> bool) -> bool {
+        let links = std::iter::successors(self.around.as_deref(), |link| link.around.as_deref());
+        links.into_iter().any(|link| is(&link.opener))
+    }
+}
+
+/// A retry that was taken but not sent yet. Unless it is sent, it is put back when dropped.
+#[must_use = "it is put back when dropped"]
+pub(crate) struct Draw(Option<Arc<Link>>);
+
+impl Draw {
+    pub(crate) fn spend(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Draw {
+    fn drop(&mut self) {
+        if let Some(link) = self.0.take() {
+            link.put_back();
+        }
+    }
+}
+
+/// What is left of a call's retries and time, for itself and for those inside it.
+///
+/// It is shared only when somebody asks: most calls have none inside, and pay no allocation.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    own: Option<Link>,
+    shared: Option<Arc<Link>>,
+    /// Where to put it for the first poll, if that follows without an `await` in between.
+    place: Option<Cell>,
+}
+
+impl Allowance {
+    /// For a call that begins here.
+    pub(crate) fn open(retries: u32, deadline: Option<Instant>, opener: Opener) -> Self {
+        let place = cell();
+        let around = place.lock().as_mut().and_then(Self::share);
+        Self {
+            own: Some(Link::new(
+                Left::Own(retries.into()),
+                deadline,
+                opener,
+                around,
+            )),
+            shared: None,
+            place: Some(place),
+        }
+    }
+
+    /// The next poll may come from anywhere.
+    pub(crate) fn forget_place(&mut self) {
+        self.place = None;
+    }
+
+    /// Whether another call or scope is around it.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.link().is_some_and(|link| link.around.is_some())
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.link().and_then(|link| link.deadline)
+    }
+
+    /// Whether another retry of the same chain is around this call.
+    pub(crate) fn is_twice_in_chain(&self) -> bool {
+        let is_twice = |link: &Link| link.any_around(|it| it.chain == link.opener.chain);
+        self.link().is_some_and(is_twice)
+    }
+
+    /// Whether a call around this one has the same budget.
+    pub(crate) fn shares_budget(&self) -> bool {
+        let is_shared = |link: &Link| link.any_around(|it| it.budget == link.opener.budget);
+        self.link().is_some_and(is_shared)
+    }
+
+    /// Takes a retry, if this call and all around it have one left.
+    pub(crate) fn draw(&mut self) -> Option<Draw> {
+        let link = self.share()?;
+        link.take().then(|| Draw(Some(link)))
+    }
+
+    fn link(&self) -> Option<&Link> {
+        self.own.as_ref().or(self.shared.as_deref())
+    }
+
+    fn share(&mut self) -> Option<Arc<Link>> {
+        if let Some(own) = self.own.take() {
+            self.shared = Some(Arc::new(own));
+        }
+        self.shared.clone()
+    }
+}
+
+impl Link {
+    fn new(
+        left: Left,
+        deadline: Option<Instant>,
+        opener: Opener,
+        around: Option<Arc<Link>>,
+    ) -> Self {
+        let limit = around.as_ref().and_then(|around| around.deadline);
+        let deadline = match (deadline, limit) {
+            (Some(own), Some(limit)) => Some(own.min(limit)),
+            (own, limit) => own.or(limit),
+        };
+        Self {
+            left,
+            deadline,
+            opener,
+            around,
+        }
+    }
+}
+
+/// Makes an allowance the current one for as long as `poll` runs.
 fn enter<T>(own: &mut Option<Allowance>, poll: impl FnOnce() -> T) -> T {
-    let found = own.as_mut().and_then(|own| own.found.take());
-    let cell = found.unwrap_or_else(cell);
+    let place = own.as_mut().and_then(|own| own.place.take());
+    let cell = place.unwrap_or_else(cell);
     std::mem::swap(own, &mut *cell.lock());
     // On the way out, also if the poll panics.
     let restore = Restore { cell: &cell, own };
@@ -223,7 +310,9 @@ fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
 ///
 /// # Spawned tasks
 ///
-/// A spawned task is on its own, unless it is given the scope. Clones share what is left:
+/// A spawned task is on its own, unless it is given the scope. So is a call that was begun before the
+/// scope was opened, and one inside the `with_extensions` of `task-local-extensions`, if other code
+/// uses that: it hides what was there before. Clones share what is left:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -300,24 +389,14 @@ impl Scope {
         let mut future = pin!(future);
         let started = *self.started.get_or_init(clock::now);
         let deadline = self.deadline.map(|limit| clock::after(started, limit));
-        std::future::poll_fn(|context| {
-            let around = Allowance::current();
-            let earlier = around.as_ref().and_then(|around| around.deadline);
-            let mut own = Some(Allowance {
-                left: Left::Shared(self.left.clone()),
-                outer: around.as_ref().map_or(u32::MAX, Allowance::available),
-                drawn: 0,
-                deadline: deadline.into_iter().chain(earlier).min(),
-                opener: Opener::default(),
-                found: None,
-            });
-            let output = enter(&mut own, || future.as_mut().poll(context));
-            for _ in 0..own.map_or(0, |own| own.drawn) {
-                Allowance::draw_from_current();
-            }
-            output
-        })
-        .await
+        let around = cell().lock().as_mut().and_then(Allowance::share);
+        let left = Left::Shared(self.left.clone());
+        let mut own = Some(Allowance {
+            own: Some(Link::new(left, deadline, Opener::default(), around)),
+            shared: None,
+            place: None,
+        });
+        std::future::poll_fn(|context| enter(&mut own, || future.as_mut().poll(context))).await
     }
 }
 
@@ -328,6 +407,14 @@ mod tests {
     #[derive(Clone, Debug, PartialEq)]
     struct Others(u32);
 
+    fn current() -> Option<Arc<Link>> {
+        cell().lock().as_mut().and_then(Allowance::share)
+    }
+
+    fn draw_from_current() -> bool {
+        current().is_none_or(|link| link.take())
+    }
+
     #[tokio::test]
     async fn what_others_keep_there_stays_visible_and_nothing_leaks_out_of_a_poll() {
         set_local_item(Others(7)).await;
@@ -335,19 +422,19 @@ mod tests {
         let inside = scope.run(async {
             assert_eq!(get_local_item::<Others>().await, Some(Others(7)));
             set_local_item(Others(8)).await;
-            assert!(Allowance::current().is_some());
+            assert!(current().is_some());
             tokio::task::yield_now().await;
-            assert!(Allowance::current().is_some());
-            assert!(Allowance::draw_from_current());
-            assert!(Allowance::draw_from_current());
-            assert!(!Allowance::draw_from_current());
+            assert!(current().is_some());
+            assert!(draw_from_current());
+            assert!(draw_from_current());
+            assert!(!draw_from_current());
         });
         let mut inside = pin!(inside);
         let mut polls = 0;
         std::future::poll_fn(|context| {
             polls += 1;
             let poll = inside.as_mut().poll(context);
-            assert!(Allowance::current().is_none(), "leaked after poll {polls}");
+            assert!(current().is_none(), "leaked after poll {polls}");
             poll
         })
         .await;
@@ -363,14 +450,14 @@ mod tests {
                 .max_retries(1)
                 .run(async {
                     assert_eq!(get_local_item::<Others>().await, Some(Others(1)));
-                    assert!(Allowance::draw_from_current());
-                    assert!(!Allowance::draw_from_current());
+                    assert!(draw_from_current());
+                    assert!(!draw_from_current());
                 })
                 .await;
         })
         .await;
         assert_eq!(storage.get::<Others>(), Some(&Others(1)));
-        assert!(Allowance::current().is_none());
+        assert!(current().is_none());
     }
 
     #[tokio::test]
@@ -381,27 +468,27 @@ mod tests {
                 let inner = Scope::new().max_retries(2);
                 inner
                     .run(async {
-                        assert!(Allowance::draw_from_current());
+                        assert!(draw_from_current());
                         tokio::task::yield_now().await;
-                        assert!(Allowance::draw_from_current());
-                        assert!(!Allowance::draw_from_current());
+                        assert!(draw_from_current());
+                        assert!(!draw_from_current());
                     })
                     .await;
                 let generous = Scope::new().max_retries(100);
                 generous
                     .run(async {
-                        assert!(Allowance::draw_from_current());
-                        assert!(!Allowance::draw_from_current());
+                        assert!(draw_from_current());
+                        assert!(!draw_from_current());
                     })
                     .await;
-                assert!(!Allowance::draw_from_current());
+                assert!(!draw_from_current());
             })
             .await;
     }
 
     #[tokio::test]
     async fn the_inner_deadline_is_never_later_than_the_outer_one() {
-        let deadline = || Allowance::current().and_then(|current| current.deadline);
+        let deadline = || current().and_then(|current| current.deadline);
         let outer = Scope::new().deadline(Duration::from_secs(10));
         outer
             .run(async {
@@ -420,7 +507,7 @@ mod tests {
     async fn clones_share_what_is_left_with_spawned_tasks() {
         let scope = Scope::new().max_retries(3);
         let shared = scope.clone();
-        let draws = || async { (0..2).filter(|_| Allowance::draw_from_current()).count() };
+        let draws = || async { (0..2).filter(|_| draw_from_current()).count() };
         let task = tokio::spawn(async move { shared.run(draws()).await });
         assert_eq!(task.await.unwrap(), 2);
         assert_eq!(scope.run(draws()).await, 1);
@@ -437,6 +524,6 @@ mod tests {
             let _: Poll<()> = run.as_mut().poll(&mut Context::from_waker(waker));
         }));
         assert!(poll.is_err());
-        assert!(Allowance::current().is_none());
+        assert!(current().is_none());
     }
 }

@@ -64,17 +64,20 @@ const MAX_RESERVE: f64 = 1_000_000.0;
 /// The reserve, `min_retries_per_sec`, lets a client with little traffic retry at all. But every
 /// client has its own: what a fleet may add to a dead server is the number of clients times the
 /// reserve, on top of the ratio. 500 clients with 5 calls a second each are 2500 a second; the
-/// default reserve of 2 lets them add 1000, and one of 0.2 adds 100:
+/// default reserve of 2 lets them add 1000, and one of 0.2 adds 100. Give a larger fleet a longer
+/// `ttl`, for a reserve that is not one retry within it would be none:
 ///
 /// ```
+/// use std::time::Duration;
 /// use reqwest_steady::{Budget, RetryMiddleware};
 ///
 /// let clients = 500.0;
 /// let extra_load = 100.0; // requests a second that the server can bear on its worst day
 /// let budget = Budget::builder()
 ///     .min_retries_per_sec(extra_load / clients)
+///     .ttl(Duration::from_secs(30))
 ///     .build()?;
-/// assert_eq!(budget.balance(), 2.0); // over ten seconds, for each client
+/// assert_eq!(budget.balance(), 6.0); // within thirty seconds, for each client
 /// let retry = RetryMiddleware::builder().budget(budget).build()?;
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
@@ -86,7 +89,8 @@ const MAX_RESERVE: f64 = 1_000_000.0;
 /// withdrawal comes back. However many threads withdraw at once, it is never overdrawn. Clones share
 /// one budget.
 ///
-/// By default a [`RetryMiddleware`](crate::RetryMiddleware) keeps one for each host and port.
+/// By default a [`RetryMiddleware`](crate::RetryMiddleware) keeps one for each host, and for each port
+/// of it that is not the scheme's own.
 #[derive(Clone)]
 pub struct Budget(Option<Arc<Limited>>);
 
@@ -103,11 +107,11 @@ struct Limited {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Deposit {
-    /// Each call that ends with an answer of the server's that is not a failure of the server's: in
-    /// an outage the budget runs dry.
+    /// Each call that could be retried and ends with an answer that is not a failure of the server's:
+    /// in an outage the budget runs dry.
     #[default]
     Success,
-    /// Each call.
+    /// Each call that could be retried.
     Request,
 }
 
@@ -131,13 +135,8 @@ impl Budget {
 
     /// Pays for one retry, if there is enough.
     pub fn try_withdraw(&self) -> bool {
-        match self.withdraw_at(clock::now()) {
-            Some(withdrawal) => {
-                withdrawal.spend();
-                true
-            }
-            None => false,
-        }
+        let withdrawal = self.withdraw_at(clock::now());
+        withdrawal.map(Withdrawal::spend).is_some()
     }
 
     /// How many retries it would pay for now.
@@ -158,11 +157,10 @@ impl Budget {
         }
     }
 
-    /// Credits a call that the server has answered well, if it is those that count. It counts from
-    /// when the call began, which is known without another look at the clock.
-    pub(crate) fn on_success(&self, began: Instant) {
+    /// Credits a call that the server has answered well, if it is those that count.
+    pub(crate) fn on_success(&self) {
         if self.is_fed_by(Deposit::Success) {
-            self.deposit_at(began);
+            self.deposit_at(clock::now());
         }
     }
 
@@ -176,6 +174,12 @@ impl Budget {
             .window
             .try_take(time, limited.cost, -limited.reserve)?;
         Some(Withdrawal(Some((limited.clone(), slot))))
+    }
+
+    /// Whether more was withdrawn than deposited: then it is not as good as a new one.
+    fn is_in_debt(&self) -> bool {
+        let in_debt = |limited: &Limited| limited.window.net(limited.time(clock::now())) < 0;
+        self.0.as_deref().is_some_and(in_debt)
     }
 
     /// The same for all clones, and for no other.
@@ -276,7 +280,7 @@ impl BudgetBuilder {
     }
 
     /// The reserve: so many retries a second are allowed in any case, on the average over `ttl`.
-    /// Default: 2.
+    /// It is 0, or at least one retry within `ttl`. Default: 2.
     pub fn min_retries_per_sec(mut self, retries: f64) -> Self {
         self.min_retries_per_sec = retries;
         self
@@ -306,6 +310,24 @@ impl BudgetBuilder {
         }
         in_range("min_retries_per_sec", self.min_retries_per_sec, MAX_RESERVE)?;
         in_range("retry_ratio", self.retry_ratio, MAX_RATIO)?;
+        let reserve = self.min_retries_per_sec * self.ttl.as_secs_f64();
+        if reserve > 0.0 && reserve < 1.0 {
+            return Err(ConfigError::new(
+                "min_retries_per_sec",
+                format_args!("{:?}", self.min_retries_per_sec),
+                format_args!(
+                    "should be 0, or make a retry within the ttl ({:?})",
+                    self.ttl
+                ),
+            ));
+        }
+        if self.retry_ratio > 0.0 && ratio::fraction(self.retry_ratio).0 == 0 {
+            return Err(ConfigError::new(
+                "retry_ratio",
+                format_args!("{:?}", self.retry_ratio),
+                "should be 0, or at least 0.000001",
+            ));
+        }
         Ok(self.build_checked())
     }
 
@@ -343,14 +365,14 @@ fn in_range(setting: &'static str, value: f64, most: f64) -> Result<(), ConfigEr
 /// Where a middleware takes the budget of a call from.
 #[derive(Debug)]
 pub(crate) enum Budgets {
-    /// One for each host and port.
+    /// One for each host, and for each port of it that is not the scheme's own.
     PerHost(Box<Keyed<Budget>>),
     Shared(Budget),
 }
 
 impl Default for Budgets {
     fn default() -> Self {
-        Self::PerHost(Box::default())
+        Self::PerHost(Box::new(Keyed::new(Budget::is_in_debt)))
     }
 }
 
@@ -359,7 +381,8 @@ impl Budgets {
         match self {
             Self::Shared(budget) => budget.clone(),
             Self::PerHost(table) => {
-                let host = (url.host_str(), url.port_or_known_default());
+                let host = url.host_str().unwrap_or_default();
+                let host = (host, url.port().unwrap_or_default());
                 table.get(host, || BudgetBuilder::default().build_checked())
             }
         }

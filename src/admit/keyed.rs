@@ -18,6 +18,8 @@ const KEYS_PER_SHARD: usize = 256;
 pub(crate) struct Keyed<T> {
     shards: [RwLock<Shard<T>>; SHARDS],
     hasher: RandomState,
+    /// Says of a value that it is not as good as a new one, and should be kept if possible.
+    matters: fn(&T) -> bool,
 }
 
 type Shard<T> = HashMap<u64, Entry<T>, BuildHasherDefault<AsItIs>>;
@@ -29,16 +31,15 @@ struct Entry<T> {
     used: AtomicBool,
 }
 
-impl<T> Default for Keyed<T> {
-    fn default() -> Self {
+impl<T: Clone> Keyed<T> {
+    pub(crate) fn new(matters: fn(&T) -> bool) -> Self {
         Self {
             shards: std::array::from_fn(|_| RwLock::default()),
             hasher: RandomState::default(),
+            matters,
         }
     }
-}
 
-impl<T: Clone> Keyed<T> {
     /// What is kept for this key, made now if there is nothing yet.
     pub(crate) fn get(&self, key: impl Hash, make: impl FnOnce() -> T) -> T {
         let key = self.hasher.hash_one(key);
@@ -52,7 +53,7 @@ impl<T: Clone> Keyed<T> {
         }
         let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
         if shard.len() >= KEYS_PER_SHARD && !shard.contains_key(&key) {
-            make_room(&mut shard);
+            make_room(&mut shard, self.matters);
         }
         let entry = shard.entry(key).or_insert_with(|| Entry {
             value: make(),
@@ -62,12 +63,14 @@ impl<T: Clone> Keyed<T> {
     }
 }
 
-/// Forgets what was not used since the last time; if all was, whatever comes first.
-fn make_room<T>(shard: &mut Shard<T>) {
-    let first = shard.keys().next().copied();
-    shard.retain(|_, entry| std::mem::take(entry.used.get_mut()));
-    if let (KEYS_PER_SHARD.., Some(first)) = (shard.len(), first) {
-        shard.remove(&first);
+/// Forgets what was not used since the last time and does not matter; if that is nothing, one that
+/// does not matter; and if all do, any.
+fn make_room<T>(shard: &mut Shard<T>, matters: fn(&T) -> bool) {
+    shard.retain(|_, entry| std::mem::take(entry.used.get_mut()) || matters(&entry.value));
+    if shard.len() >= KEYS_PER_SHARD {
+        let spare = shard.iter().find(|(_, entry)| !matters(&entry.value));
+        let victim = spare.or(shard.iter().next()).map(|(key, _)| *key);
+        victim.map(|key| shard.remove(&key));
     }
 }
 
@@ -108,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_key_keeps_what_was_made_for_it() {
-        let table = Keyed::default();
+        let table = Keyed::new(|_| false);
         let first = table.get("a", || Arc::new(1));
         let again = table.get("a", || Arc::new(2));
         assert!(Arc::ptr_eq(&first, &again));
@@ -117,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_million_keys_stay_within_bounds_and_the_used_one_is_kept() {
-        let table = Keyed::default();
+        let table = Keyed::new(|_| false);
         let hot = table.get("hot", || Arc::new(0));
         for key in 0..1_000_000_u64 {
             table.get(key, || Arc::new(key));
@@ -130,8 +133,25 @@ mod tests {
     }
 
     #[test]
+    fn what_matters_is_kept_though_nobody_uses_it() {
+        let table = Keyed::new(|value: &Arc<u64>| **value == 0);
+        let kept = table.get("matters", || Arc::new(0));
+        for key in 1..100_000_u64 {
+            table.get(key, || Arc::new(key));
+        }
+        assert!(Arc::ptr_eq(&kept, &table.get("matters", || Arc::new(0))));
+
+        // But not at any price.
+        let table = Keyed::new(|_| true);
+        for key in 0..100_000_u64 {
+            table.get(key, || key);
+        }
+        assert!(len(&table) <= SHARDS * KEYS_PER_SHARD);
+    }
+
+    #[test]
     fn a_table_whose_keys_are_all_in_use_stays_within_bounds() {
-        let table = Keyed::default();
+        let table = Keyed::new(|_| false);
         for round in 0..3 {
             for key in 0..10_000_u64 {
                 table.get(key, || round);

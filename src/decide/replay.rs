@@ -29,19 +29,34 @@ pub(crate) struct Spare {
 }
 
 impl Spare {
-    /// `None` if the body is a stream that nobody can build again.
-    #[inline(always)] // built where it is kept, instead of moved there
-    pub(crate) fn of(request: &Request, rebuilt: bool, extensions: &Extensions) -> Option<Self> {
-        let copy = match request.body() {
-            Some(_) if !rebuilt => request.try_clone()?,
-            // `try_clone` also makes a table of settings that it throws away again; requests
-            // without a body are the many.
-            _ => without_body(request),
-        };
-        Some(Self {
-            request: copy,
+    /// Puts a copy into `place`, unless the body is a stream that nobody can build again.
+    //
+    // Filled where it is kept, instead of moved there: every call that could be retried pays for it.
+    pub(crate) fn keep(
+        place: &mut Option<Self>,
+        request: &Request,
+        rebuilt: bool,
+        extensions: &Extensions,
+    ) {
+        if request.body().is_some() && !rebuilt {
+            *place = request.try_clone().map(|request| Self {
+                request,
+                extensions: extensions.clone(),
+            });
+            return;
+        }
+        // `try_clone` would also make a table of settings, only to throw it away again; requests
+        // without a body are the many.
+        let spare = place.insert(Self {
+            request: Request::new(request.method().clone(), request.url().clone()),
             extensions: extensions.clone(),
-        })
+        });
+        let copy = &mut spare.request;
+        *copy.headers_mut() = request.headers().clone();
+        *copy.version_mut() = request.version();
+        if let Some(timeout) = request.timeout() {
+            *copy.timeout_mut() = Some(*timeout);
+        }
     }
 
     /// The request for the next attempt, and the extensions as they were before this one.
@@ -53,17 +68,6 @@ impl Spare {
     }
 }
 
-#[inline(always)]
-fn without_body(request: &Request) -> Request {
-    let mut copy = Request::new(request.method().clone(), request.url().clone());
-    *copy.headers_mut() = request.headers().clone();
-    *copy.version_mut() = request.version();
-    if let Some(timeout) = request.timeout() {
-        *copy.timeout_mut() = Some(*timeout);
-    }
-    copy
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -72,6 +76,12 @@ mod tests {
     use reqwest::Url;
 
     use super::*;
+
+    fn spare_of(request: &Request, rebuilt: bool) -> Option<Spare> {
+        let mut place = None;
+        Spare::keep(&mut place, request, rebuilt, &Extensions::new());
+        place
+    }
 
     fn request() -> Request {
         let mut request = Request::new(Method::PUT, Url::parse("http://a/b?c=d").unwrap());
@@ -89,9 +99,7 @@ mod tests {
     #[test]
     fn a_copy_without_body_differs_in_nothing() {
         let original = request();
-        let (copy, _) = Spare::of(&original, false, &Extensions::new())
-            .unwrap()
-            .unpack(None);
+        let (copy, _) = spare_of(&original, false).unwrap().unpack(None);
         assert_eq!(copy.method(), original.method());
         assert_eq!(copy.url(), original.url());
         assert_eq!(copy.headers(), original.headers());
@@ -104,16 +112,16 @@ mod tests {
     fn bytes_are_copied_streams_are_built_anew_or_not_at_all() {
         let mut original = request();
         *original.body_mut() = Some("bytes".into());
-        let spare = Spare::of(&original, false, &Extensions::new()).unwrap();
+        let spare = spare_of(&original, false).unwrap();
         let (copy, _) = spare.unpack(None);
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"bytes"[..]));
         assert_eq!(copy.timeout(), original.timeout());
 
         *original.body_mut() = Some(Body::wrap(String::from("stream")));
-        assert!(Spare::of(&original, false, &Extensions::new()).is_none());
+        assert!(spare_of(&original, false).is_none());
 
         let factory = BodyFactory::new(|| "built".into());
-        let spare = Spare::of(&original, true, &Extensions::new()).unwrap();
+        let spare = spare_of(&original, true).unwrap();
         let (copy, _) = spare.unpack(Some(&factory));
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"built"[..]));
     }

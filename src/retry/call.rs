@@ -34,7 +34,7 @@ pub(crate) struct Call<'a> {
     /// Whether this call credits its budget. One that is nested in a call with the same budget does
     /// not: one deposit for one call.
     feeds_budget: bool,
-    /// What calls inside this one draw from, if it is outermost and makes a difference to them.
+    /// What this call and those inside it draw from, if it makes a difference to any.
     allowance: Option<Allowance>,
 
     // The running attempt, or the one that has just ended.
@@ -71,13 +71,16 @@ impl<'a> Call<'a> {
                 url: request.url().clone(),
             })
         });
-        let max_retries = own
-            .and_then(|own| own.max_retries)
-            .unwrap_or(settings.max_retries);
+        let (max_retries, deadline, harmless) = match own {
+            None => (settings.max_retries, settings.limits.deadline, false),
+            Some(own) => (
+                own.max_retries.unwrap_or(settings.max_retries),
+                own.deadline.or(settings.limits.deadline),
+                own.idempotent,
+            ),
+        };
         let safety = Safety {
-            repeatable: has_key
-                || is_idempotent(request.method())
-                || own.is_some_and(|own| own.idempotent),
+            repeatable: has_key || harmless || is_idempotent(request.method()),
             without_key: settings.retry_without_key,
             unsent: settings.retry_unsent,
         };
@@ -85,9 +88,7 @@ impl<'a> Call<'a> {
         let mut time = CallTime {
             limits: &settings.limits,
             started: clock::now(),
-            deadline: own
-                .and_then(|own| own.deadline)
-                .or(settings.limits.deadline),
+            deadline,
         };
         let budget = if could_retry {
             settings.budgets.of(request.url())
@@ -103,16 +104,17 @@ impl<'a> Call<'a> {
                 chain: std::ptr::from_ref(extensions) as usize,
                 budget: budget.address(),
             };
-            match Allowance::open(max_retries, time.end(), opener) {
-                Ok(own) => allowance = Some(own),
-                Err(around) => {
-                    if around.opener.chain == opener.chain {
-                        settings.warn_of_two_in_a_chain();
-                    }
-                    time.bound_by(around.deadline);
-                    feeds_budget = around.opener.budget != opener.budget;
+            // One that cannot be retried itself takes nothing from those inside it.
+            let retries = if could_retry { max_retries } else { u32::MAX };
+            let opened = Allowance::open(retries, time.end(), opener);
+            if opened.is_nested() {
+                if opened.is_twice_in_chain() {
+                    settings.warn_of_two_in_a_chain();
                 }
+                time.bound_by(opened.deadline());
+                feeds_budget = !opened.shares_budget();
             }
+            allowance = Some(opened);
         }
         if feeds_budget {
             budget.on_request(time.started);
@@ -149,6 +151,9 @@ impl<'a> Call<'a> {
             Some(deadline) => self.settings.launch_spread.min(deadline / 2),
             None => self.settings.launch_spread,
         };
+        if let Some(allowance) = &mut self.allowance {
+            allowance.forget_place();
+        }
         self.waited = self.settings.entropy.with(|rng| up_to(spread, rng));
         tokio::time::sleep(self.waited).await;
         self.sent_at = self.time.elapsed(clock::now());
@@ -162,7 +167,7 @@ impl<'a> Call<'a> {
             request.headers_mut().insert(name, number);
         }
         if self.attempt.retries() < self.max_retries && self.safety.allows_any() {
-            self.spare = Spare::of(request, self.body.is_some(), extensions);
+            Spare::keep(&mut self.spare, request, self.body.is_some(), extensions);
         }
     }
 
@@ -245,6 +250,7 @@ impl<'a> Call<'a> {
 
         // From here on the retry is sent; until now, it is paid back if the call is dropped.
         retry.withdrawal.spend();
+        retry.draw.spend();
         let (request, before) = retry.spare.unpack(self.body.as_ref());
         *extensions = before;
         extensions.insert(self.attempt);
@@ -254,7 +260,7 @@ impl<'a> Call<'a> {
     /// Puts the report beside the last answer, which is not changed otherwise.
     pub(crate) fn report(&mut self, end: End, result: &mut Result<Response>) {
         if end.is_success() && self.feeds_budget {
-            self.budget.on_success(self.time.started);
+            self.budget.on_success();
         }
         let report = RetryReport {
             last: self.ended_attempt(end.verdict, end.hint),

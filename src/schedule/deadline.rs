@@ -40,7 +40,7 @@ impl CallTime<'_> {
             .map(|deadline| clock::after(self.started, deadline))
     }
 
-    /// Ends the call no later than the one around it.
+    /// Ends the call by then, if its own deadline is not earlier.
     pub(crate) fn bound_by(&mut self, end: Option<Instant>) {
         let left = end.map(|end| end.saturating_duration_since(self.started));
         self.deadline = self.deadline.into_iter().chain(left).min();

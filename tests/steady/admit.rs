@@ -264,6 +264,148 @@ async fn nested_clients_add_up_instead_of_multiplying() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn layers_add_up_inside_a_scope_too() {
+    let server = Server::statuses(&[503]);
+    let retry = || quick().max_retries(3).no_budget().build().unwrap();
+    let client = stacked(retry(), stacked(retry(), server.client(retry())));
+    client.get(URL).send().await.unwrap();
+    assert_eq!(server.count(), 4);
+    let scope = Scope::new().deadline(60 * SEC);
+    scope.run(client.get(URL).send()).await.unwrap();
+    assert_eq!(server.count(), 8);
+    let scope = Scope::new().max_retries(2);
+    scope.run(client.get(URL).send()).await.unwrap();
+    assert_eq!(server.count(), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_budget_is_fed_once_inside_a_scope_too() {
+    let server = Server::statuses(&[503]);
+    let retry = quick().max_retries(4).budget(tight(0.2)).build().unwrap();
+    let client = stacked(retry.clone(), server.client(retry));
+    let scope = Scope::new();
+    for _ in 0..100 {
+        scope.run(client.get(URL).send()).await.unwrap();
+    }
+    assert_eq!(server.count(), 120);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nested_call_feeds_a_budget_of_its_own() {
+    let budget = tight(1.0);
+    let server = Server::statuses(&[200]);
+    let inner = server.client(quick().budget(budget.clone()).build().unwrap());
+    stacked(quick().build().unwrap(), inner)
+        .get(URL)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(budget.balance(), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_slower_than_the_ttl_feed_the_budget_as_well() {
+    let budget = Budget::builder()
+        .retry_ratio(1.0)
+        .min_retries_per_sec(0.0)
+        .build()
+        .unwrap();
+    let server = Server::new(|_| late(12 * SEC, answer(200)));
+    let client = server.client(quick().budget(budget.clone()).build().unwrap());
+    for _ in 0..3 {
+        client.get(URL).send().await.unwrap();
+        assert_eq!(budget.balance(), 1.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_is_not_sent_costs_no_allowance() {
+    let server = Server::statuses(&[503]);
+    let slow = Backoff::exponential(10 * SEC).jitter(Jitter::None);
+    let slow = RetryMiddleware::builder().backoff(slow).build().unwrap();
+    let client = server.client(slow);
+    let scope = Scope::new().max_retries(2);
+    scope
+        .run(async {
+            // Cut in their waits, and refused for want of budget.
+            for _ in 0..5 {
+                let call = tokio::time::timeout(SEC, client.get(URL).send());
+                assert!(call.await.is_err());
+                let poor = quick().budget(tight(0.0)).build().unwrap();
+                let response = server.client(poor).get(URL).send().await.unwrap();
+                let report = RetryReport::of(&response).unwrap();
+                assert_eq!(report.stop(), StopReason::BudgetEmpty);
+            }
+            assert_eq!(server.count(), 10);
+            let rich = server.client(quick().no_budget().build().unwrap());
+            rich.get(URL).send().await.unwrap();
+            assert_eq!(server.count(), 13);
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_in_debt_is_not_forgotten_for_the_sake_of_others() {
+    let retry = quick().build().unwrap();
+    let dead = Server::statuses(&[503]);
+    let client = dead.client(retry.clone());
+    let crawler = Server::statuses(&[200]).client(retry);
+    for round in 0..4 {
+        for _ in 0..10 {
+            client.get("http://dead.example/").send().await.unwrap();
+        }
+        for host in 0..9000 {
+            let url = format!("http://{round}-{host}.example/");
+            crawler.get(url).send().await.unwrap();
+        }
+    }
+    // 40 calls, and the 20 retries that are paid for in 10 seconds.
+    assert_eq!(dead.count(), 60);
+}
+
+/// Waking on another worker after its launch, a call takes its allowance along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_allowance_stays_with_its_call_on_any_thread() {
+    let server = Server::statuses(&[503]);
+    let alone = Server::statuses(&[503]);
+    let retry = |retries| quick().max_retries(retries).no_budget();
+    let spread = retry(1).launch_spread(3 * MS).build().unwrap();
+    let nested = stacked(spread, server.client(retry(5).build().unwrap()));
+    let single = alone.client(retry(2).build().unwrap());
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        calls.spawn(nested.get(URL).send());
+        calls.spawn(single.get(URL).send());
+    }
+    while let Some(call) = calls.join_next().await {
+        call.unwrap().unwrap();
+    }
+    assert_eq!(server.count(), 200);
+    assert_eq!(alone.count(), 300);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_scope_shared_by_tasks_with_scopes_of_their_own_is_never_overdrawn() {
+    let server = Server::statuses(&[503]);
+    let client = server.client(quick().no_budget().build().unwrap());
+    for round in 1..=50 {
+        let scope = Scope::new().max_retries(7);
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let (scope, call) = (scope.clone(), client.get(URL).send());
+            tasks.spawn(async move {
+                let inner = Scope::new().max_retries(100);
+                scope.run(inner.run(call)).await
+            });
+        }
+        while let Some(task) = tasks.join_next().await {
+            task.unwrap().unwrap();
+        }
+        assert_eq!(server.count(), round * (4 + 7));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_the_inner_call_leaves_the_outer_one_may_use() {
     // The inner client retries once; the outer one has the other two.
     let server = Server::statuses(&[503]);
@@ -325,6 +467,22 @@ async fn a_scope_holds_for_several_requests() {
     assert_eq!(results, [true, true, false, false]);
     assert_eq!(started.elapsed(), 2500 * MS);
     assert_eq!(server.count(), 3);
+    // It counts from the first run.
+    scope.run(client.get(URL).send()).await.unwrap_err();
+    assert_eq!(server.count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_scope_a_nested_call_knows_the_deadline_of_the_call_around_it() {
+    let server = Server::statuses(&[503]);
+    let slow = Backoff::exponential(2 * SEC).jitter(Jitter::None);
+    let inner = RetryMiddleware::builder().backoff(slow).deadline(60 * SEC);
+    let inner = server.client(inner.build().unwrap());
+    let client = stacked(quick().deadline(SEC).build().unwrap(), inner);
+    let scope = Scope::new();
+    let response = scope.run(client.get(URL).send()).await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert_eq!(server.count(), 6);
 }
 
 #[tokio::test(start_paused = true)]
@@ -365,6 +523,13 @@ async fn an_outer_call_that_cannot_be_retried_takes_nothing_from_those_inside() 
     let client = stacked(quick().build().unwrap(), inner);
     client.get(URL).no_retry().send().await.unwrap();
     assert_eq!(server.count(), 4);
+    let request = client.get(URL).no_retry().deadline(60 * SEC);
+    request.send().await.unwrap();
+    assert_eq!(server.count(), 8);
+    // But its deadline holds for them: the second wait would pass it, and is not begun.
+    let request = client.get(URL).no_retry().deadline(3 * MS);
+    assert_eq!(request.send().await.unwrap().status(), 503);
+    assert_eq!(server.count(), 10);
 }
 
 /// Counts warnings, and remembers the last.
@@ -415,6 +580,8 @@ async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
         client.get(URL).send().await.unwrap();
         assert_eq!(server.count(), 4 * call);
     }
+    Scope::new().run(client.get(URL).send()).await.unwrap();
+    assert_eq!(server.count(), 16);
     assert_eq!(log.0.load(Ordering::Relaxed), 1);
     let said = log.1.lock().unwrap().clone();
     assert!(said.contains("two RetryMiddlewares in one chain"), "{said}");

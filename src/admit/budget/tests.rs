@@ -141,7 +141,20 @@ fn values_that_make_no_sense_are_named() {
     ] {
         assert_eq!(builder.build().unwrap_err().to_string(), said);
     }
-    assert!(builder().ttl(Duration::from_nanos(1)).build().is_ok());
+    let tiny = builder().min_retries_per_sec(0.05).build().unwrap_err();
+    assert_eq!(
+        tiny.to_string(),
+        "min_retries_per_sec (0.05) should be 0, or make a retry within the ttl (10s)"
+    );
+    let tiny = builder().retry_ratio(4e-7).build().unwrap_err();
+    assert_eq!(
+        tiny.to_string(),
+        "retry_ratio (4e-7) should be 0, or at least 0.000001"
+    );
+    let shortest = builder()
+        .ttl(Duration::from_nanos(1))
+        .min_retries_per_sec(0.0);
+    assert!(shortest.build().is_ok());
     assert!(
         builder()
             .ttl(MAX_TTL)
@@ -187,9 +200,13 @@ fn racing_threads_end_with_exact_sums_and_never_overdraw() {
     let added = (THREADS * OPERATIONS / 2) as i64;
     let taken = taken.into_inner();
     assert!(taken > 0 && taken <= added, "{taken} of {added}");
-    // When all has expired, nothing is left and nothing is missing.
-    let end = clock.into_inner() + 1000 * SLOTS as u64;
-    assert_eq!(window.net(end), 0);
+    // When all has expired, slot by slot, nothing is left and nothing is missing.
+    let end = clock.into_inner();
+    let nets: Vec<_> = (0..=SLOTS as u64 + 1)
+        .map(|slots| window.net(end + 1000 * slots))
+        .collect();
+    assert!(nets.iter().any(|net| *net != 0), "nothing was live");
+    assert_eq!(nets[SLOTS + 1], 0, "{nets:?}");
 
     // With a clock that stands still, every unit is accounted for.
     let window = Window::<SLOTS>::new(u64::MAX);
@@ -201,6 +218,7 @@ fn racing_threads_end_with_exact_sums_and_never_overdraw() {
                     window.add(0, 3);
                     if window.try_take(0, 4, 0).is_some() {
                         taken.fetch_add(4, Ordering::Relaxed);
+                        assert!(window.net(0) >= 0);
                     }
                 }
             });

@@ -8,7 +8,7 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::Call;
-use crate::admit::{Allowance, Withdrawal};
+use crate::admit::{Allowance, Draw, Withdrawal};
 use crate::clock;
 use crate::decide::{Spare, Verdict};
 use crate::observe::StopReason;
@@ -19,6 +19,7 @@ pub(crate) struct Retry {
     pub(super) verdict: Verdict,
     pub(super) spare: Spare,
     pub(super) withdrawal: Withdrawal,
+    pub(super) draw: Draw,
     pub(super) backoff: Duration,
     pub(super) wait: Duration,
     pub(super) hint: Option<Duration>,
@@ -66,11 +67,12 @@ impl Call<'_> {
             .schedule(hint, now)
             .map_err(|reason| end(reason, hint))?;
         // Last, so that a refusal leaks nothing.
-        let withdrawal = self.admit(now).map_err(|reason| end(reason, hint))?;
+        let (withdrawal, draw) = self.admit(now).map_err(|reason| end(reason, hint))?;
         Ok(Box::new(Retry {
             verdict,
             spare,
             withdrawal,
+            draw,
             backoff,
             wait,
             hint,
@@ -114,18 +116,11 @@ impl Call<'_> {
         Ok((backoff, wait))
     }
 
-    /// Is there room for it now?
-    fn admit(&mut self, now: Instant) -> std::result::Result<Withdrawal, StopReason> {
+    /// Is there room for it now? What is paid for it is given back if the retry is not sent.
+    fn admit(&mut self, now: Instant) -> std::result::Result<(Withdrawal, Draw), StopReason> {
         let withdrawal = self.budget.withdraw_at(now);
         let withdrawal = withdrawal.ok_or(StopReason::BudgetEmpty)?;
-        let drawn = match &mut self.allowance {
-            Some(own) => own.draw(),
-            None => Allowance::draw_from_current(),
-        };
-        if drawn {
-            Ok(withdrawal)
-        } else {
-            Err(StopReason::AllowanceSpent)
-        }
+        let draw = self.allowance.as_mut().and_then(Allowance::draw);
+        Ok((withdrawal, draw.ok_or(StopReason::AllowanceSpent)?))
     }
 }
