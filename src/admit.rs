@@ -5,9 +5,12 @@
 
 mod allowance;
 mod budget;
+mod current;
 mod keyed;
+mod scope;
 
-pub use allowance::Scope;
-pub(crate) use allowance::{Allowance, Covered, Draw, Opener};
+pub(crate) use allowance::{Allowance, Draw, Opener};
 pub use budget::{Budget, BudgetBuilder, Deposit};
 pub(crate) use budget::{Budgets, Withdrawal};
+pub(crate) use current::Covered;
+pub use scope::Scope;
