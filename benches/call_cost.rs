@@ -21,13 +21,13 @@ use reqwest_retry::policies::ExponentialBackoff;
 use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware};
 
 const STACKS: [&str; 3] = ["bare", "reqwest-retry", "reqwest-steady"];
-/// Each with the most that it may cost, as a share of what reqwest-retry adds. Hashes are seeded anew in
-/// every run, which moves the counts by up to one in a hundred.
+/// Each with the most that it may cost, as a share of what reqwest-retry adds. For the `empty` cases that
+/// is where they stand, and not where they should be: the goals are 1.0 and 0.33 as well.
 const CASES: [(&str, f64); 5] = [
-    ("GET", 1.01),
+    ("GET", 1.0),
     ("GET, empty", 1.1),
-    ("POST, no key", 0.335),
-    ("POST, no key, empty", 0.5),
+    ("POST, no key", 0.33),
+    ("POST, no key, empty", 0.42),
     ("POST, key", f64::INFINITY),
 ];
 

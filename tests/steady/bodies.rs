@@ -10,7 +10,7 @@ use reqwest_steady::{
     Backoff, Jitter, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason,
 };
 
-use crate::support::scripted::{Reply, Server, URL, answer, late};
+use crate::support::scripted::{Reply, Server, URL, answer, dripping, late};
 
 fn quick() -> RetryMiddleware {
     let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
@@ -225,24 +225,13 @@ async fn a_body_shorter_than_announced_has_failed_unless_none_is_sent() {
     }
 }
 
-/// An answer whose body comes in drops, for ever.
-fn dripping(status: u16) -> Reply {
-    let drip = futures_util::stream::unfold((), |()| async {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        Some((Ok::<_, std::io::Error>("drip"), ()))
-    });
-    let response = http::Response::builder().status(status);
-    let response = response.header("x-should-retry", "true");
-    Reply::Answer(response.body(Body::wrap_stream(drip)).unwrap())
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_error_body_that_never_ends_does_not_hold_up_the_retry() {
     // Also when answers are buffered: this one will not be returned, for the server's word counts.
     for status in [503, 400] {
         for limit in [None, Some(usize::MAX)] {
             let server = Server::new(move |index| match index {
-                0 => dripping(status),
+                0 => dripping(status, usize::MAX),
                 _ => answer(200),
             });
             let client = server.client(quick());
@@ -260,7 +249,7 @@ async fn an_error_body_that_never_ends_does_not_hold_up_the_retry() {
 #[tokio::test(start_paused = true)]
 async fn clearing_an_answer_away_leaves_time_for_the_retry() {
     let server = Server::new(|index| match index {
-        0 => dripping(503),
+        0 => dripping(503, usize::MAX),
         _ => late(Duration::from_millis(20), answer(200)),
     });
     let client = server.client(quick());

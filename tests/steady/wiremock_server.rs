@@ -54,6 +54,16 @@ async fn a_server_that_fails_n_times_is_answered_by_the_next_attempt() {
     }
 }
 
+/// The cost that `benches/call_cost.rs` counts for real answers rests on this: there is a table of
+/// extensions already, and room in it for the report.
+#[tokio::test]
+async fn an_answer_from_a_socket_carries_two_extensions_without_us() {
+    let server = flaky(0).await;
+    let bare = reqwest::Client::builder().no_proxy().build().unwrap();
+    let response = bare.get(server.uri()).send().await.unwrap();
+    assert_eq!(response.extensions().len(), 2);
+}
+
 #[tokio::test]
 async fn one_failure_too_many_returns_the_last_answer_with_its_body() {
     let server = flaky(MAX + 1).await;

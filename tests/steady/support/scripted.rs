@@ -56,6 +56,18 @@ pub(crate) fn late(delay: Duration, reply: Reply) -> Reply {
     Reply::Late(delay, Box::new(reply))
 }
 
+/// An answer whose body comes in so many drops, 10 ms apart.
+pub(crate) fn dripping(status: u16, drops: usize) -> Reply {
+    let drip = futures_util::stream::unfold(drops, |left| async move {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let left = left.checked_sub(1)?;
+        Some((Ok::<_, io::Error>("drip"), left))
+    });
+    let response = http::Response::builder().status(status);
+    let response = response.header("x-should-retry", "true");
+    Reply::Answer(response.body(Body::wrap_stream(drip)).unwrap())
+}
+
 type Script = dyn Fn(usize) -> Reply + Send + Sync;
 
 pub(crate) struct Server {
