@@ -6,11 +6,14 @@
 mod allowance;
 mod budget;
 mod current;
+mod fare;
 mod keyed;
 mod scope;
 
 pub(crate) use allowance::{Allowance, Draw, Opener};
 pub use budget::{Budget, BudgetBuilder, Deposit};
 pub(crate) use budget::{Budgets, Withdrawal};
-pub(crate) use current::Covered;
+pub(crate) use current::{Covered, current_deadline};
+pub(crate) use fare::Fare;
+pub(crate) use keyed::Keyed;
 pub use scope::Scope;

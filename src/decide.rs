@@ -19,6 +19,8 @@ pub use idempotency::{AutoKey, IdempotencyKey, InvalidKey};
 pub(crate) use idempotency::{KeyRule, is_idempotent};
 pub(crate) use replay::{BodyFactory, Spare};
 pub use status::StatusClass;
+pub(crate) use status::default_class;
+pub(crate) use transport::Failure;
 pub use transport::FailureKind;
 
 use crate::observe::StopReason;
@@ -53,6 +55,9 @@ impl Safety {
         }
         let class = match (verdict.class, headers.and_then(word_in)) {
             (StatusClass::Never, Some(Word::Retry)) if self.repeatable => StatusClass::Conditional,
+            (StatusClass::Never, _) if verdict.is_throttled() => {
+                return Err(StopReason::Throttled);
+            }
             (StatusClass::Never, _) => return Err(StopReason::NotRetryable),
             (_, Some(Word::Stop)) => return Err(StopReason::ServerVeto),
             (class, _) => class,

@@ -51,6 +51,7 @@ mod observe;
 mod request;
 mod retry;
 mod schedule;
+mod throttle;
 
 pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use decide::{
@@ -60,6 +61,9 @@ pub use observe::{Attempt, AttemptReport, ReportSlot, RetryReport, StopReason};
 pub use request::RequestBuilderExt;
 pub use retry::{ConfigError, RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter, TimeLimit, TimedOut};
+pub use throttle::{
+    KeyBy, KeyFn, Refusal, RefusalReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
+};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -17,6 +17,7 @@ use call::Call;
 
 use crate::observe::Attempt;
 use crate::request::RequestSettings;
+use crate::throttle::{Passage, Passed};
 
 /// Sends a request again where that is safe, spread out in time, and bounded in number.
 ///
@@ -90,15 +91,16 @@ impl Middleware for RetryMiddleware {
             }
             loop {
                 call.prepare(&mut request, extensions);
+                let limit = call.attempt_limit(extensions);
                 let answer = next.clone().run(request, extensions);
-                let limit = call.attempt_limit();
                 let answer = call.cover(answer);
                 let mut result = match limit {
                     None => answer.await,
                     Some(limit) => Box::pin(limit.enforce(answer)).await,
                 };
                 let verdict = call.judge(&result);
-                let mut step = call.next_step(verdict, &result);
+                let passed = Passed::of(extensions);
+                let mut step = call.next_step(verdict, &result, passed);
                 if call.wants_body(&step) {
                     (step, result) = Box::pin(call.read_body(step, result)).await;
                 }
@@ -121,6 +123,8 @@ fn forget_earlier_call(extensions: &mut Extensions) {
         return;
     }
     extensions.remove::<Attempt>();
+    extensions.remove::<Passed>();
+    extensions.remove::<Passage>();
     if let Some(slot) = RequestSettings::of(extensions).and_then(|own| own.report.as_ref()) {
         slot.clear();
     }

@@ -221,6 +221,11 @@ impl fmt::Debug for Budget {
 pub(crate) struct Withdrawal(Option<(Arc<Limited>, SlotEnd)>);
 
 impl Withdrawal {
+    /// For a retry that costs nothing.
+    pub(crate) fn free() -> Self {
+        Self(None)
+    }
+
     /// The retry is sent.
     pub(crate) fn spend(mut self) {
         self.0 = None;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use task_local_extensions::{get_local_item, set_local_item};
+use tokio::time::Instant;
 
 use super::allowance::Allowance;
 
@@ -37,6 +38,13 @@ fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,
     }
+}
+
+/// When what runs now has to end: the deadline of the call or scope that it is in.
+pub(crate) fn current_deadline() -> Option<Instant> {
+    let place = Place::here();
+    let current = place.lock();
+    current.as_ref().and_then(Allowance::deadline)
 }
 
 /// Makes an allowance the current one for as long as `poll` runs.

@@ -60,6 +60,11 @@ impl Verdict {
         }
     }
 
+    /// Whether a throttle did not let it through.
+    pub(crate) fn is_throttled(self) -> bool {
+        self.outcome == AttemptOutcome::Failure(FailureKind::Throttled)
+    }
+
     /// Whether the request may have had its effect although nobody said so.
     pub(crate) fn is_unclear(self) -> bool {
         match self.outcome {

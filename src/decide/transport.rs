@@ -9,6 +9,7 @@ use std::io;
 
 use reqwest_middleware::Error;
 
+use crate::Refusal;
 use crate::decide::StatusClass;
 use crate::schedule::TimedOut;
 
@@ -43,6 +44,9 @@ pub enum FailureKind {
     Decode,
     /// Another middleware refused the request.
     Middleware,
+    /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not let it through: see
+    /// [`Refusal`](crate::Refusal).
+    Throttled,
     /// Anything else, an error of the request's own body stream among them.
     Other,
 }
@@ -62,6 +66,7 @@ impl FailureKind {
             Self::Redirect => "redirect",
             Self::Decode => "decode",
             Self::Middleware => "middleware",
+            Self::Throttled => "throttled",
             Self::Other => "other",
         }
     }
@@ -79,6 +84,7 @@ impl FailureKind {
             | Self::Redirect
             | Self::Decode
             | Self::Middleware
+            | Self::Throttled
             | Self::Other => StatusClass::Never,
         }
     }
@@ -164,6 +170,9 @@ fn kind_within_middleware(link: &(dyn StdError + 'static)) -> Option<FailureKind
     }
     if let Some(error) = link.downcast_ref::<reqwest::Error>() {
         return Some(Failure::of_reqwest(error).kind);
+    }
+    if link.is::<Refusal>() {
+        return Some(FailureKind::Throttled);
     }
     if link.is::<TimedOut>() || link.is::<tokio::time::error::Elapsed>() {
         return Some(FailureKind::Timeout);

@@ -42,6 +42,10 @@ impl Attempt {
         }
     }
 
+    pub(crate) fn is_retry(self) -> bool {
+        self != Self::FIRST
+    }
+
     /// How many retries were made up to and with this attempt.
     pub(crate) fn retries(self) -> u32 {
         self.0.get() - 1

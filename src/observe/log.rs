@@ -8,3 +8,12 @@ pub(crate) fn two_retries_in_one_chain() {
          would retry as well, and both draw from the outer one's retries; remove one of them"
     );
 }
+
+/// It works, but less well: it sees calls in place of attempts.
+pub(crate) fn throttle_outside_retry() {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        "a ThrottleMiddleware is outside a RetryMiddleware, and does not see each attempt; add it to \
+         the ClientBuilder after the retry"
+    );
+}

@@ -38,6 +38,9 @@ pub enum StopReason {
     ServerVeto,
     /// Retries were turned off for this call.
     Disabled,
+    /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not let the next attempt through. The
+    /// last attempt that it did let through is the last in the report.
+    Throttled,
 }
 
 impl StopReason {
@@ -56,6 +59,7 @@ impl StopReason {
             Self::ServerDelayTooLong => "server_delay_too_long",
             Self::ServerVeto => "server_veto",
             Self::Disabled => "disabled",
+            Self::Throttled => "throttled",
         }
     }
 }

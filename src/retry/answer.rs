@@ -23,13 +23,7 @@ const DRAIN_TIME: Duration = Duration::from_millis(100);
 
 /// Reads what is left of a discarded answer, within bounds, and not after `latest`.
 pub(crate) async fn drain(mut response: Response, latest: Instant) {
-    // An HTTP/2 connection is shared: dropping the answer ends its stream only, and tells the
-    // server to stop sending.
-    if response.version() >= Version::HTTP_2
-        || response
-            .content_length()
-            .is_some_and(|length| length > DRAIN_BYTES)
-    {
+    if !is_worth_reading(&response) {
         return;
     }
     let read = async {
@@ -41,9 +35,41 @@ pub(crate) async fn drain(mut response: Response, latest: Instant) {
             }
         }
     };
-    let end = clock::after(clock::now(), DRAIN_TIME).min(latest);
     // Whatever comes of it, the retry goes on.
-    let _ = tokio::time::timeout_at(end, read).await;
+    let _ = tokio::time::timeout_at(drain_end(latest), read).await;
+}
+
+/// Reads what is left of an answer, within the same bounds, but keeps it: it may still be wanted.
+pub(crate) async fn read_ahead(mut response: Response, latest: Instant) -> Response {
+    if !is_worth_reading(&response) {
+        return response;
+    }
+    let end = drain_end(latest);
+    let mut chunks = VecDeque::new();
+    let mut length = 0;
+    while length <= DRAIN_BYTES {
+        match tokio::time::timeout_at(end, response.chunk()).await {
+            Ok(Ok(Some(chunk))) => {
+                length += chunk.len() as u64;
+                chunks.push_back(chunk);
+            }
+            Ok(Ok(None)) => return with_body(response, |_| joined(chunks).into()),
+            // Whoever reads it will see how it ends.
+            Ok(Err(_)) | Err(_) => break,
+        }
+    }
+    with_body(response, |rest| Body::wrap(Prefixed { chunks, rest }))
+}
+
+/// An HTTP/2 connection is shared: dropping the answer ends its stream only, and tells the server to
+/// stop sending.
+fn is_worth_reading(response: &Response) -> bool {
+    let length = response.content_length();
+    response.version() < Version::HTTP_2 && length.is_none_or(|length| length <= DRAIN_BYTES)
+}
+
+fn drain_end(latest: Instant) -> Instant {
+    clock::after(clock::now(), DRAIN_TIME).min(latest)
 }
 
 /// Reads the body into memory. A body over the limit is given back as a stream that starts with

@@ -10,13 +10,14 @@ use reqwest_middleware::Result;
 
 use super::answer;
 use super::builder::Settings;
-use crate::admit::{Allowance, Budget, Covered, Opener, Scope};
+use crate::admit::{Allowance, Budget, Covered, Fare, Opener, Scope};
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Target, Verdict, is_idempotent};
 use crate::entropy::up_to;
 use crate::observe::{Attempt, AttemptReport, ReportSlot, RetryReport, StopReason};
 use crate::request::RequestSettings;
 use crate::schedule::{AttemptLimit, CallTime};
+use crate::throttle::Passage;
 pub(crate) use step::{End, Retry, Step};
 
 /// The state of one call. It lives as long as `handle` runs, and nothing else holds it.
@@ -43,11 +44,21 @@ pub(crate) struct Call<'a> {
     sent_at: Duration,
     spare: Option<Spare>,
 
-    // The attempts before it.
-    previous_backoff: Option<Duration>,
+    /// The attempts before it, if there were any.
+    earlier: Option<Box<Earlier>>,
+}
+
+/// What is known of the attempts before the running one.
+#[derive(Default)]
+struct Earlier {
+    history: Vec<AttemptReport>,
+    backoff: Option<Duration>,
     /// One of them ended without a clear answer.
     unclear: bool,
-    history: Vec<AttemptReport>,
+    /// What the last of them came to, where a throttle may not let another one through.
+    kept: Option<Result<Response>>,
+    /// What the running attempt costs, until a throttle lets it through.
+    fare: Option<Fare>,
 }
 
 impl<'a> Call<'a> {
@@ -139,9 +150,7 @@ impl<'a> Call<'a> {
             waited: Duration::ZERO,
             sent_at: Duration::ZERO,
             spare: None,
-            previous_backoff: None,
-            unclear: false,
-            history: Vec::new(),
+            earlier: None,
         }
     }
 
@@ -161,13 +170,17 @@ impl<'a> Call<'a> {
 
     /// Gets ready for an attempt: numbers the request and keeps a copy, if a retry could follow and
     /// the body can be sent again.
-    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &Extensions) {
+    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &mut Extensions) {
         if let Some(name) = &self.settings.attempt_header {
             let number = HeaderValue::from(self.attempt.number());
             request.headers_mut().insert(name, number);
         }
         if self.attempt.retries() < self.max_retries && self.safety.allows_any() {
             Spare::keep(&mut self.spare, request, self.body.is_some(), extensions);
+        }
+        let fare = (self.earlier.as_mut()).and_then(|earlier| earlier.fare.take());
+        if fare.is_some() || self.time.limits.attempt.is_some() {
+            extensions.insert(Passage::new(fare));
         }
     }
 
@@ -180,8 +193,8 @@ impl<'a> Call<'a> {
     }
 
     /// How long the attempt may take, if that is limited.
-    pub(crate) fn attempt_limit(&self) -> Option<AttemptLimit> {
-        self.time.attempt_limit(self.sent_at)
+    pub(crate) fn attempt_limit(&self, extensions: &Extensions) -> Option<AttemptLimit> {
+        self.time.attempt_limit(self.sent_at, extensions.get())
     }
 
     /// What the ending of an attempt means.
@@ -190,7 +203,7 @@ impl<'a> Call<'a> {
             result,
             self.target.as_deref(),
             self.attempt,
-            self.has_key && self.unclear,
+            self.has_key && self.earlier.as_ref().is_some_and(|earlier| earlier.unclear),
         )
     }
 
@@ -212,7 +225,7 @@ impl<'a> Call<'a> {
     ) -> (Step, Result<Response>) {
         let limit = self.buffer.unwrap_or_default();
         let read = async { answer::buffer(result?, limit).await };
-        let result = match self.attempt_limit() {
+        let result = match self.time.attempt_limit(self.sent_at, None) {
             None => read.await,
             Some(limit) => limit.enforce(read).await,
         };
@@ -224,7 +237,7 @@ impl<'a> Call<'a> {
             unsent: false,
             ..self.judge(&result)
         };
-        (self.next_step(verdict, &result), result)
+        (self.next_step(verdict, &result, None), result)
     }
 
     /// Clears the old answer away, waits, and gives out what to send next.
@@ -236,21 +249,35 @@ impl<'a> Call<'a> {
     ) -> Request {
         let wake = clock::after(clock::now(), retry.wait);
         let ended = self.ended_attempt(retry.verdict, retry.hint);
-        self.history.push(ended);
-        self.unclear |= retry.verdict.is_unclear();
-        self.previous_backoff = Some(retry.backoff);
+        let mut earlier = self.earlier.take().unwrap_or_default();
+        earlier.history.push(ended);
+        earlier.unclear |= retry.verdict.is_unclear();
+        earlier.backoff = Some(retry.backoff);
         self.waited = retry.wait;
         self.attempt = self.attempt.next();
 
-        if let Ok(response) = result {
-            answer::drain(response, self.time.drain_end(wake)).await;
-        }
+        let drain_end = self.time.drain_end(wake);
+        let throttled = retry.passed.is_some();
+        earlier.kept = match result {
+            Ok(response) if throttled => Some(Ok(answer::read_ahead(response, drain_end).await)),
+            Err(error) if throttled => Some(Err(error)),
+            Ok(response) => {
+                answer::drain(response, drain_end).await;
+                None
+            }
+            Err(_) => None,
+        };
         tokio::time::sleep_until(wake).await;
         self.sent_at = self.time.elapsed(clock::now());
 
-        // From here on the retry is sent; until now, it is paid back if the call is dropped.
-        retry.withdrawal.spend();
-        retry.draw.spend();
+        // Until the retry is sent, it is paid back if the call is dropped. Without a throttle, that
+        // is now.
+        if throttled {
+            earlier.fare = Some(retry.fare);
+        } else {
+            retry.fare.spend();
+        }
+        self.earlier = Some(earlier);
         let (request, before) = retry.spare.unpack(self.body.as_ref());
         *extensions = before;
         extensions.insert(self.attempt);
@@ -262,9 +289,21 @@ impl<'a> Call<'a> {
         if end.is_success() && self.feeds_budget {
             self.budget.on_success();
         }
+        let mut earlier = Vec::new();
+        let mut last = self.ended_attempt(end.verdict, end.hint);
+        if let Some(before) = &mut self.earlier {
+            earlier = std::mem::take(&mut before.history);
+            if end.reason == StopReason::Throttled {
+                // Nothing was sent: the call ends with what it had before.
+                if let Some(kept) = before.kept.take() {
+                    *result = kept;
+                    last = earlier.pop().unwrap_or(last);
+                }
+            }
+        }
         let report = RetryReport {
-            last: self.ended_attempt(end.verdict, end.hint),
-            earlier: std::mem::take(&mut self.history),
+            last,
+            earlier,
             stop: end.reason,
         };
         if let Some(slot) = &self.slot {

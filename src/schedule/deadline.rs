@@ -1,6 +1,7 @@
 //! The ends that a call may not pass, all on one monotonic clock.
 
 use std::fmt;
+use std::pin::pin;
 use std::time::Duration;
 
 use reqwest_middleware::Error;
@@ -8,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::clock;
 use crate::observe::StopReason;
+use crate::throttle::{Passage, Stage};
 
 /// tokio's timers are as coarse as this, and round up.
 const TICK: Duration = Duration::from_millis(1);
@@ -73,33 +75,65 @@ impl CallTime<'_> {
     }
 
     /// The limit of an attempt that begins so long after the call did: its own or the call's,
-    /// whichever ends first.
-    pub(crate) fn attempt_limit(&self, sent_at: Duration) -> Option<AttemptLimit> {
-        let own = self.limits.attempt.map(|timeout| {
-            let end = sent_at.saturating_add(timeout);
-            (end, TimeLimit::Attempt, timeout)
+    /// whichever ends first. The time that it waits in a throttle is not the attempt's own.
+    pub(crate) fn attempt_limit(
+        &self,
+        sent_at: Duration,
+        passage: Option<&Passage>,
+    ) -> Option<AttemptLimit> {
+        let deadline = self.deadline.map(|deadline| Limit {
+            end: clock::after(self.started, deadline),
+            error: TimedOut {
+                limit: TimeLimit::Deadline,
+                after: deadline,
+            },
         });
-        let deadline = self
-            .deadline
-            .map(|deadline| (deadline, TimeLimit::Deadline, deadline));
-        let (end, limit, after) = match (own, deadline) {
-            (None, None) => return None,
-            (Some(only), None) | (None, Some(only)) => only,
-            (Some(own), Some(deadline)) if own.0 < deadline.0 => own,
-            (Some(_), Some(deadline)) => deadline,
-        };
-        Some(AttemptLimit {
-            end: clock::after(self.started, end),
-            error: TimedOut { limit, after },
-        })
+        let begun = clock::after(self.started, sent_at);
+        match self.limits.attempt {
+            Some(timeout) => Some(AttemptLimit {
+                first: Limit::of_attempt(begun, timeout, deadline),
+                own: Some((timeout, passage.cloned())),
+                deadline,
+            }),
+            None => deadline.map(|deadline| AttemptLimit {
+                first: deadline,
+                own: None,
+                deadline: Some(deadline),
+            }),
+        }
     }
 }
 
-/// When an attempt has to end, and with which error.
-#[derive(Debug)]
-pub(crate) struct AttemptLimit {
+/// When something has to end, and with which error.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
     end: Instant,
     error: TimedOut,
+}
+
+impl Limit {
+    fn of_attempt(begun: Instant, timeout: Duration, deadline: Option<Self>) -> Self {
+        let own = Self {
+            end: clock::after(begun, timeout),
+            error: TimedOut {
+                limit: TimeLimit::Attempt,
+                after: timeout,
+            },
+        };
+        match deadline {
+            Some(deadline) if deadline.end <= own.end => deadline,
+            _ => own,
+        }
+    }
+}
+
+/// When an attempt has to end.
+#[derive(Debug)]
+pub(crate) struct AttemptLimit {
+    first: Limit,
+    /// The attempt's own timeout, and what tells when it was really sent.
+    own: Option<(Duration, Option<Passage>)>,
+    deadline: Option<Limit>,
 }
 
 impl AttemptLimit {
@@ -108,13 +142,28 @@ impl AttemptLimit {
         self,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
+        let mut answer = pin!(answer);
+        let mut limit = self.first;
         // With no time left, nothing is sent.
-        if self.end > clock::now() {
-            if let Ok(result) = tokio::time::timeout_at(self.end, answer).await {
+        while limit.end > clock::now() {
+            if let Ok(result) = tokio::time::timeout_at(limit.end, answer.as_mut()).await {
                 return result;
             }
+            limit = self.now(clock::now()).unwrap_or(limit);
         }
-        Err(Error::middleware(self.error))
+        Err(Error::middleware(limit.error))
+    }
+
+    /// What the limit is by now, if the attempt came to a throttle on its way.
+    fn now(&self, now: Instant) -> Option<Limit> {
+        let (timeout, passage) = self.own.as_ref()?;
+        let begun = match passage.as_ref()?.stage() {
+            Stage::Unknown => return None,
+            // Look again after the shortest time that it can take from here.
+            Stage::Waiting => now,
+            Stage::Sent(at) => at,
+        };
+        Some(Limit::of_attempt(begun, *timeout, self.deadline))
     }
 }
 
@@ -224,8 +273,8 @@ mod tests {
                 attempt,
             };
             let call = call(&limits);
-            let limit = call.attempt_limit(sent_at);
-            limit.map(|limit| (limit.end - call.started, limit.error.limit))
+            let limit = call.attempt_limit(sent_at, None)?.first;
+            Some((limit.end - call.started, limit.error.limit))
         };
         let (three, nine) = (Some(3 * SEC), Some(9 * SEC));
         assert_eq!(end(None, None, SEC), None);
@@ -249,7 +298,7 @@ mod tests {
             attempt: Some(Duration::MAX),
         };
         let call = call(&limits);
-        assert!(call.attempt_limit(Duration::MAX).is_some());
+        assert!(call.attempt_limit(Duration::MAX, None).is_some());
         assert!(call.drain_end(call.started) > call.started);
         assert_eq!(
             call.allow_wait(call.started, Duration::MAX),

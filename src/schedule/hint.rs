@@ -5,11 +5,14 @@
 //! wait. Dates are measured against the answer's own `Date`, so that a wrong clock on either side
 //! does no harm.
 
+use std::cmp::Reverse;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
+
+use crate::clock;
 
 /// Headers that count what is left of a quota, beside the one that says when it is full again.
 /// The names of the IETF drafts up to 6, the common ones, OpenAI's and Anthropic's.
@@ -52,8 +55,7 @@ pub(crate) fn server_hint(
     headers: &HeaderMap,
     received: SystemTime,
 ) -> Option<Duration> {
-    let now = longest(headers, "date", |date| httpdate::parse_http_date(date).ok());
-    let now = now.unwrap_or(received);
+    let now = date(headers).unwrap_or(received);
     longest(headers, "retry-after-ms", milliseconds)
         .or_else(|| longest(headers, "x-ms-retry-after-ms", milliseconds))
         .or_else(|| {
@@ -73,10 +75,51 @@ fn longest<T: Ord>(headers: &HeaderMap, name: &str, read: impl Fn(&str) -> Optio
         .max()
 }
 
-/// One window of a rate limit: whether it is known to be used up, and when it opens again.
+/// One window of a rate limit: how much of it is left, if that is known, and when it opens again.
+#[derive(Clone, Copy)]
 struct Window {
-    spent: bool,
+    left: Option<u64>,
     reset: Duration,
+}
+
+impl Window {
+    fn is_spent(self) -> bool {
+        self.left == Some(0)
+    }
+}
+
+/// How many requests the server will still take, and for how long that holds. Servers say so with
+/// successes, too; where there are several windows, the one with the least left counts.
+pub(crate) fn quota_left(headers: &HeaderMap) -> Option<(u64, Duration)> {
+    if !headers.keys().any(|name| is_of_a_limit(name.as_str())) {
+        return None;
+    }
+    let now = date(headers).unwrap_or_else(clock::wall);
+    let windows = structured_windows(headers)
+        .filter(|windows| !windows.is_empty())
+        .or_else(|| {
+            let mut windows = QUOTAS
+                .iter()
+                .map(|names| named_windows(headers, names, now));
+            windows.find(|windows| !windows.is_empty())
+        });
+    let left = |window: Window| Some((window.left?, window.reset));
+    let windows = windows?.into_iter().filter_map(left);
+    windows.min_by_key(|(left, reset)| (*left, Reverse(*reset)))
+}
+
+/// Every answer is looked at, so this is quick: the first letter rules out most names.
+fn is_of_a_limit(name: &str) -> bool {
+    match name.as_bytes().first() {
+        Some(b'r') => name.starts_with("ratelimit"),
+        Some(b'x') => name.starts_with("x-ratelimit") || name.starts_with("x-rate-limit"),
+        Some(b'a') => name.starts_with("anthropic-ratelimit"),
+        _ => false,
+    }
+}
+
+fn date(headers: &HeaderMap) -> Option<SystemTime> {
+    longest(headers, "date", |date| httpdate::parse_http_date(date).ok())
 }
 
 /// Reset times are sent with successes too. They are hints only where a quota is used up, or where
@@ -87,7 +130,7 @@ fn quota(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Dur
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
     );
     let wait = |windows: Vec<Window>| {
-        let spent = windows.iter().filter(|window| window.spent);
+        let spent = windows.iter().filter(|window| window.is_spent());
         match spent.map(|window| window.reset).max() {
             // All that are used up must have opened again.
             Some(reset) => Some(reset),
@@ -97,16 +140,22 @@ fn quota(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Dur
         }
     };
     structured_windows(headers).and_then(wait).or_else(|| {
-        QUOTAS.iter().find_map(|names| {
-            let windows = names.iter().filter_map(|(remaining, reset)| {
-                Some(Window {
-                    spent: longest(headers, remaining, seconds) == Some(Duration::ZERO),
-                    reset: longest(headers, reset, |text| moment(text, now))?,
-                })
-            });
-            wait(windows.collect())
-        })
+        let mut quotas = QUOTAS.iter();
+        quotas.find_map(|names| wait(named_windows(headers, names, now)))
     })
+}
+
+fn named_windows(headers: &HeaderMap, names: &[(&str, &str)], now: SystemTime) -> Vec<Window> {
+    let windows = names.iter().filter_map(|(remaining, reset)| {
+        let left = longest(headers, remaining, seconds).map(|left| left.as_secs());
+        // How many tokens a request will take is not known, unless there are none.
+        let left = left.filter(|left| *left == 0 || !remaining.contains("tokens"));
+        Some(Window {
+            left,
+            reset: longest(headers, reset, |text| moment(text, now))?,
+        })
+    });
+    windows.collect()
 }
 
 /// The IETF `RateLimit` field: `"name";r=50;t=30, …` since draft 8,
@@ -129,7 +178,7 @@ fn structured_windows(headers: &HeaderMap) -> Option<Vec<Window>> {
     };
     match number("reset") {
         Some(reset) => Some(vec![Window {
-            spent: number("remaining") == Some(0),
+            left: number("remaining"),
             reset: Duration::from_secs(reset),
         }]),
         None => Some(dictionary.values().filter_map(window_of_member).collect()),
@@ -142,7 +191,7 @@ fn window_of_member(member: &ListEntry) -> Option<Window> {
         ListEntry::InnerList(list) => &list.params,
     };
     Some(Window {
-        spent: parameters.get("r").and_then(whole) == Some(0),
+        left: parameters.get("r").and_then(whole),
         reset: Duration::from_secs(parameters.get("t").and_then(whole)?),
     })
 }

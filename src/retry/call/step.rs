@@ -8,18 +8,20 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::Call;
-use crate::admit::{Allowance, Draw, Withdrawal};
+use crate::admit::{Allowance, Fare, Withdrawal};
 use crate::clock;
 use crate::decide::{Spare, Verdict};
 use crate::observe::StopReason;
 use crate::schedule::{self, server_hint};
+use crate::throttle::Passed;
 
 /// A retry that has been decided on.
 pub(crate) struct Retry {
     pub(super) verdict: Verdict,
     pub(super) spare: Spare,
-    pub(super) withdrawal: Withdrawal,
-    pub(super) draw: Draw,
+    pub(super) fare: Fare,
+    /// The throttle that the attempt came through.
+    pub(super) passed: Option<Passed>,
     pub(super) backoff: Duration,
     pub(super) wait: Duration,
     pub(super) hint: Option<Duration>,
@@ -48,7 +50,12 @@ pub(crate) type Step = std::result::Result<Box<Retry>, End>;
 
 impl Call<'_> {
     /// Whether, how and when to go on.
-    pub(crate) fn next_step(&mut self, verdict: Verdict, result: &Result<Response>) -> Step {
+    pub(crate) fn next_step(
+        &mut self,
+        verdict: Verdict,
+        result: &Result<Response>,
+        passed: Option<Passed>,
+    ) -> Step {
         let headers = result.as_ref().ok().map(Response::headers);
         let end = |reason, hint| End {
             verdict,
@@ -63,16 +70,18 @@ impl Call<'_> {
             .zip(headers)
             .and_then(|(status, headers)| server_hint(status, headers, clock::wall()));
         let now = clock::now();
+        // The throttle keeps the pause that the server asks for.
+        let paced = passed.is_some_and(|passed| passed.paced);
         let (backoff, wait) = self
-            .schedule(hint, now)
+            .schedule(hint, now, paced)
             .map_err(|reason| end(reason, hint))?;
         // Last, so that a refusal leaks nothing.
-        let (withdrawal, draw) = self.admit(now).map_err(|reason| end(reason, hint))?;
+        let fare = self.admit(now, paced).map_err(|reason| end(reason, hint))?;
         Ok(Box::new(Retry {
             verdict,
             spare,
-            withdrawal,
-            draw,
+            fare,
+            passed,
             backoff,
             wait,
             hint,
@@ -100,27 +109,37 @@ impl Call<'_> {
         &self,
         hint: Option<Duration>,
         now: Instant,
+        paced: bool,
     ) -> std::result::Result<(Duration, Duration), StopReason> {
         if hint.is_some_and(|hint| hint > self.settings.max_server_delay) {
             return Err(StopReason::ServerDelayTooLong);
         }
         let (backoff, wait) = self.settings.entropy.with(|rng| {
             let retries = self.attempt.retries();
-            let backoff = self
-                .settings
-                .backoff
-                .draw(retries, self.previous_backoff, rng);
+            let previous = self.earlier.as_ref().and_then(|earlier| earlier.backoff);
+            let backoff = self.settings.backoff.draw(retries, previous, rng);
             (backoff, schedule::wait(hint, backoff, rng))
         });
+        if paced {
+            // It waits in the throttle, for as long as the server asked at least.
+            self.time.allow_wait(now, hint.unwrap_or_default())?;
+            return Ok((backoff, Duration::ZERO));
+        }
         self.time.allow_wait(now, wait)?;
         Ok((backoff, wait))
     }
 
     /// Is there room for it now? What is paid for it is given back if the retry is not sent.
-    fn admit(&mut self, now: Instant) -> std::result::Result<(Withdrawal, Draw), StopReason> {
-        let withdrawal = self.budget.withdraw_at(now);
-        let withdrawal = withdrawal.ok_or(StopReason::BudgetEmpty)?;
+    fn admit(&mut self, now: Instant, paced: bool) -> std::result::Result<Fare, StopReason> {
+        let withdrawal = if paced {
+            // The server asked for a pause, and the pause is being kept.
+            Withdrawal::free()
+        } else {
+            let withdrawal = self.budget.withdraw_at(now);
+            withdrawal.ok_or(StopReason::BudgetEmpty)?
+        };
         let draw = self.allowance.as_mut().and_then(Allowance::draw);
-        Ok((withdrawal, draw.ok_or(StopReason::AllowanceSpent)?))
+        let draw = draw.ok_or(StopReason::AllowanceSpent)?;
+        Ok(Fare { withdrawal, draw })
     }
 }

@@ -1,0 +1,169 @@
+//! The throttle middleware: one answer teaches all requests to the same server.
+
+mod builder;
+mod gate;
+mod key;
+mod law;
+mod meter;
+mod passage;
+mod queue;
+mod rate;
+mod refusal;
+mod signal;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::Extensions;
+use reqwest::{Request, Response};
+use reqwest_middleware::{Error, Middleware, Next, Result};
+
+use builder::Settings;
+pub use builder::ThrottleMiddlewareBuilder;
+use gate::{Entry, Gate};
+pub use key::{KeyBy, KeyFn};
+use law::Ending;
+pub(crate) use passage::{Passage, Passed, Stage};
+pub use refusal::{Refusal, RefusalReason};
+
+use crate::admit::Keyed;
+use crate::observe::{Attempt, RetryReport, throttle_outside_retry};
+
+/// Finds the rate that a server accepts, and holds requests back instead of letting them fail.
+///
+/// Put it **after** the [`RetryMiddleware`](crate::RetryMiddleware), so that every attempt passes it:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = wiremock::MockServer::start().await;
+/// use reqwest_middleware::ClientBuilder;
+/// use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
+///
+/// let client = ClientBuilder::new(reqwest::Client::new())
+///     .with(RetryMiddleware::default())
+///     .with(ThrottleMiddleware::default())
+///     .build();
+/// client.get(server.uri()).send().await?;
+/// # Ok(()) }
+/// ```
+///
+/// Every host has a gate of its own (or whatever [`KeyBy`] says), and no gate ever holds up another:
+///
+/// - A few requests go at once, and more while the server keeps up. One that never refuses is not
+///   slowed.
+/// - **A refusal** (429, or many a 5xx in a row) closes the gate for a moment. Then a single request
+///   tries; if it comes through, the others follow at the rate that the server has really accepted,
+///   which rises again step by step.
+/// - **A pause** that the server asks for, with `Retry-After` or by a quota that is used up, holds for
+///   everybody.
+/// - **A server that is down** gets one request at a time, each after a longer pause, up to half a
+///   minute. This is a circuit breaker, which closes by itself: there is nothing to tune or to reset.
+/// - **A server that gets slow** has fewer requests to work on at once.
+///
+/// What has to wait does so in order, a repeated attempt first, and not past the deadline of its call.
+/// What cannot be let through is refused with a [`Refusal`]. A retry after a 429 costs nothing of the
+/// retry [`Budget`](crate::Budget), and waits here instead of in the retry.
+///
+/// Clones share their gates. A slot is in use until the head of the answer is there.
+#[derive(Clone, Debug)]
+pub struct ThrottleMiddleware {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Arc<Settings>,
+    gates: Keyed<Arc<Gate>>,
+    warned: AtomicBool,
+}
+
+impl Default for ThrottleMiddleware {
+    fn default() -> Self {
+        Self::new(Arc::default())
+    }
+}
+
+impl ThrottleMiddleware {
+    /// Starts from the defaults.
+    pub fn builder() -> ThrottleMiddlewareBuilder {
+        ThrottleMiddlewareBuilder::default()
+    }
+
+    fn new(settings: Arc<Settings>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                settings,
+                gates: Keyed::new(|gate: &Arc<Gate>| gate.matters()),
+                warned: AtomicBool::new(false),
+            }),
+        }
+    }
+}
+
+impl Shared {
+    fn gate_of(&self, request: &Request) -> Arc<Gate> {
+        let key = self.settings.key_by.key(request);
+        self.gates.get(&key, || {
+            Arc::new(Gate::new(key.to_string().into(), &self.settings))
+        })
+    }
+
+    /// Says once that the order is wrong: what comes back has been through a retry already.
+    fn check_order(&self, response: &Response) {
+        if !self.warned.load(Ordering::Relaxed)
+            && RetryReport::of(response).is_some()
+            && !self.warned.swap(true, Ordering::Relaxed)
+        {
+            throttle_outside_retry();
+        }
+    }
+}
+
+impl Middleware for ThrottleMiddleware {
+    // Written out as in the retry, and for the same reason: a small future.
+    fn handle<'life0, 'life1, 'life2, 'async_trait>(
+        &'life0 self,
+        request: Request,
+        extensions: &'life1 mut Extensions,
+        next: Next<'life2>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        'life2: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(async move {
+            let shared = &*self.shared;
+            let gate = shared.gate_of(&request);
+            let again = Attempt::of(extensions).is_retry();
+            let passage = Passage::of(extensions);
+            let entry = gate.enter(&shared.settings, again);
+            let pass = match entry.map_err(Error::middleware)? {
+                Entry::Passed(pass) => pass,
+                Entry::Waits(waiting) => {
+                    if let Some(passage) = &passage {
+                        passage.wait();
+                    }
+                    let turn = Box::pin(waiting.turn()).await;
+                    turn.map_err(Error::middleware)?
+                }
+            };
+            if let Some(passage) = passage {
+                passage.pass();
+            }
+            let result = next.run(request, extensions).await;
+            let answer = signal::read(&result);
+            pass.answered(answer);
+            if answer.ending != Ending::Accepted {
+                let paced = shared.settings.adaptive && answer.ending == Ending::Refused;
+                extensions.insert(Passed { paced });
+            }
+            if let Ok(response) = &result {
+                shared.check_order(response);
+            }
+            result
+        })
+    }
+}

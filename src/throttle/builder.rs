@@ -1,0 +1,142 @@
+//! Settings of the throttle: defaults, and every check.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::key::KeyBy;
+use super::rate::Rate;
+use crate::entropy::Entropy;
+use crate::{ConfigError, ThrottleMiddleware};
+
+/// What a [`ThrottleMiddleware`] goes by. Checked, and never changed again.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) max_in_flight: u32,
+    pub(super) max_queue: usize,
+    pub(super) max_wait: Duration,
+    pub(super) rate: Option<Rate>,
+    pub(super) adaptive: bool,
+    pub(super) key_by: KeyBy,
+    pub(super) entropy: Entropy,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_in_flight: 1024,
+            max_queue: 10_000,
+            max_wait: Duration::from_secs(30),
+            rate: None,
+            adaptive: true,
+            key_by: KeyBy::Host,
+            entropy: Entropy::System,
+        }
+    }
+}
+
+/// Builds a [`ThrottleMiddleware`]. A value that makes no sense is refused in
+/// [`build`](ThrottleMiddlewareBuilder::build).
+///
+/// ```
+/// use std::time::Duration;
+/// use reqwest_steady::{KeyBy, ThrottleMiddleware};
+///
+/// let throttle = ThrottleMiddleware::builder()
+///     .max_in_flight(64)
+///     .max_queue(1000)
+///     .max_wait(Duration::from_secs(10))
+///     .rate(100.0, 20)
+///     .key_by(KeyBy::HostAndPath(1))
+///     .build()?;
+///
+/// let refused = ThrottleMiddleware::builder().rate(f64::NAN, 1).build();
+/// assert_eq!(
+///     refused.unwrap_err().to_string(),
+///     "rate (NaN a second) should be between one a day and a million a second",
+/// );
+/// # Ok::<(), reqwest_steady::ConfigError>(())
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct ThrottleMiddlewareBuilder {
+    settings: Settings,
+    rate: Option<(f64, u32)>,
+}
+
+impl ThrottleMiddlewareBuilder {
+    /// At most this many requests of one key wait for the head of their answer. Default: 1024.
+    pub fn max_in_flight(mut self, requests: u32) -> Self {
+        self.settings.max_in_flight = requests;
+        self
+    }
+
+    /// At most this many calls of one key wait for their turn; more are refused at once. Repeated
+    /// attempts, which go first, are counted apart. Default: 10,000.
+    pub fn max_queue(mut self, calls: usize) -> Self {
+        self.settings.max_queue = calls;
+        self
+    }
+
+    /// An attempt that has waited this long for its turn is refused, and so is one at once that would
+    /// certainly have to wait longer. Default: 30 s.
+    pub fn max_wait(mut self, wait: Duration) -> Self {
+        self.settings.max_wait = wait;
+        self
+    }
+
+    /// At most so many requests of one key a second, and `burst` at once after a silence. Default:
+    /// none; the adaptive rate finds out what the server takes.
+    pub fn rate(mut self, per_second: f64, burst: u32) -> Self {
+        self.rate = Some((per_second, burst));
+        self
+    }
+
+    /// Whether to learn from the server's answers. Without it there are only the fixed limits: no
+    /// pause, no pace, and a window that is always open. Default: on.
+    pub fn adaptive(mut self, adaptive: bool) -> Self {
+        self.settings.adaptive = adaptive;
+        self
+    }
+
+    /// Which requests share one throttle. Default: those to one host.
+    pub fn key_by(mut self, key_by: KeyBy) -> Self {
+        self.settings.key_by = key_by;
+        self
+    }
+
+    /// Draws all jitter from a generator with this seed, for tests and simulations that must come
+    /// out the same every time. Never in production: clients with one seed come back in step.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.settings.entropy = Entropy::seeded(seed);
+        self
+    }
+
+    /// Checks every value.
+    pub fn build(mut self) -> Result<ThrottleMiddleware, ConfigError> {
+        if self.settings.max_in_flight == 0 {
+            return Err(ConfigError::new("max_in_flight", 0, "should be at least 1"));
+        }
+        if let Some((per_second, burst)) = self.rate {
+            // Written so that NaN fails.
+            if !(1.0 / 86_400.0..=1e6).contains(&per_second) {
+                return Err(ConfigError::new(
+                    "rate",
+                    format_args!("{per_second} a second"),
+                    "should be between one a day and a million a second",
+                ));
+            }
+            if burst == 0 {
+                return Err(ConfigError::new(
+                    "burst of the rate",
+                    0,
+                    "should be at least 1",
+                ));
+            }
+            self.settings.rate = Some(Rate {
+                each: Duration::from_secs_f64(1.0 / per_second),
+                burst,
+            });
+        }
+        Ok(ThrottleMiddleware::new(Arc::new(self.settings)))
+    }
+}

@@ -1,0 +1,414 @@
+//! The gate of one key: its limits, its law, and who waits before it.
+//!
+//! There is no task behind it. Whoever is next in the queue keeps the time, and whoever ends makes
+//! room: every change is followed by letting through as many as may go now.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use rand::RngExt;
+use tokio::time::Instant;
+
+use super::builder::Settings;
+use super::law::{Answer, Ending, Law, Ticket, Turn};
+use super::queue::{Limit, Place, Queue, State};
+use super::rate::Bucket;
+use super::refusal::{Refusal, RefusalReason};
+use crate::admit;
+use crate::clock;
+
+/// Giving up this much before a deadline is giving up before it: a timer may be late by half of it.
+const MARGIN: Duration = Duration::from_millis(2);
+
+#[derive(Debug)]
+pub(super) struct Gate {
+    key: Arc<str>,
+    room: Mutex<Room>,
+}
+
+#[derive(Debug)]
+struct Room {
+    in_flight: u32,
+    most_in_flight: u32,
+    bucket: Option<Bucket>,
+    law: Option<Law>,
+    queue: Queue,
+    /// Who keeps the time, and until when.
+    timer: Option<(Place, Instant)>,
+    /// Nobody who waits has an earlier limit.
+    first_limit: Option<Instant>,
+    last_used: Instant,
+}
+
+/// How far a call has come.
+pub(super) enum Entry {
+    Passed(Pass),
+    Waits(Waiting),
+}
+
+impl Gate {
+    pub(super) fn new(key: Arc<str>, settings: &Settings) -> Self {
+        let now = clock::now();
+        let law = || Law::new(now, settings.max_in_flight);
+        Self {
+            key,
+            room: Mutex::new(Room {
+                in_flight: 0,
+                most_in_flight: settings.max_in_flight,
+                bucket: settings.rate.map(|rate| Bucket::new(now, rate)),
+                law: settings.adaptive.then(law),
+                queue: Queue::default(),
+                timer: None,
+                first_limit: None,
+                last_used: now,
+            }),
+        }
+    }
+
+    /// Whether forgetting it would lose something.
+    pub(super) fn matters(&self) -> bool {
+        const REMEMBERED: Duration = Duration::from_secs(60);
+        let now = clock::now();
+        let room = self.lock();
+        let learned = room.law.as_ref().is_some_and(|law| law.has_learned(now));
+        let closed = room.not_before(now, 0) > now;
+        let recent = now.saturating_duration_since(room.last_used) < REMEMBERED;
+        room.in_flight > 0 || !room.queue.is_empty() || closed || (learned && recent)
+    }
+
+    /// Lets a call through, gives it a place in the queue, or refuses it. `again`: it was sent
+    /// before, and waits before those that were not.
+    pub(super) fn enter(
+        self: Arc<Self>,
+        settings: &Arc<Settings>,
+        again: bool,
+    ) -> Result<Entry, Refusal> {
+        let now = clock::now();
+        let mut room = self.lock();
+        room.last_used = now;
+        if room.queue.is_empty() && room.turn(now) == Turn::Now {
+            let ticket = room.send(now);
+            drop(room);
+            let settings = Arc::clone(settings);
+            return Ok(Entry::Passed(Pass {
+                gate: self,
+                settings,
+                ticket: Some(ticket),
+            }));
+        }
+        let limit = limit(now, settings.max_wait);
+        let ahead = room.queue.len_of(again);
+        let refusal = if ahead >= settings.max_queue {
+            Some(RefusalReason::QueueFull)
+        } else if room.not_before(now, ahead) > limit.at {
+            Some(limit.reason)
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            return Err(self.refusal(&room, reason, now));
+        }
+        let place = room.queue.push(again, limit);
+        room.first_limit = Some(room.first_limit.map_or(limit.at, |at| at.min(limit.at)));
+        drop(room);
+        Ok(Entry::Waits(Waiting {
+            gate: self,
+            settings: Arc::clone(settings),
+            place: Some(place),
+        }))
+    }
+
+    fn refusal(&self, room: &Room, reason: RefusalReason, now: Instant) -> Refusal {
+        let depth = room.queue.len();
+        Refusal {
+            reason,
+            key: Arc::clone(&self.key),
+            depth,
+            retry_after: room.worth_trying(now, depth).saturating_duration_since(now),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Room> {
+        // Nothing in here panics halfway through a change.
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes something, and lets through whoever may go now.
+    fn change<T>(&self, change: impl FnOnce(&mut Room, &mut Vec<Waker>) -> T) -> T {
+        let mut wakers = Vec::new();
+        let mut room = self.lock();
+        let output = change(&mut room, &mut wakers);
+        if !room.queue.is_empty() {
+            room.let_through(clock::now(), &mut wakers);
+        }
+        drop(room);
+        wakers.into_iter().for_each(Waker::wake);
+        output
+    }
+}
+
+/// Until when a call can wait that comes now.
+fn limit(now: Instant, max_wait: Duration) -> Limit {
+    let wait = Limit {
+        at: clock::after(now, max_wait),
+        reason: RefusalReason::WaitTooLong,
+    };
+    match admit::current_deadline().and_then(|deadline| deadline.checked_sub(MARGIN)) {
+        Some(at) if at < wait.at => Limit {
+            at,
+            reason: RefusalReason::DeadlineTooClose,
+        },
+        _ => wait,
+    }
+}
+
+impl Room {
+    /// When the next may go.
+    fn turn(&mut self, now: Instant) -> Turn {
+        if self.in_flight >= self.most_in_flight {
+            return Turn::AfterAnswer;
+        }
+        if let Some(bucket) = &self.bucket {
+            let next = bucket.next(now, 0);
+            if now < next {
+                return Turn::At(next);
+            }
+        }
+        match &mut self.law {
+            Some(law) => law.turn(now, self.in_flight),
+            None => Turn::Now,
+        }
+    }
+
+    fn send(&mut self, now: Instant) -> Option<Ticket> {
+        self.in_flight += 1;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(now);
+        }
+        self.law.as_mut().map(|law| law.send(now))
+    }
+
+    /// Takes back what was granted but never sent.
+    fn unsend(&mut self, ticket: Option<Ticket>) {
+        self.in_flight -= 1;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.put_back();
+        }
+        if let (Some(law), Some(ticket)) = (&mut self.law, ticket) {
+            law.unsend(ticket);
+        }
+    }
+
+    /// One that comes now, with so many ahead, certainly cannot go earlier.
+    fn not_before(&self, now: Instant, ahead: usize) -> Instant {
+        let bucket = self.bucket.as_ref().map(|bucket| bucket.next(now, ahead));
+        let law = self.law.as_ref().map(|law| law.closed_until(now));
+        bucket.into_iter().chain(law).fold(now, Instant::max)
+    }
+
+    /// The same, as far as the rate that holds now can tell.
+    fn worth_trying(&self, now: Instant, ahead: usize) -> Instant {
+        let rate = self.law.as_ref().and_then(Law::rate);
+        let wait = rate.map(|rate| Duration::try_from_secs_f64(ahead as f64 / rate));
+        let at_the_rate = match wait {
+            Some(Ok(wait)) => clock::after(now, wait),
+            _ => now,
+        };
+        self.not_before(now, ahead).max(at_the_rate)
+    }
+
+    /// Grants as many as may go now, and sees to it that somebody keeps the time for the rest.
+    fn let_through(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
+        while let Some(place) = self.next() {
+            match self.turn(now) {
+                Turn::Now => {
+                    let ticket = self.send(now);
+                    wakers.extend(self.queue.settle(place, State::Granted(ticket)));
+                }
+                Turn::At(due) => {
+                    let kept = self
+                        .timer
+                        .is_some_and(|(who, at)| who == place && at <= due);
+                    if !kept {
+                        wakers.extend(self.queue.get(place).waker.take());
+                    }
+                    return;
+                }
+                Turn::AfterAnswer => return,
+            }
+        }
+        self.first_limit = None;
+    }
+
+    fn next(&self) -> Option<Place> {
+        let probing = self.law.as_ref().is_some_and(Law::is_probing);
+        self.queue.next(probing)
+    }
+
+    /// Those who cannot wait until the gate opens again need not wait at all.
+    fn refuse_hopeless(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
+        let closed = self.law.as_ref().map_or(now, |law| law.closed_until(now));
+        if self.first_limit.is_some_and(|first| first < closed) {
+            self.queue.refuse_before(closed, wakers);
+            self.first_limit = Some(closed);
+        }
+    }
+
+    /// When somebody has to look again who waits until `limit`. The next in the queue keeps the time.
+    fn keep_time(&mut self, place: Place, limit: Instant, now: Instant) -> Instant {
+        if self.next() != Some(place) {
+            return limit;
+        }
+        match self.turn(now) {
+            Turn::At(due) => {
+                let until = limit.min(due);
+                self.timer = Some((place, until));
+                until
+            }
+            Turn::Now | Turn::AfterAnswer => limit,
+        }
+    }
+
+    fn leave(&mut self, place: Place) -> State {
+        self.timer = self.timer.filter(|(who, _)| *who != place);
+        self.queue.remove(place)
+    }
+}
+
+/// A place in the queue, which is left when this is dropped.
+pub(super) struct Waiting {
+    gate: Arc<Gate>,
+    settings: Arc<Settings>,
+    /// `None` once it is given back.
+    place: Option<Place>,
+}
+
+/// What one who waits finds.
+enum Look {
+    /// Nothing yet; look again then.
+    Waits(Instant),
+    Settled(Result<Option<Ticket>, Refusal>),
+}
+
+impl Waiting {
+    /// Waits for the turn, and not longer than it makes sense.
+    pub(super) async fn turn(mut self) -> Result<Pass, Refusal> {
+        let mut sleep = pin!(tokio::time::sleep_until(clock::now()));
+        let outcome = poll_fn(|context| {
+            loop {
+                let until = match self.look(context.waker()) {
+                    Look::Waits(until) => until,
+                    Look::Settled(outcome) => return Poll::Ready(outcome),
+                };
+                if sleep.deadline() != until {
+                    sleep.as_mut().reset(until);
+                }
+                if sleep.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        });
+        outcome.await.map(|ticket| Pass {
+            gate: Arc::clone(&self.gate),
+            settings: Arc::clone(&self.settings),
+            ticket: Some(ticket),
+        })
+    }
+
+    /// Looks whether the turn has come, and keeps the time if it is the next.
+    fn look(&mut self, waker: &Waker) -> Look {
+        let Some(place) = self.place else {
+            // Nobody polls a future again that is done.
+            return Look::Waits(clock::after(clock::now(), Duration::MAX));
+        };
+        let gate = Arc::clone(&self.gate);
+        gate.change(|room, wakers| {
+            let now = clock::now();
+            room.let_through(now, wakers);
+            let waiter = room.queue.get(place);
+            let limit = waiter.limit;
+            let settled = match waiter.state {
+                State::Waiting if now < limit.at => {
+                    match &mut waiter.waker {
+                        Some(known) if known.will_wake(waker) => {}
+                        known => *known = Some(waker.clone()),
+                    }
+                    return Look::Waits(room.keep_time(place, limit.at, now));
+                }
+                State::Waiting => Err(limit.reason),
+                State::Refused(reason) => Err(reason),
+                State::Granted(ticket) => Ok(ticket),
+            };
+            room.leave(place);
+            self.place = None;
+            Look::Settled(settled.map_err(|reason| gate.refusal(room, reason, now)))
+        })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.gate.change(|room, _| {
+                if let State::Granted(ticket) = room.leave(place) {
+                    room.unsend(ticket);
+                }
+            });
+        }
+    }
+}
+
+/// A request that was let through. It gives its slot back when dropped.
+pub(super) struct Pass {
+    gate: Arc<Gate>,
+    settings: Arc<Settings>,
+    /// `None` once the slot is given back.
+    ticket: Option<Option<Ticket>>,
+}
+
+impl Pass {
+    /// Gives the slot back, and lets everybody learn from the answer.
+    pub(super) fn answered(mut self, answer: Answer) {
+        let Some(ticket) = self.ticket.take() else {
+            return;
+        };
+        let spread = match answer.ending {
+            Ending::Accepted => 1.0,
+            _ => self.spread(),
+        };
+        self.gate.change(|room, wakers| {
+            room.in_flight -= 1;
+            let waiting = !room.queue.is_empty();
+            if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
+                let now = clock::now();
+                law.answered(now, ticket, answer, room.in_flight, waiting, spread);
+                if waiting {
+                    room.refuse_hopeless(now, wakers);
+                }
+            }
+        });
+    }
+
+    /// Holds are up to a quarter longer: clients that were refused together do not come back
+    /// together.
+    fn spread(&self) -> f64 {
+        (self.settings.entropy).with(|rng| rng.random_range(1.0..1.25))
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            let spread = self.spread();
+            self.gate.change(|room, _| {
+                room.in_flight -= 1;
+                if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
+                    law.abandoned(clock::now(), ticket, spread);
+                }
+            });
+        }
+    }
+}

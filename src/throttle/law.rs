@@ -1,0 +1,575 @@
+//! The law of one key: when the next request may go, learned from the answers to those before.
+//!
+//! Pure: time, chance and answers come in, decisions come out; nothing here waits, locks, or knows
+//! of HTTP. Two valves are in series. A **window** bounds how many are in flight; it opens step by
+//! step while the server keeps up. A **pace** bounds how many go in a second; there is none until
+//! the server has refused something, so that a server that never refuses is never slowed.
+//!
+//! After a refusal the law closes for a moment, sends a single probe (`half-open`), and on its
+//! success reopens at the rate that was really accepted before. ARCHITECTURE.md tells where the
+//! numbers come from.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::meter::{Endings, Meter};
+use crate::clock;
+
+/// tokio's timers fire on whole milliseconds.
+const GRAIN: Duration = Duration::from_millis(1);
+/// What a pace may catch up of the time that a timer was late.
+const SLACK: Duration = Duration::from_micros(1500);
+
+/// How many go at once to a server that nothing is known of.
+const FIRST_WINDOW: f64 = 16.0;
+/// A server in trouble gets no fewer than these at once, unless it is down to a single probe.
+const LEAST_WINDOW: f64 = 4.0;
+
+/// The first time the law closes for so long; each time in a row, twice as long.
+const FIRST_HOLD: Duration = Duration::from_millis(100);
+/// Up to this, or to an eighth of the time that the trouble has lasted.
+const LONG_HOLD: Duration = Duration::from_secs(2);
+const LONGEST_HOLD: Duration = Duration::from_secs(30);
+/// A paced server that refuses once is given at least so long.
+const SHORT_HOLD: Duration = Duration::from_millis(10);
+
+/// Nobody keeps a key closed for longer on one server's word; then a probe asks again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
+/// Whole seconds that count down to nothing may mean any moment now: shorter resets are not trusted.
+const SHORTEST_RESET: Duration = Duration::from_secs(2);
+
+/// A rate to begin with when nothing is known, in requests a second.
+const FIRST_RATE: f64 = 20.0;
+const LEAST_RATE: f64 = 1.0 / 30.0;
+
+/// When the next request may go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Turn {
+    Now,
+    /// Not before.
+    At(Instant),
+    /// Not before something in flight has ended.
+    AfterAnswer,
+}
+
+/// A request that was let go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    /// Counts up from 1.
+    number: u64,
+    sent: Instant,
+    /// The pace that it was sent at.
+    rate: Option<f64>,
+}
+
+/// How a request ended, as far as the law is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The server has done its part.
+    Accepted,
+    /// It said: too many.
+    Refused,
+    /// It said that something is wrong, or said nothing.
+    Failed,
+    /// It took too long.
+    Late,
+    /// Nothing that tells about the server.
+    Unknown,
+}
+
+/// What an answer says about when to come again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) ending: Ending,
+    /// How long the server asks to be left alone.
+    pub(crate) hint: Option<Duration>,
+    pub(crate) quota: Option<Quota>,
+}
+
+/// How much of a quota is left, and when it is full again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quota {
+    pub(crate) left: u64,
+    pub(crate) reset: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Law {
+    // The window.
+    window: f64,
+    /// Below it the window opens fast.
+    threshold: f64,
+    most: f64,
+    /// The window, and nothing else, has held a call back, and it is still in use by half.
+    window_limits: bool,
+    rounds: Rounds,
+
+    // The pace.
+    pace: Option<Pace>,
+    /// Without a pace: answers that come together are read together.
+    release: Instant,
+
+    // Closed, for a time.
+    /// On the server's word.
+    pause_until: Instant,
+    /// On our own.
+    hold_until: Instant,
+    trouble: Option<Trouble>,
+    quota: Option<(u64, Instant)>,
+
+    // What was seen.
+    sent: u64,
+    /// Answers to requests up to this one are old news: the law has reacted to one of them.
+    reacted: u64,
+    refused_in_a_row: u32,
+    accepted_since_cut: u32,
+    refused_since_cut: u32,
+    endings: Endings,
+    accepted: Meter,
+    /// Smoothed time from a request to its answer.
+    round_trip: Option<Duration>,
+}
+
+/// Half-open: one probe at a time.
+#[derive(Debug)]
+struct Trouble {
+    since: Instant,
+    holds: u32,
+    probe: Option<u64>,
+}
+
+impl Law {
+    /// `most`: the window never opens further.
+    pub(crate) fn new(now: Instant, most: u32) -> Self {
+        let most = f64::from(most);
+        Self {
+            window: FIRST_WINDOW.min(most),
+            threshold: most,
+            most,
+            window_limits: false,
+            rounds: Rounds::default(),
+            pace: None,
+            release: now,
+            pause_until: now,
+            hold_until: now,
+            trouble: None,
+            quota: None,
+            sent: 0,
+            reacted: 0,
+            refused_in_a_row: 0,
+            accepted_since_cut: 0,
+            refused_since_cut: 0,
+            endings: Endings::default(),
+            accepted: Meter::default(),
+            round_trip: None,
+        }
+    }
+
+    /// Whether the next to go is a probe.
+    pub(crate) fn is_probing(&self) -> bool {
+        self.trouble.is_some()
+    }
+
+    /// Until when nobody may go, whatever happens.
+    pub(crate) fn closed_until(&self, now: Instant) -> Instant {
+        let spent = self.quota.filter(|(left, _)| *left == 0);
+        let quota = spent.map_or(now, |(_, reset)| reset);
+        self.pause_until.max(self.hold_until).max(quota).max(now)
+    }
+
+    /// The pace of requests a second, if there is one.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.pace.as_ref().map(|pace| pace.rate)
+    }
+
+    /// Whether there is anything that a new law would not know.
+    pub(crate) fn has_learned(&self, now: Instant) -> bool {
+        self.trouble.is_some() || self.pace.is_some() || self.closed_until(now) > now
+    }
+
+    /// Whether a call may go now, and if not, when to ask again.
+    pub(crate) fn turn(&mut self, now: Instant, in_flight: u32) -> Turn {
+        let closed = self.closed_until(now);
+        if now < closed {
+            return Turn::At(closed);
+        }
+        if let Some((0, _)) = self.quota.take_if(|(left, _)| *left == 0) {
+            // The quota is full again, but nobody knows how much that is.
+            self.half_open(now);
+        }
+        if let Some(trouble) = &self.trouble {
+            return match trouble.probe {
+                None => Turn::Now,
+                Some(_) => Turn::AfterAnswer,
+            };
+        }
+        if f64::from(in_flight) + 1.0 > self.window {
+            self.window_limits = true;
+            return Turn::AfterAnswer;
+        }
+        match &mut self.pace {
+            Some(pace) if now < pace.next => {
+                pace.limits = true;
+                Turn::At(pace.next)
+            }
+            None if now < self.release => Turn::At(self.release),
+            _ => Turn::Now,
+        }
+    }
+
+    /// Lets one go. Only after [`turn`](Self::turn) has said so.
+    pub(crate) fn send(&mut self, now: Instant) -> Ticket {
+        self.sent += 1;
+        if let Some((left, _)) = &mut self.quota {
+            *left = left.saturating_sub(1);
+        }
+        self.accepted.begin(now);
+        let mut rate = None;
+        if let Some(trouble) = &mut self.trouble {
+            // A probe does not go at the pace, and so does not use it up.
+            trouble.probe = Some(self.sent);
+        } else if let Some(pace) = &mut self.pace {
+            rate = Some(pace.send(now, self.round_trip));
+        }
+        Ticket {
+            number: self.sent,
+            sent: now,
+            rate,
+        }
+    }
+
+    /// Takes back what was let go but never sent.
+    pub(crate) fn unsend(&mut self, ticket: Ticket) {
+        self.forget_probe(ticket);
+        if let (Some(pace), Some(rate)) = (&mut self.pace, ticket.rate) {
+            pace.next = pace
+                .next
+                .checked_sub(seconds(1.0 / rate))
+                .unwrap_or(pace.next);
+        }
+        if let Some((left, _)) = &mut self.quota {
+            *left += 1;
+        }
+    }
+
+    /// What was sent was given up by its caller. If that took long, the server is slow.
+    pub(crate) fn abandoned(&mut self, now: Instant, ticket: Ticket, spread: f64) {
+        let age = now.saturating_duration_since(ticket.sent);
+        let usual = self.round_trip.unwrap_or_default();
+        if age >= (usual * 4).max(FIRST_HOLD) {
+            self.failed(now, ticket, true, None, spread);
+        }
+        self.forget_probe(ticket);
+    }
+
+    /// Learns from an answer. `in_flight` are those still out; `waiting`: calls wait for their turn;
+    /// `spread`: by how much a hold is longer than it need be.
+    pub(crate) fn answered(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        answer: Answer,
+        in_flight: u32,
+        waiting: bool,
+        spread: f64,
+    ) {
+        let latency = now.saturating_duration_since(ticket.sent);
+        let hint = answer.hint.map(|hint| hint.min(LONGEST_PAUSE));
+        if let Some(hint) = hint {
+            self.pause_until = self.pause_until.max(clock::after(now, hint));
+        }
+        if let Some(quota) = answer.quota {
+            self.learn_quota(now, ticket, quota);
+        }
+        match answer.ending {
+            Ending::Accepted => {
+                self.time(latency);
+                self.accepted(now, ticket, latency);
+            }
+            Ending::Refused => {
+                self.time(latency);
+                self.refused(now, ticket, hint, spread);
+            }
+            Ending::Failed => self.failed(now, ticket, false, hint, spread),
+            Ending::Late => self.failed(now, ticket, true, hint, spread),
+            Ending::Unknown => {}
+        }
+        if f64::from(in_flight) < self.window / 2.0 {
+            self.window_limits = false;
+        }
+        self.forget_probe(ticket);
+        if waiting && self.pace.is_none() {
+            // A refusal may be right behind: read it before more is sent.
+            self.release = now + GRAIN;
+        }
+    }
+
+    fn forget_probe(&mut self, ticket: Ticket) {
+        if let Some(trouble) = &mut self.trouble {
+            trouble.probe = trouble.probe.filter(|probe| *probe != ticket.number);
+        }
+    }
+
+    fn time(&mut self, latency: Duration) {
+        self.round_trip = Some(match self.round_trip {
+            None => latency,
+            Some(smoothed) => (smoothed * 7 + latency) / 8,
+        });
+    }
+
+    fn learn_quota(&mut self, now: Instant, ticket: Ticket, quota: Quota) {
+        let usual = self.round_trip.unwrap_or_default();
+        if quota.reset >= SHORTEST_RESET && quota.reset >= usual * 4 {
+            let since = self.sent - ticket.number;
+            let reset = clock::after(now, quota.reset.min(LONGEST_PAUSE));
+            self.quota = Some((quota.left.saturating_sub(since), reset));
+        }
+    }
+
+    fn accepted(&mut self, now: Instant, ticket: Ticket, latency: Duration) {
+        self.accepted.count(now);
+        self.endings.push(true);
+        let slow = self.rounds.is_slow(latency);
+        if self.window_limits && !slow {
+            let fast = self.window < self.threshold;
+            let step = if fast {
+                1.25
+            } else {
+                (1.0 / self.window).max(0.02)
+            };
+            self.window = (self.window + step).min(self.most);
+        }
+        if self.rounds.end(now, ticket.number, self.sent, latency) && self.window_limits {
+            // Even the fastest answer of a whole round was slow.
+            self.shrink();
+        }
+        if ticket.number > self.reacted {
+            self.accepted_since_cut += 1;
+            self.refused_in_a_row = 0;
+            if self.trouble.is_some() {
+                self.reopen(now);
+            }
+        }
+    }
+
+    /// One failure may be chance; many are a server in trouble.
+    fn failed(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        late: bool,
+        hint: Option<Duration>,
+        spread: f64,
+    ) {
+        if ticket.number <= self.reacted {
+            return;
+        }
+        self.endings.push(false);
+        if self.trouble.is_some() || self.endings.show_trouble() {
+            self.shrink();
+            self.refused(now, ticket, hint, spread);
+        } else if late && self.endings.failed() > 1 {
+            self.shrink();
+        }
+    }
+
+    fn shrink(&mut self) {
+        self.window = (self.window / 2.0).max(LEAST_WINDOW).min(self.most);
+        self.threshold = self.window;
+    }
+
+    fn refused(&mut self, now: Instant, ticket: Ticket, hint: Option<Duration>, spread: f64) {
+        if ticket.number <= self.reacted {
+            return;
+        }
+        self.reacted = self.sent;
+        self.refused_in_a_row += 1;
+        self.refused_since_cut += 1;
+        self.endings = Endings::default();
+        let share = f64::from(self.accepted_since_cut)
+            / f64::from(self.accepted_since_cut + self.refused_since_cut);
+        let hold = match &mut self.pace {
+            Some(pace) if self.refused_in_a_row == 1 && self.trouble.is_none() => {
+                let sent_at = ticket.rate.unwrap_or(pace.rate);
+                pace.cut(sent_at, share, self.round_trip, hint);
+                Duration::from_secs_f64(1.0 / pace.rate).max(SHORT_HOLD)
+            }
+            _ => self.half_open(now),
+        };
+        self.accepted_since_cut = 0;
+        self.refused_since_cut = 0;
+        // Or many clients that were refused together would come back together.
+        let hold = hold.mul_f64(spread);
+        self.hold_until = self.hold_until.max(now + hold);
+    }
+
+    /// Down to one probe at a time, each after a longer hold.
+    fn half_open(&mut self, now: Instant) -> Duration {
+        let trouble = self.trouble.get_or_insert(Trouble {
+            since: now,
+            holds: 0,
+            probe: None,
+        });
+        let hold = FIRST_HOLD.saturating_mul(1 << trouble.holds.min(16));
+        trouble.holds += 1;
+        let lasted = now.saturating_duration_since(trouble.since);
+        hold.min(LONG_HOLD.max(lasted / 8)).min(LONGEST_HOLD)
+    }
+
+    /// A probe came through. From here on there is a pace: what the server has really taken.
+    fn reopen(&mut self, now: Instant) {
+        self.trouble = None;
+        let before = self.pace.as_ref().map(|pace| pace.reference);
+        let measured = self.accepted.rate(now);
+        let (rate, searching) = match (measured, before) {
+            (Some(rate), None) => (rate, false),
+            (Some(rate), Some(before)) => (rate.clamp(0.2 * before, before), false),
+            (None, None) => (FIRST_RATE, true),
+            (None, Some(before)) => (0.2 * before, true),
+        };
+        self.pace = Some(Pace::new(now, rate, searching, self.round_trip));
+    }
+}
+
+/// How many go in a second.
+#[derive(Debug)]
+struct Pace {
+    /// When the next may go.
+    next: Instant,
+    rate: f64,
+    /// The rate at which the server refused, and the one that it was cut to.
+    reference: f64,
+    cut: f64,
+    /// The time in which the rate comes back from the cut to the reference, in seconds.
+    recovery: f64,
+    /// How much of such time has passed. Only time counts in which the pace held calls back: else
+    /// it would run away in silence.
+    progress: f64,
+    /// Nothing is known of the rate yet: it doubles until the server refuses.
+    searching: bool,
+    /// The pace, and nothing else, has held the next call back.
+    limits: bool,
+    last: Instant,
+}
+
+impl Pace {
+    fn new(now: Instant, rate: f64, searching: bool, round_trip: Option<Duration>) -> Self {
+        let rate = rate.max(LEAST_RATE);
+        let recovery = recovery(rate, round_trip, None);
+        Self {
+            next: now + seconds(1.0 / rate),
+            rate,
+            reference: rate,
+            cut: 0.85 * rate,
+            recovery,
+            // At the reference, from where the rate rises slowly at first.
+            progress: if searching { 0.0 } else { recovery },
+            searching,
+            limits: false,
+            last: now,
+        }
+    }
+
+    /// Lets one go, and says at which rate.
+    fn send(&mut self, now: Instant, round_trip: Option<Duration>) -> f64 {
+        let gap = now.saturating_duration_since(self.last).as_secs_f64();
+        if std::mem::take(&mut self.limits) {
+            self.rise(gap.min(2.0 / self.rate), round_trip);
+        }
+        self.last = now;
+        let earliest = now.checked_sub(SLACK).unwrap_or(now);
+        self.next = self.next.max(earliest) + seconds(1.0 / self.rate);
+        self.rate
+    }
+
+    fn rise(&mut self, by: f64, round_trip: Option<Duration>) {
+        self.progress += by;
+        if self.searching {
+            let round_trip = round_trip.unwrap_or_default().as_secs_f64();
+            if self.progress >= (0.4_f64).max(3.0 / self.rate).max(3.0 * round_trip) {
+                self.progress = 0.0;
+                self.rate *= 2.0;
+                self.reference = self.rate;
+            }
+        } else {
+            // A cubic curve: steep at the cut, flat at the reference, and steep again beyond it.
+            let distance = (self.progress - self.recovery) / self.recovery;
+            let depth = 1.0 - self.cut / self.reference;
+            self.rate = self.reference * (1.0 + depth * distance.powi(3));
+        }
+    }
+
+    /// The server refused what was sent at this rate, after having accepted this share.
+    fn cut(
+        &mut self,
+        sent_at: f64,
+        share: f64,
+        round_trip: Option<Duration>,
+        hint: Option<Duration>,
+    ) {
+        let refused = sent_at.min(self.rate);
+        self.reference = (refused * share.clamp(0.7, 1.0)).max(LEAST_RATE);
+        self.cut = (0.85 * self.reference).max(LEAST_RATE);
+        self.rate = self.cut;
+        self.recovery = recovery(self.reference, round_trip, hint);
+        self.progress = 0.0;
+        self.searching = false;
+        self.limits = false;
+    }
+}
+
+fn recovery(rate: f64, round_trip: Option<Duration>, hint: Option<Duration>) -> f64 {
+    let round_trip = round_trip.unwrap_or_default().as_secs_f64().min(1.0);
+    let hint = hint.unwrap_or_default().as_secs_f64();
+    (6.0 / rate)
+        .clamp(0.5, 5.0)
+        .max(4.0 * round_trip)
+        .max(3.0 * hint)
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+/// Tells a slow server from a slow request: by the fastest answer of a whole round.
+#[derive(Debug, Default)]
+struct Rounds {
+    /// The round ends with an answer to a request after this one.
+    ends_after: u64,
+    answers: u32,
+    fastest: Option<Duration>,
+    /// The time that the server needs when it is well.
+    usual: Option<(Duration, Instant)>,
+}
+
+impl Rounds {
+    fn is_slow(&self, latency: Duration) -> bool {
+        let slow = |(usual, _): (Duration, Instant)| (usual * 4).max(usual + FIRST_HOLD);
+        self.usual.is_some_and(|usual| latency > slow(usual))
+    }
+
+    /// Takes an answer's time, and says whether a round has ended in which all were slow.
+    fn end(&mut self, now: Instant, number: u64, sent: u64, latency: Duration) -> bool {
+        let fastest = self.fastest.map_or(latency, |fastest| fastest.min(latency));
+        self.fastest = Some(fastest);
+        self.answers += 1;
+        if number <= self.ends_after || self.answers < 8 {
+            return false;
+        }
+        let slow = self.is_slow(fastest);
+        self.usual = Some(match self.usual {
+            Some((usual, since)) if usual < fastest => {
+                // What lasts is usual. Half of the way in ten seconds.
+                let passed = now.saturating_duration_since(since).as_secs_f64();
+                let way = 1.0 - 0.5_f64.powf(passed / 10.0);
+                (usual + (fastest - usual).mul_f64(way), now)
+            }
+            _ => (fastest, now),
+        });
+        self.ends_after = sent;
+        self.answers = 0;
+        self.fastest = None;
+        slow
+    }
+}

@@ -1,0 +1,85 @@
+//! What a retry and the throttle inside it tell each other, by way of the extensions.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::Extensions;
+use tokio::time::Instant;
+
+use crate::admit::Fare;
+use crate::clock;
+
+/// Left by a throttle for the retry around it: the attempt that failed came through here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed {
+    /// The server said that there were too many, and the throttle sees to it.
+    pub(crate) paced: bool,
+}
+
+impl Passed {
+    pub(crate) fn of(extensions: &Extensions) -> Option<Self> {
+        extensions.get().copied()
+    }
+}
+
+/// One attempt on its way through a throttle, as the retry around it wants to know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Passage(Arc<Mutex<Way>>);
+
+struct Way {
+    /// What was paid for the attempt. Given back with the last copy of this, unless it is sent.
+    fare: Option<Fare>,
+    stage: Stage,
+}
+
+/// How far an attempt has come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Stage {
+    /// There may be no throttle at all.
+    Unknown,
+    Waiting,
+    Sent(Instant),
+}
+
+impl Passage {
+    pub(crate) fn new(fare: Option<Fare>) -> Self {
+        Self(Arc::new(Mutex::new(Way {
+            fare,
+            stage: Stage::Unknown,
+        })))
+    }
+
+    pub(super) fn of(extensions: &Extensions) -> Option<Self> {
+        extensions.get().cloned()
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        self.lock().stage
+    }
+
+    pub(super) fn wait(&self) {
+        self.lock().stage = Stage::Waiting;
+    }
+
+    /// The attempt is sent now.
+    pub(super) fn pass(&self) {
+        let mut way = self.lock();
+        way.stage = Stage::Sent(clock::now());
+        if let Some(fare) = way.fare.take() {
+            fare.spend();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Way> {
+        // Held for single assignments only.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Way")
+            .field("stage", &self.stage)
+            .finish_non_exhaustive()
+    }
+}

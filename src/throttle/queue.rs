@@ -1,0 +1,174 @@
+//! Who waits for a turn, first in, first out; a repeated attempt before those never tried.
+//!
+//! Everybody can leave from anywhere, and every step takes the same time however many wait.
+
+use std::task::Waker;
+
+use slab::Slab;
+use tokio::time::Instant;
+
+use super::law::Ticket;
+use super::refusal::RefusalReason;
+
+/// A place in the queue. Valid until it is given back with [`Queue::remove`].
+pub(super) type Place = usize;
+
+/// An empty queue keeps room for so many.
+const KEPT_ROOM: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiters: Slab<Waiter>,
+    again: Line,
+    fresh: Line,
+}
+
+/// One who waits, or has been told and does not know yet.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) waker: Option<Waker>,
+    pub(super) state: State,
+    /// Waiting longer makes no sense.
+    pub(super) limit: Limit,
+    again: bool,
+    before: Option<Place>,
+    behind: Option<Place>,
+}
+
+/// The last moment to go, and which limit set it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    pub(super) at: Instant,
+    pub(super) reason: RefusalReason,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum State {
+    Waiting,
+    Granted(Option<Ticket>),
+    Refused(RefusalReason),
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    first: Option<Place>,
+    last: Option<Place>,
+    len: usize,
+}
+
+impl Queue {
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.again.len + self.fresh.len
+    }
+
+    /// How many wait in the same line as this one would.
+    pub(super) fn len_of(&self, again: bool) -> usize {
+        if again {
+            self.again.len
+        } else {
+            self.fresh.len
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whose turn is next. A probe takes a call that was never tried, if there is one, or a single
+    /// call would spend all its retries on probing.
+    pub(super) fn next(&self, probing: bool) -> Option<Place> {
+        if probing {
+            self.fresh.first.or(self.again.first)
+        } else {
+            self.again.first.or(self.fresh.first)
+        }
+    }
+
+    pub(super) fn get(&mut self, place: Place) -> &mut Waiter {
+        &mut self.waiters[place]
+    }
+
+    pub(super) fn push(&mut self, again: bool, limit: Limit) -> Place {
+        let line = if again {
+            &mut self.again
+        } else {
+            &mut self.fresh
+        };
+        let before = line.last;
+        let place = self.waiters.insert(Waiter {
+            waker: None,
+            state: State::Waiting,
+            limit,
+            again,
+            before,
+            behind: None,
+        });
+        line.last = Some(place);
+        line.len += 1;
+        match before {
+            Some(before) => self.waiters[before].behind = Some(place),
+            None => line.first = Some(place),
+        }
+        place
+    }
+
+    /// Ends the waiting of one, who still has to be told.
+    pub(super) fn settle(&mut self, place: Place, state: State) -> Option<Waker> {
+        self.unlink(place);
+        let waiter = &mut self.waiters[place];
+        waiter.state = state;
+        waiter.waker.take()
+    }
+
+    /// Gives a place back.
+    pub(super) fn remove(&mut self, place: Place) -> State {
+        let state = self.waiters[place].state;
+        if let State::Waiting = state {
+            self.unlink(place);
+        }
+        self.waiters.remove(place);
+        if self.waiters.is_empty() && self.waiters.capacity() > KEPT_ROOM {
+            self.waiters = Slab::with_capacity(KEPT_ROOM);
+        }
+        state
+    }
+
+    /// Refuses all whose limit comes before this.
+    pub(super) fn refuse_before(&mut self, end: Instant, wakers: &mut Vec<Waker>) {
+        for first in [self.again.first, self.fresh.first] {
+            let mut next = first;
+            while let Some(place) = next {
+                let waiter = &self.waiters[place];
+                next = waiter.behind;
+                if waiter.limit.at < end {
+                    let reason = waiter.limit.reason;
+                    wakers.extend(self.settle(place, State::Refused(reason)));
+                }
+            }
+        }
+    }
+
+    fn unlink(&mut self, place: Place) {
+        let Waiter {
+            again,
+            before,
+            behind,
+            ..
+        } = self.waiters[place];
+        let line = if again {
+            &mut self.again
+        } else {
+            &mut self.fresh
+        };
+        match before {
+            Some(before) => self.waiters[before].behind = behind,
+            None => line.first = behind,
+        }
+        match behind {
+            Some(behind) => self.waiters[behind].before = before,
+            None => line.last = before,
+        }
+        line.len -= 1;
+    }
+}
