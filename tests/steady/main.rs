@@ -16,6 +16,7 @@ mod keys;
 mod properties;
 mod report;
 mod schedule;
+mod simulation;
 mod tls;
 mod wire;
 mod wiremock_server;

@@ -1,0 +1,338 @@
+//! Worlds in which clients get it wrong, each a function of how far away the service is, of a seed,
+//! and of what the clients are built from.
+
+#![allow(
+    dead_code,
+    reason = "shared by tests and benches, and neither needs all of it"
+)]
+
+use std::time::Duration;
+
+use super::rules::{Down, Flaky, Limit, Steps, Worker};
+use super::service::Service;
+use super::world::{HOST, Load, Outcome, Stack, World};
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(100);
+
+pub(crate) const NEAR: Duration = Duration::from_millis(2);
+pub(crate) const FAR: Duration = Duration::from_millis(50);
+
+/// For calls that find a client warmed up.
+pub(crate) const WARM: Duration = Duration::from_millis(200);
+
+const DEAD_HOST: &str = "dead.example.com";
+
+/// 5 per 100 ms.
+pub(crate) fn nine_writes(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(Limit::window(50.0, TICK));
+    let world = World::new(service, Load::AtOnce(9)).writes();
+    world.seed(seed).run(stack)
+}
+
+/// 50 per 100 ms, and no word about when to come again.
+pub(crate) fn thousand_writes(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    thousand_writes_on(Limit::window(500.0, TICK), latency, seed, stack)
+}
+
+/// The same, but every 429 asks for a whole second.
+pub(crate) fn thousand_writes_told(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let limit = Limit::window(500.0, TICK).on_refusal("retry-after", "1");
+    thousand_writes_on(limit, latency, seed, stack)
+}
+
+fn thousand_writes_on(limit: Limit, latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(limit);
+    let world = World::new(service, Load::AtOnce(1000)).writes();
+    world.seed(seed).run(stack)
+}
+
+/// All begin at once, while the service is down.
+pub(crate) fn controllers(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(Down::answering(503, Duration::ZERO..CONTROLLERS_UP));
+    let world = World::new(service, Load::AtOnce(500));
+    world.seed(seed).run(stack)
+}
+
+pub(crate) const CONTROLLERS_UP: Duration = Duration::from_secs(3);
+
+/// 1000/s for 30 s, and every answer is a 503.
+pub(crate) fn blackout(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(Down::answering(503, Duration::ZERO..Duration::MAX));
+    let world = World::new(service, Load::Rate(1000.0, 30 * SEC));
+    world.seed(seed).run(stack)
+}
+
+/// Twice as much as the service takes, for 10 s, on a token bucket that holds 10 ms.
+pub(crate) fn overload_of_bucket(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    overload(Limit::bucket(500.0, 5.0), latency, seed, stack)
+}
+
+/// The same on windows of 50 per 100 ms.
+pub(crate) fn overload_of_window(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    overload(Limit::window(500.0, TICK), latency, seed, stack)
+}
+
+fn overload(limit: Limit, latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(limit);
+    let world = World::new(service, Load::Rate(1000.0, 10 * SEC)).writes();
+    world.seed(seed).run(stack)
+}
+
+/// A worker of 1000/s stalls for 3 s, and then 800/s are more than enough, unless they were
+/// multiplied.
+pub(crate) fn stalled_worker(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(Worker::new(1000.0, 10 * SEC..13 * SEC));
+    let world = World::new(service, Load::Rate(800.0, 60 * SEC));
+    world.seed(seed).run(stack)
+}
+
+/// 5000/s for 10 s, and all is well.
+pub(crate) fn busy_and_healthy(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let world = World::new(Service::away(latency), Load::Rate(5000.0, 10 * SEC));
+    world.seed(seed).run(stack)
+}
+
+/// 1000 at once, and all is well.
+pub(crate) fn burst_and_healthy(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let world = World::new(Service::away(latency), Load::AtOnce(1000));
+    world.seed(seed).run(stack)
+}
+
+/// 500/s for 20 s, and one of a hundred requests fails by chance.
+pub(crate) fn one_in_a_hundred(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(Flaky(0.01));
+    let world = World::new(service, Load::Rate(500.0, 20 * SEC));
+    world.seed(seed).run(stack)
+}
+
+/// Twenty clients, which know nothing of each other, want twice as much as the service takes.
+pub(crate) fn twenty_clients(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(Limit::bucket(TWENTY_CLIENTS_RATE, 10.0));
+    let world = World::new(service, Load::Rate(2000.0, TWENTY_CLIENTS_TIME));
+    world.clients(20).seed(seed).run(stack)
+}
+
+pub(crate) const TWENTY_CLIENTS_RATE: f64 = 1000.0;
+pub(crate) const TWENTY_CLIENTS_TIME: Duration = Duration::from_secs(20);
+
+/// Half of 400/s for 10 s go to a host that is dead. This is what becomes of the others.
+pub(crate) fn beside_a_dead_host(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let dead = Down::answering(503, Duration::ZERO..Duration::MAX);
+    let service = Service::away(latency).host_rule(DEAD_HOST, dead);
+    let world = World::new(service, Load::Rate(400.0, 10 * SEC)).hosts(&[HOST, DEAD_HOST]);
+    world.seed(seed).run(stack).of_host(HOST)
+}
+
+/// The others, alone.
+pub(crate) fn without_the_dead_host(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let world = World::new(Service::away(latency), Load::Rate(200.0, 10 * SEC));
+    world.seed(seed).run(stack)
+}
+
+/// 1000/s for 15 s on half of that at most, and on a quarter of it in the third between.
+pub(crate) fn halved_and_doubled(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(Limit::bucket(halved_capacity(), 5.0));
+    let world = World::new(service, Load::Rate(1000.0, 15 * SEC)).writes();
+    world.seed(seed).run(stack)
+}
+
+pub(crate) fn halved_capacity() -> Steps {
+    let whole = Steps::from(500.0);
+    whole.then(5 * SEC, 250.0).then(10 * SEC, 500.0)
+}
+
+/// How a capacity is given out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shape {
+    Window(Duration),
+    /// What it holds, as a share of what a second makes.
+    Bucket(f64),
+}
+
+/// A backlog of two seconds, and at least 50 calls, all at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drain {
+    pub(crate) rate: f64,
+    pub(crate) shape: Shape,
+}
+
+impl Drain {
+    /// Every combination that can take anything at all.
+    pub(crate) fn grid() -> Vec<Self> {
+        let windows = [10 * MS, TICK, SEC].map(Shape::Window);
+        let shapes = windows.into_iter().chain([Shape::Bucket(0.1)]);
+        let rates = [5.0, 20.0, 100.0, 500.0, 2000.0, 5000.0];
+        let all = shapes.flat_map(|shape| rates.map(|rate| Self { rate, shape }));
+        all.filter(|drain| drain.step() >= 1.0).collect()
+    }
+
+    pub(crate) fn calls(self) -> usize {
+        (2.0 * self.rate).max(50.0) as usize
+    }
+
+    /// What it takes at once.
+    fn step(self) -> f64 {
+        match self.shape {
+            Shape::Window(width) => self.rate * width.as_secs_f64(),
+            Shape::Bucket(share) => (self.rate * share).max(1.0),
+        }
+    }
+
+    pub(crate) fn run(self, latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+        let limit = match self.shape {
+            Shape::Window(width) => Limit::window(self.rate, width),
+            Shape::Bucket(_) => Limit::bucket(self.rate, self.step()),
+        };
+        let service = Service::away(latency).rule(limit);
+        let world = World::new(service, Load::AtOnce(self.calls())).writes();
+        world.seed(seed).run(stack)
+    }
+
+    /// How long it takes a client that knows everything.
+    pub(crate) fn ideal(self, latency: Duration) -> Duration {
+        let calls = self.calls() as f64;
+        let last = match self.shape {
+            Shape::Window(width) => width.mul_f64((calls / self.step()).ceil() - 1.0),
+            Shape::Bucket(_) => {
+                let waiting = (calls - self.step()).max(0.0);
+                Duration::from_secs_f64(waiting / self.rate)
+            }
+        };
+        // It can be on its way before it is let in.
+        last.max(latency / 2) + latency / 2
+    }
+}
+
+/// One line of a table: a scenario, and what matters in it.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) latency: Duration,
+    pub(crate) run: fn(Duration, u64, &Stack) -> Outcome,
+    pub(crate) remark: fn(&Outcome) -> String,
+}
+
+const fn scenario(
+    name: &'static str,
+    run: fn(Duration, u64, &Stack) -> Outcome,
+    remark: fn(&Outcome) -> String,
+) -> Scenario {
+    let latency = NEAR;
+    Scenario {
+        name,
+        latency,
+        run,
+        remark,
+    }
+}
+
+const fn far(mut scenario: Scenario) -> Scenario {
+    scenario.latency = FAR;
+    scenario
+}
+
+pub(crate) const ALL: &[Scenario] = &[
+    scenario("9 writes, 5 per 100 ms", nine_writes, took),
+    scenario("1000 writes, 50 per 100 ms", thousand_writes, took),
+    scenario("… with Retry-After: 1", thousand_writes_told, took),
+    scenario("500 at once, down for 3 s", controllers, peaks),
+    scenario("1000/s for 30 s, blackout", blackout, nothing),
+    scenario("1000/s on a bucket of 500/s", overload_of_bucket, half_used),
+    scenario("1000/s on windows of 500/s", overload_of_window, half_used),
+    scenario("800/s, worker stalls for 3 s", stalled_worker, recovery),
+    scenario("5000/s, healthy, near", busy_and_healthy, added_when_warm),
+    far(scenario(
+        "5000/s, healthy, far",
+        busy_and_healthy,
+        added_when_warm,
+    )),
+    scenario(
+        "1000 at once, healthy, near",
+        burst_and_healthy,
+        round_trips,
+    ),
+    far(scenario(
+        "1000 at once, healthy, far",
+        burst_and_healthy,
+        round_trips,
+    )),
+    scenario("500/s, 1 % random 503", one_in_a_hundred, added),
+    scenario("20 clients, 2000/s on 1000/s", twenty_clients, shared),
+    scenario("200/s beside a dead host", beside_a_dead_host, added),
+    scenario("200/s without the dead host", without_the_dead_host, added),
+    scenario(
+        "1000/s on 500, 250, 500/s",
+        halved_and_doubled,
+        used_by_second,
+    ),
+];
+
+fn nothing(_: &Outcome) -> String {
+    String::new()
+}
+
+fn took(outcome: &Outcome) -> String {
+    format!("last after {:.2} s", outcome.last_success().as_secs_f64())
+}
+
+fn peaks(outcome: &Outcome) -> String {
+    let later = outcome.arrivals.by(TICK).into_iter().skip(1);
+    let up = outcome.arrivals.during(CONTROLLERS_UP..Duration::MAX);
+    let took = outcome.last_success().as_secs_f64();
+    format!(
+        "peak in 100 ms: {} after the first, {} when up; last after {took:.2} s",
+        later.max().unwrap_or_default(),
+        up.peak(TICK),
+    )
+}
+
+fn half_used(outcome: &Outcome) -> String {
+    let used = outcome.use_of(&Steps::from(500.0), Duration::ZERO..10 * SEC);
+    format!("{:.1} % used, {}", 100.0 * used, took(outcome))
+}
+
+fn recovery(outcome: &Outcome) -> String {
+    let late = outcome.successes_during(50 * SEC..60 * SEC);
+    let by_second = outcome.successes_by_second();
+    // Whole seconds in which as many got through as begun.
+    let full = |second: &usize| by_second.get(*second).is_some_and(|count| *count >= 790);
+    let recovered = (13..60).find(full);
+    let recovered = recovered.map_or("never".to_owned(), |second| format!("in second {second}"));
+    format!("{late} in seconds 50 to 60, recovered {recovered}")
+}
+
+fn added_from(outcome: &Outcome, from: Duration) -> String {
+    let added = |rank| outcome.added_latency(rank, from).as_millis();
+    let [median, most, max] = [0.5, 0.99, 1.0].map(added);
+    format!("added p50 {median} ms, p99 {most} ms, max {max} ms")
+}
+
+fn added(outcome: &Outcome) -> String {
+    added_from(outcome, Duration::ZERO)
+}
+
+fn added_when_warm(outcome: &Outcome) -> String {
+    added_from(outcome, WARM)
+}
+
+fn round_trips(outcome: &Outcome) -> String {
+    let trips = outcome.last_success().as_secs_f64() / outcome.latency().as_secs_f64();
+    format!("{trips:.1} round trips")
+}
+
+fn shared(outcome: &Outcome) -> String {
+    let capacity = Steps::from(TWENTY_CLIENTS_RATE);
+    let used = outcome.use_of(&capacity, Duration::ZERO..TWENTY_CLIENTS_TIME);
+    let fairness = outcome.fairness();
+    format!("{:.1} % used, Jain {fairness:.3}", 100.0 * used)
+}
+
+fn used_by_second(outcome: &Outcome) -> String {
+    let used = (0..15).map(|second| {
+        let time = second * SEC..(second + 1) * SEC;
+        let used = 100.0 * outcome.use_of(&halved_capacity(), time);
+        format!("{used:.0}")
+    });
+    format!("% used: {}", used.collect::<Vec<_>>().join(" "))
+}
