@@ -21,12 +21,13 @@ mod world;
 use std::time::Duration;
 
 use scenarios::{ALL, Drain};
-use world::{Outcome, Stack, no_retry, reqwest_retry, steady_retry};
+use world::{Outcome, Stack, no_retry, reqwest_retry, steady_retry, steady_throttle};
 
-const STACKS: [(&str, &Stack); 3] = [
+const STACKS: [(&str, &Stack); 4] = [
     ("no retry", &no_retry),
     ("reqwest-retry", &reqwest_retry),
-    ("reqwest-steady", &steady_retry),
+    ("retry alone", &steady_retry),
+    ("with throttle", &steady_throttle),
 ];
 const SEEDS: [u64; 3] = [1, 2, 3];
 const LATENCIES: [u64; 5] = [1, 2, 10, 50, 200];

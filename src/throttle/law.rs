@@ -210,6 +210,7 @@ impl Law {
         }
         match &mut self.pace {
             Some(pace) if now < pace.next => {
+                self.window_limits = false;
                 pace.limits = true;
                 Turn::At(pace.next)
             }
@@ -295,7 +296,7 @@ impl Law {
             Ending::Late => self.failed(now, ticket, true, hint, spread),
             Ending::Unknown => {}
         }
-        if f64::from(in_flight) < self.window / 2.0 {
+        if !waiting && f64::from(in_flight) < self.window / 2.0 {
             self.window_limits = false;
         }
         self.forget_probe(ticket);

@@ -17,7 +17,7 @@ use reqwest::{Method, Url};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
 use reqwest_retry::policies::ExponentialBackoff;
 use reqwest_retry::{Jitter, RetryTransientMiddleware};
-use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware};
+use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware};
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
@@ -53,6 +53,14 @@ pub(crate) fn steady_retry(seed: u64) -> Vec<Arc<dyn Middleware>> {
     vec![Arc::new(
         RetryMiddleware::builder().seed(seed).build().unwrap(),
     )]
+}
+
+/// Both, as they come.
+pub(crate) fn steady_throttle(seed: u64) -> Vec<Arc<dyn Middleware>> {
+    let throttle = ThrottleMiddleware::builder().seed(seed).build().unwrap();
+    let mut stack = steady_retry(seed);
+    stack.push(Arc::new(throttle));
+    stack
 }
 
 pub(crate) fn client(
