@@ -462,7 +462,7 @@ impl Pace {
             next: now + seconds(1.0 / rate),
             rate,
             reference: rate,
-            cut: 0.85 * rate,
+            cut: 0.5 * rate,
             recovery,
             // At the reference, from where the rate rises slowly at first.
             progress: if searching { 0.0 } else { recovery },
