@@ -150,9 +150,7 @@ impl Middleware for ThrottleMiddleware {
                     turn.map_err(Error::middleware)?
                 }
             };
-            if let Some(passage) = passage {
-                passage.pass();
-            }
+            let pass = pass.with(passage);
             let result = next.run(request, extensions).await;
             let answer = signal::read(&result);
             pass.answered(answer);

@@ -151,6 +151,9 @@ impl AttemptLimit {
             }
             limit = self.now(clock::now()).unwrap_or(limit);
         }
+        if let Some((_, Some(passage))) = &self.own {
+            passage.time_out();
+        }
         Err(Error::middleware(limit.error))
     }
 
@@ -158,7 +161,7 @@ impl AttemptLimit {
     fn now(&self, now: Instant) -> Option<Limit> {
         let (timeout, passage) = self.own.as_ref()?;
         let begun = match passage.as_ref()?.stage() {
-            Stage::Unknown => return None,
+            Stage::Unknown | Stage::TimedOut => return None,
             // Look again after the shortest time that it can take from here.
             Stage::Waiting => now,
             Stage::Sent(at) => at,

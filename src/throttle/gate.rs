@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::builder::Settings;
 use super::law::{Answer, Ending, Law, Ticket, Turn};
+use super::passage::{Passage, Stage};
 use super::queue::{Limit, Place, Queue, State};
 use super::rate::Bucket;
 use super::refusal::{Refusal, RefusalReason};
@@ -41,6 +42,13 @@ struct Room {
     /// Nobody who waits has an earlier limit.
     first_limit: Option<Instant>,
     last_used: Instant,
+}
+
+/// What is left to do once the lock is free again.
+#[derive(Default)]
+struct Wakers {
+    to_wake: Vec<Waker>,
+    unused: Vec<Waker>,
 }
 
 /// How far a call has come.
@@ -97,6 +105,7 @@ impl Gate {
                 gate: self,
                 settings,
                 ticket: Some(ticket),
+                passage: None,
             }));
         }
         let limit = limit(now, settings.max_wait);
@@ -137,15 +146,16 @@ impl Gate {
     }
 
     /// Changes something, and lets through whoever may go now.
-    fn change<T>(&self, change: impl FnOnce(&mut Room, &mut Vec<Waker>) -> T) -> T {
-        let mut wakers = Vec::new();
+    fn change<T>(&self, change: impl FnOnce(&mut Room, &mut Wakers) -> T) -> T {
+        let mut wakers = Wakers::default();
         let mut room = self.lock();
         let output = change(&mut room, &mut wakers);
         if !room.queue.is_empty() {
             room.let_through(clock::now(), &mut wakers);
         }
+        // Waking, or dropping a waker, may run anything: even something that comes back here.
         drop(room);
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.to_wake.into_iter().for_each(Waker::wake);
         output
     }
 }
@@ -221,19 +231,21 @@ impl Room {
     }
 
     /// Grants as many as may go now, and sees to it that somebody keeps the time for the rest.
-    fn let_through(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
+    fn let_through(&mut self, now: Instant, wakers: &mut Wakers) {
         while let Some(place) = self.next() {
             match self.turn(now) {
                 Turn::Now => {
                     let ticket = self.send(now);
-                    wakers.extend(self.queue.settle(place, State::Granted(ticket)));
+                    let waker = self.queue.settle(place, State::Granted(ticket));
+                    wakers.to_wake.extend(waker);
                 }
                 Turn::At(due) => {
                     let kept = self
                         .timer
                         .is_some_and(|(who, at)| who == place && at <= due);
                     if !kept {
-                        wakers.extend(self.queue.get(place).waker.take());
+                        let waker = self.queue.get(place).waker.take();
+                        wakers.to_wake.extend(waker);
                     }
                     return;
                 }
@@ -249,10 +261,10 @@ impl Room {
     }
 
     /// Those who cannot wait until the gate opens again need not wait at all.
-    fn refuse_hopeless(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
+    fn refuse_hopeless(&mut self, now: Instant, wakers: &mut Wakers) {
         let closed = self.law.as_ref().map_or(now, |law| law.closed_until(now));
         if self.first_limit.is_some_and(|first| first < closed) {
-            self.queue.refuse_before(closed, wakers);
+            self.queue.refuse_before(closed, &mut wakers.to_wake);
             self.first_limit = Some(closed);
         }
     }
@@ -272,8 +284,9 @@ impl Room {
         }
     }
 
-    fn leave(&mut self, place: Place) -> State {
+    fn leave(&mut self, place: Place, wakers: &mut Wakers) -> State {
         self.timer = self.timer.filter(|(who, _)| *who != place);
+        wakers.unused.extend(self.queue.get(place).waker.take());
         self.queue.remove(place)
     }
 }
@@ -315,6 +328,7 @@ impl Waiting {
             gate: Arc::clone(&self.gate),
             settings: Arc::clone(&self.settings),
             ticket: Some(ticket),
+            passage: None,
         })
     }
 
@@ -334,7 +348,7 @@ impl Waiting {
                 State::Waiting if now < limit.at => {
                     match &mut waiter.waker {
                         Some(known) if known.will_wake(waker) => {}
-                        known => *known = Some(waker.clone()),
+                        known => wakers.unused.extend(known.replace(waker.clone())),
                     }
                     return Look::Waits(room.keep_time(place, limit.at, now));
                 }
@@ -342,7 +356,7 @@ impl Waiting {
                 State::Refused(reason) => Err(reason),
                 State::Granted(ticket) => Ok(ticket),
             };
-            room.leave(place);
+            room.leave(place, wakers);
             self.place = None;
             Look::Settled(settled.map_err(|reason| gate.refusal(room, reason, now)))
         })
@@ -352,8 +366,8 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
-            self.gate.change(|room, _| {
-                if let State::Granted(ticket) = room.leave(place) {
+            self.gate.change(|room, wakers| {
+                if let State::Granted(ticket) = room.leave(place, wakers) {
                     room.unsend(ticket);
                 }
             });
@@ -367,9 +381,19 @@ pub(super) struct Pass {
     settings: Arc<Settings>,
     /// `None` once the slot is given back.
     ticket: Option<Option<Ticket>>,
+    passage: Option<Passage>,
 }
 
 impl Pass {
+    /// The request is sent now.
+    pub(super) fn with(mut self, passage: Option<Passage>) -> Self {
+        if let Some(passage) = &passage {
+            passage.pass();
+        }
+        self.passage = passage;
+        self
+    }
+
     /// Gives the slot back, and lets everybody learn from the answer.
     pub(super) fn answered(mut self, answer: Answer) {
         let Some(ticket) = self.ticket.take() else {
@@ -403,10 +427,12 @@ impl Drop for Pass {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             let spread = self.spread();
+            let stage = self.passage.as_ref().map(Passage::stage);
+            let late = stage == Some(Stage::TimedOut);
             self.gate.change(|room, _| {
                 room.in_flight -= 1;
                 if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
-                    law.abandoned(clock::now(), ticket, spread);
+                    law.abandoned(clock::now(), ticket, late, spread);
                 }
             });
         }

@@ -14,7 +14,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::meter::{Endings, Meter};
-use crate::clock;
 
 /// tokio's timers fire on whole milliseconds.
 const GRAIN: Duration = Duration::from_millis(1);
@@ -36,6 +35,8 @@ const SHORT_HOLD: Duration = Duration::from_millis(10);
 
 /// Nobody keeps a key closed for longer on one server's word; then a probe asks again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
+/// A pause ends up to so much later than asked for.
+const LONGEST_SPREAD: Duration = Duration::from_secs(1);
 /// Whole seconds that count down to nothing may mean any moment now: shorter resets are not trusted.
 const SHORTEST_RESET: Duration = Duration::from_secs(2);
 
@@ -116,19 +117,29 @@ pub(crate) struct Law {
     /// On our own.
     hold_until: Instant,
     trouble: Option<Trouble>,
-    quota: Option<(u64, Instant)>,
+    quota: Option<Remainder>,
 
     // What was seen.
     sent: u64,
     /// Answers to requests up to this one are old news: the law has reacted to one of them.
     reacted: u64,
+    /// The window was halved then.
+    shrunk: u64,
     refused_in_a_row: u32,
     accepted_since_cut: u32,
-    refused_since_cut: u32,
     endings: Endings,
     accepted: Meter,
     /// Smoothed time from a request to its answer.
     round_trip: Option<Duration>,
+}
+
+/// What is left of a quota that is worth trusting.
+#[derive(Debug)]
+struct Remainder {
+    left: u64,
+    reset: Instant,
+    /// Says the answer to this request.
+    source: u64,
 }
 
 /// Half-open: one probe at a time.
@@ -157,9 +168,9 @@ impl Law {
             quota: None,
             sent: 0,
             reacted: 0,
+            shrunk: 0,
             refused_in_a_row: 0,
             accepted_since_cut: 0,
-            refused_since_cut: 0,
             endings: Endings::default(),
             accepted: Meter::default(),
             round_trip: None,
@@ -173,8 +184,8 @@ impl Law {
 
     /// Until when nobody may go, whatever happens.
     pub(crate) fn closed_until(&self, now: Instant) -> Instant {
-        let spent = self.quota.filter(|(left, _)| *left == 0);
-        let quota = spent.map_or(now, |(_, reset)| reset);
+        let spent = self.quota.as_ref().filter(|quota| quota.left == 0);
+        let quota = spent.map_or(now, |quota| quota.reset);
         self.pause_until.max(self.hold_until).max(quota).max(now)
     }
 
@@ -194,8 +205,10 @@ impl Law {
         if now < closed {
             return Turn::At(closed);
         }
-        if let Some((0, _)) = self.quota.take_if(|(left, _)| *left == 0) {
+        let over = self.quota.take_if(|quota| quota.reset <= now);
+        if over.is_some_and(|quota| quota.left == 0) {
             // The quota is full again, but nobody knows how much that is.
+            self.reacted = self.sent;
             self.half_open(now);
         }
         if let Some(trouble) = &self.trouble {
@@ -222,8 +235,8 @@ impl Law {
     /// Lets one go. Only after [`turn`](Self::turn) has said so.
     pub(crate) fn send(&mut self, now: Instant) -> Ticket {
         self.sent += 1;
-        if let Some((left, _)) = &mut self.quota {
-            *left = left.saturating_sub(1);
+        if let Some(quota) = &mut self.quota {
+            quota.left = quota.left.saturating_sub(1);
         }
         self.accepted.begin(now);
         let mut rate = None;
@@ -249,16 +262,16 @@ impl Law {
                 .checked_sub(seconds(1.0 / rate))
                 .unwrap_or(pace.next);
         }
-        if let Some((left, _)) = &mut self.quota {
-            *left += 1;
+        if let Some(quota) = &mut self.quota {
+            quota.left = quota.left.saturating_add(1);
         }
     }
 
-    /// What was sent was given up by its caller. If that took long, the server is slow.
-    pub(crate) fn abandoned(&mut self, now: Instant, ticket: Ticket, spread: f64) {
+    /// What was sent was given up by its caller: because it took too long, or for whatever reason.
+    pub(crate) fn abandoned(&mut self, now: Instant, ticket: Ticket, late: bool, spread: f64) {
         let age = now.saturating_duration_since(ticket.sent);
         let usual = self.round_trip.unwrap_or_default();
-        if age >= (usual * 4).max(FIRST_HOLD) {
+        if late || age >= (usual * 4).max(FIRST_HOLD) {
             self.failed(now, ticket, true, None, spread);
         }
         self.forget_probe(ticket);
@@ -278,7 +291,9 @@ impl Law {
         let latency = now.saturating_duration_since(ticket.sent);
         let hint = answer.hint.map(|hint| hint.min(LONGEST_PAUSE));
         if let Some(hint) = hint {
-            self.pause_until = self.pause_until.max(clock::after(now, hint));
+            // Not all at the same moment, where many were told the same.
+            let spread = hint.min(LONGEST_SPREAD).mul_f64((spread - 1.0) * 4.0);
+            self.pause_until = self.pause_until.max(now + hint + spread);
         }
         if let Some(quota) = answer.quota {
             self.learn_quota(now, ticket, quota);
@@ -321,10 +336,14 @@ impl Law {
 
     fn learn_quota(&mut self, now: Instant, ticket: Ticket, quota: Quota) {
         let usual = self.round_trip.unwrap_or_default();
-        if quota.reset >= SHORTEST_RESET && quota.reset >= usual * 4 {
+        let known = self.quota.as_ref().map_or(0, |quota| quota.source);
+        if quota.reset >= SHORTEST_RESET.max(usual * 4) && ticket.number >= known {
             let since = self.sent - ticket.number;
-            let reset = clock::after(now, quota.reset.min(LONGEST_PAUSE));
-            self.quota = Some((quota.left.saturating_sub(since), reset));
+            self.quota = Some(Remainder {
+                left: quota.left.saturating_sub(since),
+                reset: now + quota.reset.min(LONGEST_PAUSE),
+                source: ticket.number,
+            });
         }
     }
 
@@ -343,10 +362,10 @@ impl Law {
         }
         if self.rounds.end(now, ticket.number, self.sent, latency) && self.window_limits {
             // Even the fastest answer of a whole round was slow.
-            self.shrink();
+            self.shrink(ticket);
         }
         if ticket.number > self.reacted {
-            self.accepted_since_cut += 1;
+            self.accepted_since_cut = self.accepted_since_cut.saturating_add(1);
             self.refused_in_a_row = 0;
             if self.trouble.is_some() {
                 self.reopen(now);
@@ -367,17 +386,23 @@ impl Law {
             return;
         }
         self.endings.push(false);
-        if self.trouble.is_some() || self.endings.show_trouble() {
-            self.shrink();
+        if self.trouble.is_some() {
+            self.refused(now, ticket, hint, spread);
+        } else if self.endings.show_trouble() || hint.is_some() {
+            self.shrink(ticket);
             self.refused(now, ticket, hint, spread);
         } else if late && self.endings.failed() > 1 {
-            self.shrink();
+            self.shrink(ticket);
         }
     }
 
-    fn shrink(&mut self) {
-        self.window = (self.window / 2.0).max(LEAST_WINDOW).min(self.most);
-        self.threshold = self.window;
+    /// Once for all that was in flight together.
+    fn shrink(&mut self, ticket: Ticket) {
+        if ticket.number > self.shrunk {
+            self.shrunk = self.sent;
+            self.window = (self.window / 2.0).max(LEAST_WINDOW).min(self.most);
+            self.threshold = self.window;
+        }
     }
 
     fn refused(&mut self, now: Instant, ticket: Ticket, hint: Option<Duration>, spread: f64) {
@@ -385,11 +410,10 @@ impl Law {
             return;
         }
         self.reacted = self.sent;
-        self.refused_in_a_row += 1;
-        self.refused_since_cut += 1;
+        self.refused_in_a_row = self.refused_in_a_row.saturating_add(1);
         self.endings = Endings::default();
-        let share = f64::from(self.accepted_since_cut)
-            / f64::from(self.accepted_since_cut + self.refused_since_cut);
+        let accepted = f64::from(std::mem::take(&mut self.accepted_since_cut));
+        let share = accepted / (accepted + 1.0);
         let hold = match &mut self.pace {
             Some(pace) if self.refused_in_a_row == 1 && self.trouble.is_none() => {
                 let sent_at = ticket.rate.unwrap_or(pace.rate);
@@ -398,8 +422,6 @@ impl Law {
             }
             _ => self.half_open(now),
         };
-        self.accepted_since_cut = 0;
-        self.refused_since_cut = 0;
         // Or many clients that were refused together would come back together.
         let hold = hold.mul_f64(spread);
         self.hold_until = self.hold_until.max(now + hold);
@@ -413,7 +435,7 @@ impl Law {
             probe: None,
         });
         let hold = FIRST_HOLD.saturating_mul(1 << trouble.holds.min(16));
-        trouble.holds += 1;
+        trouble.holds = trouble.holds.saturating_add(1);
         let lasted = now.saturating_duration_since(trouble.since);
         hold.min(LONG_HOLD.max(lasted / 8)).min(LONGEST_HOLD)
     }
@@ -430,6 +452,8 @@ impl Law {
             (None, Some(before)) => (0.2 * before, true),
         };
         self.pace = Some(Pace::new(now, rate, searching, self.round_trip));
+        // The pace is careful enough for both.
+        self.threshold = self.most;
     }
 }
 
@@ -511,8 +535,8 @@ impl Pace {
     ) {
         let refused = sent_at.min(self.rate);
         self.reference = (refused * share.clamp(0.7, 1.0)).max(LEAST_RATE);
-        self.cut = (0.85 * self.reference).max(LEAST_RATE);
-        self.rate = self.cut;
+        self.cut = 0.85 * self.reference;
+        self.rate = self.cut.max(LEAST_RATE);
         self.recovery = recovery(self.reference, round_trip, hint);
         self.progress = 0.0;
         self.searching = false;

@@ -39,6 +39,8 @@ pub(crate) enum Stage {
     Unknown,
     Waiting,
     Sent(Instant),
+    /// The retry has lost patience.
+    TimedOut,
 }
 
 impl Passage {
@@ -55,6 +57,10 @@ impl Passage {
 
     pub(crate) fn stage(&self) -> Stage {
         self.lock().stage
+    }
+
+    pub(crate) fn time_out(&self) {
+        self.lock().stage = Stage::TimedOut;
     }
 
     pub(super) fn wait(&self) {
