@@ -295,7 +295,7 @@ fn half_used(outcome: &Outcome) -> String {
 fn recovery(outcome: &Outcome) -> String {
     let late = outcome.successes_during(50 * SEC..60 * SEC);
     let by_second = outcome.successes_by_second();
-    // Whole seconds in which as many got through as begun.
+    // Whole seconds in which nearly as many got through as began.
     let full = |second: &usize| by_second.get(*second).is_some_and(|count| *count >= 790);
     let recovered = (13..60).find(full);
     let recovered = recovered.map_or("never".to_owned(), |second| format!("in second {second}"));

@@ -13,8 +13,11 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use reqwest::{Method, Url};
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use reqwest::Method;
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, RequestBuilder};
 use reqwest_retry::policies::ExponentialBackoff;
 use reqwest_retry::{Jitter, RetryTransientMiddleware};
 use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware};
@@ -88,32 +91,115 @@ impl Load {
     }
 }
 
-/// A service, and what is asked of it.
-pub(crate) struct World {
-    service: ServiceBuilder,
+/// What is asked of a service.
+#[derive(Clone, Debug)]
+pub(crate) struct Calls {
     load: Load,
     method: Method,
-    clients: usize,
     hosts: Vec<&'static str>,
     seed: u64,
 }
 
-impl World {
-    /// One client, GET, one host.
-    pub(crate) fn new(service: ServiceBuilder, load: Load) -> Self {
+impl Calls {
+    /// GET, to one host.
+    pub(crate) fn new(load: Load) -> Self {
         Self {
-            service,
             load,
             method: Method::GET,
-            clients: 1,
             hosts: vec![HOST],
             seed: 0,
         }
     }
 
+    /// Sends them, until the last has ended. The clock has to be paused.
+    ///
+    /// Clients take turns, but not always in the same order: on an even limit the same of them would
+    /// win every time, by nothing but their place.
+    pub(crate) async fn run(
+        self,
+        service: Arc<Service>,
+        clients: &[ClientWithMiddleware],
+    ) -> Outcome {
+        let started = service.started();
+        let mut chance = StdRng::seed_from_u64(self.seed);
+        let mut turns: Vec<_> = (0..clients.len()).collect();
+        let mut under_way = JoinSet::new();
+        let mut calls = Vec::with_capacity(self.load.calls());
+        for index in 0..self.load.calls() {
+            let (round, turn) = (index / clients.len(), index % clients.len());
+            if turn == 0 {
+                turns.shuffle(&mut chance);
+            }
+            // A task for each call, but only once it begins.
+            sleep_until(started + self.load.begin(index)).await;
+            let client = turns[turn];
+            let host = self.hosts[round % self.hosts.len()];
+            let request = self.request(&clients[client], host, index);
+            let request = request.header(CLIENT, client);
+            under_way.spawn(async move {
+                let begun = started.elapsed();
+                let result = answer(request).await;
+                Call {
+                    client,
+                    host,
+                    begun,
+                    ended: started.elapsed(),
+                    result,
+                }
+            });
+            while let Some(ended) = under_way.try_join_next() {
+                calls.push(ended.unwrap());
+            }
+        }
+        let rest = timeout(FOR_EVER, under_way.join_all()).await;
+        calls.extend(rest.expect("every call ends"));
+        Outcome {
+            latency: service.latency(),
+            calls,
+            clients: clients.len(),
+            arrivals: service.arrivals(),
+        }
+    }
+
+    fn request(&self, client: &ClientWithMiddleware, host: &str, index: usize) -> RequestBuilder {
+        let request = client.request(self.method.clone(), format!("http://{host}/orders"));
+        if self.method != Method::POST {
+            return request;
+        }
+        let key = IdempotencyKey::new(format!("order-{index}")).unwrap();
+        request.idempotency_key(key)
+    }
+}
+
+async fn answer(request: RequestBuilder) -> Result<u16, String> {
+    let answer = request.send().await.map_err(|error| error.to_string())?;
+    let status = answer.status().as_u16();
+    // A call ends when its caller has all of the answer.
+    answer.bytes().await.map_err(|error| error.to_string())?;
+    Ok(status)
+}
+
+/// A service, and what is asked of it.
+pub(crate) struct World {
+    service: ServiceBuilder,
+    clients: usize,
+    calls: Calls,
+}
+
+impl World {
+    /// One client, GET, one host.
+    pub(crate) fn new(service: ServiceBuilder, load: Load) -> Self {
+        let (clients, calls) = (1, Calls::new(load));
+        Self {
+            service,
+            clients,
+            calls,
+        }
+    }
+
     /// POST with an idempotency key.
     pub(crate) fn writes(mut self) -> Self {
-        self.method = Method::POST;
+        self.calls.method = Method::POST;
         self
     }
 
@@ -123,14 +209,14 @@ impl World {
         self
     }
 
-    /// Calls take turns among the hosts. With several clients, each client's calls do.
+    /// The calls of each client take turns among the hosts.
     pub(crate) fn hosts(mut self, hosts: &[&'static str]) -> Self {
-        self.hosts = hosts.to_vec();
+        self.calls.hosts = hosts.to_vec();
         self
     }
 
     pub(crate) fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.calls.seed = seed;
         self
     }
 
@@ -142,69 +228,14 @@ impl World {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let service = self.service.seed(self.seed).start();
+            let seed = self.calls.seed;
+            let service = self.service.seed(seed).start();
             let clients: Vec<_> = (0..self.clients as u64)
-                .map(|index| self.seed.wrapping_mul(1000).wrapping_add(index))
+                .map(|index| seed.wrapping_mul(1000).wrapping_add(index))
                 .map(|seed| client(stack(seed), service.clone()))
                 .collect();
-            drive(service, &clients, self.load, self.method, &self.hosts).await
+            self.calls.run(service, &clients).await
         })
-    }
-}
-
-/// The same in the runtime of the caller, whose clock has to be paused.
-pub(crate) async fn drive(
-    service: Arc<Service>,
-    clients: &[ClientWithMiddleware],
-    load: Load,
-    method: Method,
-    hosts: &[&'static str],
-) -> Outcome {
-    let started = service.started();
-    let mut under_way = JoinSet::new();
-    let mut calls = Vec::with_capacity(load.calls());
-    for index in 0..load.calls() {
-        // A task for each call, but only once it begins.
-        sleep_until(started + load.begin(index)).await;
-        let number = index % clients.len();
-        let host = hosts[index / clients.len() % hosts.len()];
-        let url = Url::parse(&format!("http://{host}/orders")).unwrap();
-        let mut request = clients[number]
-            .request(method.clone(), url)
-            .header(CLIENT, number);
-        if method == Method::POST {
-            let key = IdempotencyKey::new(format!("order-{index}")).unwrap();
-            request = request.idempotency_key(key);
-        }
-        under_way.spawn(async move {
-            let begun = started.elapsed();
-            let result = match request.send().await {
-                Ok(answer) => {
-                    let status = answer.status().as_u16();
-                    let read = answer.bytes().await;
-                    read.map(|_| status).map_err(|error| error.to_string())
-                }
-                Err(error) => Err(error.to_string()),
-            };
-            Call {
-                client: number,
-                host,
-                begun,
-                ended: started.elapsed(),
-                result,
-            }
-        });
-        while let Some(ended) = under_way.try_join_next() {
-            calls.push(ended.unwrap());
-        }
-    }
-    let rest = timeout(FOR_EVER, under_way.join_all()).await;
-    calls.extend(rest.expect("calls that never end"));
-    Outcome {
-        latency: service.latency(),
-        calls,
-        clients: clients.len(),
-        arrivals: service.arrivals(),
     }
 }
 
@@ -279,7 +310,7 @@ impl Outcome {
         ends.max().unwrap_or_default()
     }
 
-    /// How long calls took beyond the way to the service and back: of those that begun from a time
+    /// How long calls took beyond the way to the service and back: of those that began from a time
     /// on and succeeded, the share `rank` took no longer than this. 0.5 is the median.
     pub(crate) fn added_latency(&self, rank: f64, from: Duration) -> Duration {
         let calls = self.successes().filter(|call| call.begun >= from);
