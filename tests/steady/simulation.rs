@@ -6,11 +6,12 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::time::timeout;
 
+use crate::support::outcome::{Outcome, fairness};
 use crate::support::rules::{Down, Flaky, Limit, Rule, Steps, Verdict, Worker};
 use crate::support::scenarios::{Drain, NEAR, Shape, nine_writes, overload_of_bucket};
 use crate::support::service::Service;
 use crate::support::world::{
-    Calls, HOST, Load, Outcome, World, client, fairness, no_retry, reqwest_retry, steady_retry,
+    Calls, HOST, Load, World, client, no_retry, reqwest_retry, steady_retry,
 };
 
 const MS: Duration = Duration::from_millis(1);
