@@ -81,7 +81,7 @@ enum Shape {
     /// does not count.
     Window {
         width: Duration,
-        index: u128,
+        start: Duration,
         taken: f64,
     },
     /// Full at the start. GCRA with the same burst refuses the same requests.
@@ -105,12 +105,12 @@ pub(crate) struct Limit {
 impl Limit {
     /// As many as `rate` makes in one window, at any time within it.
     pub(crate) fn window(rate: impl Into<Steps>, width: Duration) -> Self {
-        let (index, taken) = (0, 0.0);
+        let (start, taken) = (Duration::ZERO, 0.0);
         Self::new(
             rate,
             Shape::Window {
                 width,
-                index,
+                start,
                 taken,
             },
         )
@@ -163,17 +163,19 @@ impl Limit {
         match &self.shape {
             Shape::Window {
                 width,
-                index,
+                start,
                 taken,
             } => {
-                let start = width.mul_f64(*index as f64);
-                let limit = (self.rate.at(start) * width.as_secs_f64()).round();
-                (limit - taken, (start + *width).saturating_sub(at))
+                let limit = (self.rate.at(*start) * width.as_secs_f64()).round();
+                (limit - taken, (*start + *width).saturating_sub(at))
             }
             Shape::Bucket { tokens, .. } => {
                 let whole = (tokens + HAIR).floor();
                 let missing = (whole + 1.0 - tokens) / self.rate.at(at);
-                (whole, Duration::try_from_secs_f64(missing).unwrap_or(at))
+                (
+                    whole,
+                    Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX),
+                )
             }
         }
     }
@@ -184,12 +186,13 @@ impl Rule for Limit {
         match &mut self.shape {
             Shape::Window {
                 width,
-                index,
+                start,
                 taken,
             } => {
-                let current = at.as_nanos() / width.as_nanos();
-                if *index != current {
-                    (*index, *taken) = (current, 0.0);
+                if at >= *start + *width {
+                    let index = at.as_nanos() / width.as_nanos();
+                    *start = *width * index as u32;
+                    *taken = 0.0;
                 }
             }
             Shape::Bucket {

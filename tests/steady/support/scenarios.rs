@@ -8,13 +8,14 @@
 
 use std::time::Duration;
 
+use super::outcome::Outcome;
 use super::rules::{Down, Flaky, Limit, Steps, Worker};
 use super::service::Service;
-use super::world::{HOST, Load, Outcome, Stack, World};
+use super::world::{HOST, Load, Stack, World};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(100);
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) const NEAR: Duration = Duration::from_millis(2);
 pub(crate) const FAR: Duration = Duration::from_millis(50);
@@ -203,136 +204,4 @@ impl Drain {
         // It can be on its way before it is let in.
         last.max(latency / 2) + latency / 2
     }
-}
-
-/// One line of a table: a scenario, and what matters in it.
-pub(crate) struct Scenario {
-    pub(crate) name: &'static str,
-    pub(crate) latency: Duration,
-    pub(crate) run: fn(Duration, u64, &Stack) -> Outcome,
-    pub(crate) remark: fn(&Outcome) -> String,
-}
-
-const fn scenario(
-    name: &'static str,
-    run: fn(Duration, u64, &Stack) -> Outcome,
-    remark: fn(&Outcome) -> String,
-) -> Scenario {
-    let latency = NEAR;
-    Scenario {
-        name,
-        latency,
-        run,
-        remark,
-    }
-}
-
-const fn far(mut scenario: Scenario) -> Scenario {
-    scenario.latency = FAR;
-    scenario
-}
-
-pub(crate) const ALL: &[Scenario] = &[
-    scenario("9 writes, 5 per 100 ms", nine_writes, took),
-    scenario("1000 writes, 50 per 100 ms", thousand_writes, took),
-    scenario("… with Retry-After: 1", thousand_writes_told, took),
-    scenario("500 at once, down for 3 s", controllers, peaks),
-    scenario("1000/s for 30 s, blackout", blackout, nothing),
-    scenario("1000/s on a bucket of 500/s", overload_of_bucket, half_used),
-    scenario("1000/s on windows of 500/s", overload_of_window, half_used),
-    scenario("800/s, worker stalls for 3 s", stalled_worker, recovery),
-    scenario("5000/s, healthy, near", busy_and_healthy, added_when_warm),
-    far(scenario(
-        "5000/s, healthy, far",
-        busy_and_healthy,
-        added_when_warm,
-    )),
-    scenario(
-        "1000 at once, healthy, near",
-        burst_and_healthy,
-        round_trips,
-    ),
-    far(scenario(
-        "1000 at once, healthy, far",
-        burst_and_healthy,
-        round_trips,
-    )),
-    scenario("500/s, 1 % random 503", one_in_a_hundred, added),
-    scenario("20 clients, 2000/s on 1000/s", twenty_clients, shared),
-    scenario("200/s beside a dead host", beside_a_dead_host, added),
-    scenario("200/s without the dead host", without_the_dead_host, added),
-    scenario(
-        "1000/s on 500, 250, 500/s",
-        halved_and_doubled,
-        used_by_second,
-    ),
-];
-
-fn nothing(_: &Outcome) -> String {
-    String::new()
-}
-
-fn took(outcome: &Outcome) -> String {
-    format!("last after {:.2} s", outcome.last_success().as_secs_f64())
-}
-
-fn peaks(outcome: &Outcome) -> String {
-    let later = outcome.arrivals.by(TICK).into_iter().skip(1);
-    let up = outcome.arrivals.during(CONTROLLERS_UP..Duration::MAX);
-    let took = outcome.last_success().as_secs_f64();
-    format!(
-        "peak in 100 ms: {} after the first, {} when up; last after {took:.2} s",
-        later.max().unwrap_or_default(),
-        up.peak(TICK),
-    )
-}
-
-fn half_used(outcome: &Outcome) -> String {
-    let used = outcome.use_of(&Steps::from(500.0), Duration::ZERO..10 * SEC);
-    format!("{:.1} % used, {}", 100.0 * used, took(outcome))
-}
-
-fn recovery(outcome: &Outcome) -> String {
-    let late = outcome.successes_during(50 * SEC..60 * SEC);
-    let by_second = outcome.successes_by_second();
-    // Whole seconds in which as many got through as begun.
-    let full = |second: &usize| by_second.get(*second).is_some_and(|count| *count >= 790);
-    let recovered = (13..60).find(full);
-    let recovered = recovered.map_or("never".to_owned(), |second| format!("in second {second}"));
-    format!("{late} in seconds 50 to 60, recovered {recovered}")
-}
-
-fn added_from(outcome: &Outcome, from: Duration) -> String {
-    let added = |rank| outcome.added_latency(rank, from).as_millis();
-    let [median, most, max] = [0.5, 0.99, 1.0].map(added);
-    format!("added p50 {median} ms, p99 {most} ms, max {max} ms")
-}
-
-fn added(outcome: &Outcome) -> String {
-    added_from(outcome, Duration::ZERO)
-}
-
-fn added_when_warm(outcome: &Outcome) -> String {
-    added_from(outcome, WARM)
-}
-
-fn round_trips(outcome: &Outcome) -> String {
-    let trips = outcome.last_success().as_secs_f64() / outcome.latency().as_secs_f64();
-    format!("{trips:.1} round trips")
-}
-
-fn shared(outcome: &Outcome) -> String {
-    let capacity = Steps::from(TWENTY_CLIENTS_RATE);
-    let used = outcome.use_of(&capacity, Duration::ZERO..TWENTY_CLIENTS_TIME);
-    let fairness = outcome.fairness();
-    format!("{:.1} % used, Jain {fairness:.3}", 100.0 * used)
-}
-
-fn used_by_second(outcome: &Outcome) -> String {
-    let used = (0..15).map(|second| {
-        let time = second * SEC..(second + 1) * SEC;
-        let used = 100.0 * outcome.use_of(&halved_capacity(), time);
-        format!("{used:.0}")
-    });
-    format!("% used: {}", used.collect::<Vec<_>>().join(" "))
 }

@@ -1,4 +1,4 @@
-//! Calls against a simulated service, and what came of them.
+//! Calls against a simulated service.
 //!
 //! Everything runs on one thread in virtual time, and all chance comes from one seed. What
 //! reqwest-retry draws is the exception: it cannot be seeded.
@@ -8,21 +8,22 @@
     reason = "shared by tests and benches, and neither needs all of it"
 )]
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use reqwest::{Method, Url};
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use reqwest::Method;
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, RequestBuilder};
 use reqwest_retry::policies::ExponentialBackoff;
 use reqwest_retry::{Jitter, RetryTransientMiddleware};
 use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware};
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
-use super::rules::Steps;
-use super::service::{Arrivals, CLIENT, Service, ServiceBuilder};
+use super::outcome::{Call, Outcome};
+use super::service::{CLIENT, Service, ServiceBuilder};
 
 /// Nothing is ever sent with it, but reqwest-middleware wants one.
 static UNUSED: LazyLock<reqwest::Client> = LazyLock::new(reqwest::Client::new);
@@ -96,32 +97,115 @@ impl Load {
     }
 }
 
-/// A service, and what is asked of it.
-pub(crate) struct World {
-    service: ServiceBuilder,
+/// What is asked of a service.
+#[derive(Clone, Debug)]
+pub(crate) struct Calls {
     load: Load,
     method: Method,
-    clients: usize,
     hosts: Vec<&'static str>,
     seed: u64,
 }
 
-impl World {
-    /// One client, GET, one host.
-    pub(crate) fn new(service: ServiceBuilder, load: Load) -> Self {
+impl Calls {
+    /// GET, to one host.
+    pub(crate) fn new(load: Load) -> Self {
         Self {
-            service,
             load,
             method: Method::GET,
-            clients: 1,
             hosts: vec![HOST],
             seed: 0,
         }
     }
 
+    /// Sends them, until the last has ended. The clock has to be paused.
+    ///
+    /// Clients take turns, but not always in the same order: on an even limit the same of them would
+    /// win every time, by nothing but their place.
+    pub(crate) async fn run(
+        self,
+        service: Arc<Service>,
+        clients: &[ClientWithMiddleware],
+    ) -> Outcome {
+        let started = service.started();
+        let mut chance = StdRng::seed_from_u64(self.seed);
+        let mut turns: Vec<_> = (0..clients.len()).collect();
+        let mut under_way = JoinSet::new();
+        let mut calls = Vec::with_capacity(self.load.calls());
+        for index in 0..self.load.calls() {
+            let (round, turn) = (index / clients.len(), index % clients.len());
+            if turn == 0 {
+                turns.shuffle(&mut chance);
+            }
+            // A task for each call, but only once it begins.
+            sleep_until(started + self.load.begin(index)).await;
+            let client = turns[turn];
+            let host = self.hosts[round % self.hosts.len()];
+            let request = self.request(&clients[client], host, index);
+            let request = request.header(CLIENT, client);
+            under_way.spawn(async move {
+                let begun = started.elapsed();
+                let result = answer(request).await;
+                Call {
+                    client,
+                    host,
+                    begun,
+                    ended: started.elapsed(),
+                    result,
+                }
+            });
+            while let Some(ended) = under_way.try_join_next() {
+                calls.push(ended.unwrap());
+            }
+        }
+        let rest = timeout(FOR_EVER, under_way.join_all()).await;
+        calls.extend(rest.expect("every call ends"));
+        Outcome {
+            latency: service.latency(),
+            calls,
+            clients: clients.len(),
+            arrivals: service.arrivals(),
+        }
+    }
+
+    fn request(&self, client: &ClientWithMiddleware, host: &str, index: usize) -> RequestBuilder {
+        let request = client.request(self.method.clone(), format!("http://{host}/orders"));
+        if self.method != Method::POST {
+            return request;
+        }
+        let key = IdempotencyKey::new(format!("order-{index}")).unwrap();
+        request.idempotency_key(key)
+    }
+}
+
+async fn answer(request: RequestBuilder) -> Result<u16, String> {
+    let answer = request.send().await.map_err(|error| error.to_string())?;
+    let status = answer.status().as_u16();
+    // A call ends when its caller has all of the answer.
+    answer.bytes().await.map_err(|error| error.to_string())?;
+    Ok(status)
+}
+
+/// A service, and what is asked of it.
+pub(crate) struct World {
+    service: ServiceBuilder,
+    clients: usize,
+    calls: Calls,
+}
+
+impl World {
+    /// One client, GET, one host.
+    pub(crate) fn new(service: ServiceBuilder, load: Load) -> Self {
+        let (clients, calls) = (1, Calls::new(load));
+        Self {
+            service,
+            clients,
+            calls,
+        }
+    }
+
     /// POST with an idempotency key.
     pub(crate) fn writes(mut self) -> Self {
-        self.method = Method::POST;
+        self.calls.method = Method::POST;
         self
     }
 
@@ -131,14 +215,14 @@ impl World {
         self
     }
 
-    /// Calls take turns among the hosts. With several clients, each client's calls do.
+    /// The calls of each client take turns among the hosts.
     pub(crate) fn hosts(mut self, hosts: &[&'static str]) -> Self {
-        self.hosts = hosts.to_vec();
+        self.calls.hosts = hosts.to_vec();
         self
     }
 
     pub(crate) fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.calls.seed = seed;
         self
     }
 
@@ -150,212 +234,13 @@ impl World {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let service = self.service.seed(self.seed).start();
+            let seed = self.calls.seed;
+            let service = self.service.seed(seed).start();
             let clients: Vec<_> = (0..self.clients as u64)
-                .map(|index| self.seed.wrapping_mul(1000).wrapping_add(index))
+                .map(|index| seed.wrapping_mul(1000).wrapping_add(index))
                 .map(|seed| client(stack(seed), service.clone()))
                 .collect();
-            drive(service, &clients, self.load, self.method, &self.hosts).await
+            self.calls.run(service, &clients).await
         })
     }
-}
-
-/// The same in the runtime of the caller, whose clock has to be paused.
-pub(crate) async fn drive(
-    service: Arc<Service>,
-    clients: &[ClientWithMiddleware],
-    load: Load,
-    method: Method,
-    hosts: &[&'static str],
-) -> Outcome {
-    let started = service.started();
-    let mut under_way = JoinSet::new();
-    let mut calls = Vec::with_capacity(load.calls());
-    for index in 0..load.calls() {
-        // A task for each call, but only once it begins.
-        sleep_until(started + load.begin(index)).await;
-        let number = index % clients.len();
-        let host = hosts[index / clients.len() % hosts.len()];
-        let url = Url::parse(&format!("http://{host}/orders")).unwrap();
-        let mut request = clients[number]
-            .request(method.clone(), url)
-            .header(CLIENT, number);
-        if method == Method::POST {
-            let key = IdempotencyKey::new(format!("order-{index}")).unwrap();
-            request = request.idempotency_key(key);
-        }
-        under_way.spawn(async move {
-            let begun = started.elapsed();
-            let result = match request.send().await {
-                Ok(answer) => {
-                    let status = answer.status().as_u16();
-                    let read = answer.bytes().await;
-                    read.map(|_| status).map_err(|error| error.to_string())
-                }
-                Err(error) => Err(error.to_string()),
-            };
-            Call {
-                client: number,
-                host,
-                begun,
-                ended: started.elapsed(),
-                result,
-            }
-        });
-        while let Some(ended) = under_way.try_join_next() {
-            calls.push(ended.unwrap());
-        }
-    }
-    let rest = timeout(FOR_EVER, under_way.join_all()).await;
-    calls.extend(rest.expect("calls that never end"));
-    Outcome {
-        latency: service.latency(),
-        calls,
-        clients: clients.len(),
-        arrivals: service.arrivals(),
-    }
-}
-
-/// One call as its caller saw it. Times count from the start of the service.
-#[derive(Clone, Debug)]
-pub(crate) struct Call {
-    pub(crate) client: usize,
-    pub(crate) host: &'static str,
-    pub(crate) begun: Duration,
-    pub(crate) ended: Duration,
-    /// The status of the answer, or what the error said.
-    pub(crate) result: Result<u16, String>,
-}
-
-impl Call {
-    pub(crate) fn succeeded(&self) -> bool {
-        matches!(self.result, Ok(200..=299))
-    }
-}
-
-/// What came of all calls.
-#[derive(Clone, Debug)]
-pub(crate) struct Outcome {
-    latency: Duration,
-    pub(crate) calls: Vec<Call>,
-    clients: usize,
-    pub(crate) arrivals: Arrivals,
-}
-
-impl Outcome {
-    /// Only what has to do with this host.
-    pub(crate) fn of_host(mut self, host: &str) -> Self {
-        self.calls.retain(|call| call.host == host);
-        self.arrivals.0.retain(|arrival| arrival.host == host);
-        self
-    }
-
-    /// The way to the service and back.
-    pub(crate) fn latency(&self) -> Duration {
-        self.latency
-    }
-
-    fn successes(&self) -> impl Iterator<Item = &Call> {
-        self.calls.iter().filter(|call| call.succeeded())
-    }
-
-    pub(crate) fn succeeded(&self) -> usize {
-        self.successes().count()
-    }
-
-    /// Of all calls, the share that succeeded.
-    pub(crate) fn share(&self) -> f64 {
-        self.succeeded() as f64 / self.calls.len() as f64
-    }
-
-    pub(crate) fn requests(&self) -> usize {
-        self.arrivals.count()
-    }
-
-    pub(crate) fn requests_per_call(&self) -> f64 {
-        self.requests() as f64 / self.calls.len() as f64
-    }
-
-    /// Infinite if nothing succeeded.
-    pub(crate) fn requests_per_success(&self) -> f64 {
-        self.requests() as f64 / self.succeeded() as f64
-    }
-
-    /// When the last call that succeeded did so.
-    pub(crate) fn last_success(&self) -> Duration {
-        let ends = self.successes().map(|call| call.ended);
-        ends.max().unwrap_or_default()
-    }
-
-    /// How long calls took beyond the way to the service and back: of those that begun from a time
-    /// on and succeeded, the share `rank` took no longer than this. 0.5 is the median.
-    pub(crate) fn added_latency(&self, rank: f64, from: Duration) -> Duration {
-        let calls = self.successes().filter(|call| call.begun >= from);
-        let mut added: Vec<_> = calls
-            .map(|call| (call.ended - call.begun).saturating_sub(self.latency))
-            .collect();
-        added.sort_unstable();
-        let nearest = (rank * added.len() as f64).ceil() as usize;
-        let found = added.get(nearest.saturating_sub(1));
-        found.copied().unwrap_or_default()
-    }
-
-    /// How many calls succeeded in each second, by when they ended.
-    pub(crate) fn successes_by_second(&self) -> Vec<usize> {
-        let mut counts = Vec::new();
-        for call in self.successes() {
-            let second = call.ended.as_secs() as usize;
-            counts.resize(counts.len().max(second + 1), 0);
-            counts[second] += 1;
-        }
-        counts
-    }
-
-    /// How many calls succeeded by ending within this time.
-    pub(crate) fn successes_during(&self, time: Range<Duration>) -> usize {
-        let inside = self.successes().filter(|call| time.contains(&call.ended));
-        inside.count()
-    }
-
-    /// What the service took within this time, of what it could take.
-    pub(crate) fn use_of(&self, capacity: &Steps, time: Range<Duration>) -> f64 {
-        let taken = self.arrivals.during(time.clone()).successes();
-        taken as f64 / capacity.sum(time)
-    }
-
-    pub(crate) fn successes_by_client(&self) -> Vec<usize> {
-        let mut counts = vec![0; self.clients];
-        for call in self.successes() {
-            counts[call.client] += 1;
-        }
-        counts
-    }
-
-    /// Between clients, by how many of their calls succeeded.
-    pub(crate) fn fairness(&self) -> f64 {
-        fairness(&self.successes_by_client())
-    }
-
-    /// How often calls failed in each way: by the status of the answer, or by what the error said.
-    pub(crate) fn failures(&self) -> BTreeMap<String, usize> {
-        let mut counts = BTreeMap::new();
-        for call in self.calls.iter().filter(|call| !call.succeeded()) {
-            let way = match &call.result {
-                Ok(status) => status.to_string(),
-                Err(text) => text.clone(),
-            };
-            *counts.entry(way).or_default() += 1;
-        }
-        counts
-    }
-}
-
-/// Jain's index: 1 if all have the same, and 1/n if one of n has it all.
-pub(crate) fn fairness(shares: &[usize]) -> f64 {
-    let sum: f64 = shares.iter().map(|share| *share as f64).sum();
-    let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
-    if squares == 0.0 {
-        return 1.0;
-    }
-    sum * sum / (shares.len() as f64 * squares)
 }
