@@ -1,6 +1,7 @@
 //! What becomes of calls, and of the service, in worlds where clients get it wrong.
 //!
 //! `cargo bench --bench throttle` prints a line for each scenario, stack and seed.
+//! With `-- latencies` it does so for services from 1 to 200 ms away.
 //! `cargo bench --bench throttle -- grid` prints how backlogs drain, over rates, shapes of limits and
 //! latencies. Any other word leaves only the scenarios and stacks whose names contain it.
 //!
@@ -27,9 +28,9 @@ use rules::Steps;
 use scenarios::{
     CONTROLLERS_UP, Drain, FAR, NEAR, TICK, TWENTY_CLIENTS_RATE, TWENTY_CLIENTS_TIME, WARM,
     beside_a_dead_host, blackout, burst_and_healthy, busy_and_healthy, controllers,
-    halved_and_doubled, halved_capacity, nine_writes, one_in_a_hundred, overload_of_bucket,
-    overload_of_window, stalled_worker, thousand_writes, thousand_writes_told, twenty_clients,
-    without_the_dead_host,
+    controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes, one_in_a_hundred,
+    overload_of_bucket, overload_of_window, overload_told_by_503, quota, slow_worker,
+    stalled_worker, thousand_writes, thousand_writes_told, twenty_clients, without_the_dead_host,
 };
 use world::{Stack, no_retry, reqwest_retry, steady_retry, steady_throttle};
 
@@ -76,9 +77,13 @@ const SCENARIOS: &[Scenario] = &[
     scenario("1000 writes, 50 per 100 ms", thousand_writes, took),
     scenario("… with Retry-After: 1", thousand_writes_told, took),
     scenario("500 at once, down for 3 s", controllers, peaks),
+    scenario("… and cannot be reached", controllers_cut_off, peaks),
     scenario("1000/s for 30 s, blackout", blackout, nothing),
     scenario("1000/s on a bucket of 500/s", overload_of_bucket, half_used),
     scenario("1000/s on windows of 500/s", overload_of_window, half_used),
+    scenario("… which answers 503", overload_told_by_503, half_used),
+    scenario("2500 on a quota of 1000/10 s", quota, took),
+    scenario("2000/s, slow worker of 1000/s", slow_worker, longest_trip),
     scenario("800/s, worker stalls for 3 s", stalled_worker, recovery),
     scenario("5000/s, healthy, near", busy_and_healthy, added_when_warm),
     far(scenario(
@@ -124,6 +129,12 @@ fn peaks(outcome: &Outcome) -> String {
         later.max().unwrap_or_default(),
         up.peak(TICK),
     )
+}
+
+/// How long the worker's queue got.
+fn longest_trip(outcome: &Outcome) -> String {
+    let longest = outcome.arrivals.0.iter().map(|arrival| arrival.took).max();
+    format!("longest answer took {:?}", longest.unwrap_or_default())
 }
 
 fn half_used(outcome: &Outcome) -> String {
@@ -190,25 +201,31 @@ fn counts(outcome: &Outcome) -> String {
 
 const COUNTED: &str = " calls      % requests per call per good";
 
-fn table(wanted: &impl Fn(&str, &str) -> bool) {
-    println!("{:<29} {:<15} {:>4} {COUNTED}", "scenario", "stack", "seed");
+fn table(wanted: &impl Fn(&str, &str) -> bool, everywhere: bool) {
+    println!(
+        "{:<29} {:<15} {:>7} {:>4} {COUNTED}",
+        "scenario", "stack", "latency", "seed"
+    );
     for scenario in SCENARIOS {
-        for (stack, build) in STACKS
+        let latencies = if everywhere {
+            LATENCIES.map(Duration::from_millis).to_vec()
+        } else {
+            vec![scenario.latency]
+        };
+        let stacks = STACKS
             .iter()
-            .filter(|(stack, _)| wanted(scenario.name, stack))
-        {
-            let lines = SEEDS.map(|seed| {
-                let outcome = (scenario.run)(scenario.latency, seed, build);
-                format!("{}  {}", counts(&outcome), (scenario.remark)(&outcome))
-            });
-            let name = scenario.name;
-            // Where nothing is left to chance, one line says it all.
-            if lines.iter().all(|line| *line == lines[0]) {
-                println!("{name:<29} {stack:<15} {:>4} {}", "all", lines[0]);
-                continue;
-            }
-            for (seed, line) in SEEDS.iter().zip(lines) {
-                println!("{name:<29} {stack:<15} {seed:>4} {line}");
+            .filter(|(stack, _)| wanted(scenario.name, stack));
+        for (stack, build) in stacks {
+            for latency in &latencies {
+                for seed in SEEDS {
+                    let outcome = (scenario.run)(*latency, seed, build);
+                    let (name, remark) = (scenario.name, (scenario.remark)(&outcome));
+                    println!(
+                        "{name:<29} {stack:<15} {:>7} {seed:>4} {}  {remark}",
+                        format!("{latency:?}"),
+                        counts(&outcome)
+                    );
+                }
             }
         }
     }
@@ -243,12 +260,14 @@ fn main() {
         .skip(1)
         .filter(|arg| !arg.starts_with("--"));
     let (grids, words): (Vec<_>, Vec<_>) = args.partition(|arg| arg == "grid");
+    let (everywhere, words): (Vec<_>, Vec<_>) =
+        words.into_iter().partition(|arg| arg == "latencies");
     let wanted = |scenario: &str, stack: &str| {
         let named = |word: &String| scenario.contains(word) || stack.contains(word);
         words.iter().all(named)
     };
     if grids.is_empty() {
-        table(&wanted);
+        table(&wanted, !everywhere.is_empty());
     } else {
         grid(&wanted);
     }

@@ -315,8 +315,9 @@ impl Law {
             self.window_limits = false;
         }
         self.forget_probe(ticket);
-        if waiting && self.pace.is_none() {
-            // A refusal may be right behind: read it before more is sent.
+        if waiting && self.pace.is_none() && self.release + GRAIN <= now {
+            // A refusal may be right behind: read it before more is sent. But answers that keep coming
+            // do not keep others waiting.
             self.release = now + GRAIN;
         }
     }

@@ -288,6 +288,15 @@ impl Worker {
         }
     }
 
+    /// One that nobody loses patience with, and that never stalls.
+    pub(crate) fn patient(rate: f64) -> Self {
+        Self {
+            patience: Duration::MAX,
+            longest_queue: Duration::MAX,
+            ..Self::new(rate, Duration::ZERO..Duration::ZERO)
+        }
+    }
+
     /// The worker's own clock, which stands still during the stall.
     fn own_time(&self, at: Duration) -> Duration {
         let stalled = at.min(self.stall.end).saturating_sub(self.stall.start);

@@ -58,6 +58,13 @@ pub(crate) fn controllers(latency: Duration, seed: u64, stack: &Stack) -> Outcom
 
 pub(crate) const CONTROLLERS_UP: Duration = Duration::from_secs(3);
 
+/// The same, but nobody even listens.
+pub(crate) fn controllers_cut_off(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(Down::unreachable(Duration::ZERO..CONTROLLERS_UP));
+    let world = World::new(service, Load::AtOnce(500));
+    world.seed(seed).run(stack)
+}
+
 /// 1000/s for 30 s, and every answer is a 503.
 pub(crate) fn blackout(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
     let service = Service::away(latency).rule(Down::answering(503, Duration::ZERO..Duration::MAX));
@@ -73,6 +80,25 @@ pub(crate) fn overload_of_bucket(latency: Duration, seed: u64, stack: &Stack) ->
 /// The same on windows of 50 per 100 ms.
 pub(crate) fn overload_of_window(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
     overload(Limit::window(500.0, TICK), latency, seed, stack)
+}
+
+/// A limit that does not say what it is: it answers 503.
+pub(crate) fn overload_told_by_503(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    overload(Limit::window(500.0, TICK).status(503), latency, seed, stack)
+}
+
+/// 2500 calls at once on a quota of 1000 for 10 s, which every answer tells about.
+pub(crate) fn quota(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(Limit::window(100.0, 10 * SEC).with_hints());
+    let world = World::new(service, Load::AtOnce(2500));
+    world.seed(seed).run(stack)
+}
+
+/// 2000/s for 5 s on a worker of 1000/s that refuses nothing: answers just take longer.
+pub(crate) fn slow_worker(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(Worker::patient(1000.0));
+    let world = World::new(service, Load::Rate(2000.0, 5 * SEC));
+    world.seed(seed).run(stack)
 }
 
 fn overload(limit: Limit, latency: Duration, seed: u64, stack: &Stack) -> Outcome {

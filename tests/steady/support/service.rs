@@ -34,6 +34,8 @@ pub(crate) struct Arrival {
     pub(crate) status: Option<u16>,
     pub(crate) host: String,
     pub(crate) client: String,
+    /// From here to the answer, without the way back.
+    pub(crate) took: Duration,
 }
 
 impl Arrival {
@@ -207,13 +209,16 @@ impl Service {
         }
         let mut verdict = verdict.unwrap_or_else(|| Verdict::at_once(200));
         let mut status = None;
-        if let Verdict::Answer(code, headers, _) = &mut verdict {
+        let mut took = Duration::ZERO;
+        if let Verdict::Answer(code, headers, after) = &mut verdict {
             status = Some(*code);
+            took = *after;
             headers.extend(hints);
         }
         arrivals.0.push(Arrival {
             at,
             status,
+            took,
             host: host.to_owned(),
             client: client.map_or_else(String::new, |tag| tag.to_str().unwrap().to_owned()),
         });
