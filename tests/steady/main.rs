@@ -11,6 +11,7 @@ mod support;
 mod admit;
 mod bodies;
 mod decide;
+mod herd;
 mod http2;
 mod keys;
 mod properties;
