@@ -13,6 +13,8 @@ mod bodies;
 mod decide;
 mod http2;
 mod keys;
+#[cfg(unix)]
+mod nginx;
 mod properties;
 mod report;
 mod schedule;
