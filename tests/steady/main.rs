@@ -14,6 +14,8 @@ mod decide;
 mod herd;
 mod http2;
 mod keys;
+#[cfg(unix)]
+mod nginx;
 mod properties;
 mod report;
 mod schedule;
