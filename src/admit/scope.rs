@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::allowance::Allowance;
-use super::current::enter;
+use super::current::{Place, enter};
 use crate::clock;
 
 /// Retries and time for an operation of several requests, together.
@@ -121,6 +121,14 @@ impl Scope {
         WITH_DEADLINE.load(Ordering::Relaxed) > 0
     }
 
+    /// By when what runs here has to end, if it runs in a scope with a deadline.
+    pub(crate) fn current_deadline() -> Option<Instant> {
+        if !Self::any_has_deadline() {
+            return None;
+        }
+        Place::here().lock().as_ref().and_then(Allowance::deadline)
+    }
+
     /// Runs a future in this scope. In a scope or call that is open already, both hold.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         let _running = self.deadline.map(|_| Running::new());
@@ -140,7 +148,6 @@ mod tests {
 
     use super::*;
     use crate::admit::allowance::Draw;
-    use crate::admit::current::Place;
 
     #[derive(Clone, Debug, PartialEq)]
     struct Others(u32);

@@ -8,3 +8,12 @@ pub(crate) fn two_retries_in_one_chain() {
          would retry as well, and both draw from the outer one's retries; remove one of them"
     );
 }
+
+/// A request that is never shared looks like one that nobody else sent.
+pub(crate) fn unknown_extensions() {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        "a request carries extensions of unknown meaning, so the CoalesceMiddleware lets it pass: if no \
+         inner middleware answers differently because of them, call `ignore_extensions` on its builder"
+    );
+}

@@ -96,13 +96,26 @@ impl CallTime<'_> {
 }
 
 /// When an attempt has to end, and with which error.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct AttemptLimit {
     end: Instant,
     error: TimedOut,
 }
 
 impl AttemptLimit {
+    /// The deadline of a call that began at `started`.
+    pub(crate) fn deadline(started: Instant, end: Instant) -> Self {
+        let error = TimedOut {
+            limit: TimeLimit::Deadline,
+            after: end.saturating_duration_since(started),
+        };
+        Self { end, error }
+    }
+
+    pub(crate) fn end(&self) -> Instant {
+        self.end
+    }
+
     /// Waits for an answer as long as it may take.
     pub(crate) async fn enforce<T>(
         self,
