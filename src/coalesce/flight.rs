@@ -310,3 +310,118 @@ impl Drop for Seat {
         drop(own);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{Extensions, Method};
+    use reqwest::Request;
+
+    use super::super::identity::Ignored;
+    use super::*;
+
+    fn identity() -> Identity {
+        let request = Request::new(Method::GET, "http://a.example".parse().unwrap());
+        Identity::of(&request, &Extensions::new(), &Ignored::default())
+            .unwrap_or_else(|reason| panic!("{reason:?}"))
+    }
+
+    fn lead(flights: &Arc<Flights>) -> Leadership {
+        match flights.board(identity(), clock::now()) {
+            Boarding::Lead(leadership) => leadership,
+            Boarding::Follow(_) => panic!("somebody leads"),
+        }
+    }
+
+    fn follow(flights: &Arc<Flights>) -> Seat {
+        match flights.board(identity(), clock::now()) {
+            Boarding::Lead(_) => panic!("nobody leads"),
+            Boarding::Follow(seat) => seat,
+        }
+    }
+
+    fn waiting(flights: &Flights) -> Vec<usize> {
+        let table = flights.lock();
+        let flights = table.flights.values();
+        flights.map(|flight| flight.followers.len()).collect()
+    }
+
+    fn flights() -> Arc<Flights> {
+        Flights::new(Duration::from_secs(1))
+    }
+
+    #[tokio::test]
+    async fn a_follower_that_leaves_is_forgotten_at_once() {
+        let flights = flights();
+        let leader = lead(&flights);
+        let stays = follow(&flights);
+        for _ in 0..1000 {
+            drop(follow(&flights));
+        }
+        assert_eq!(waiting(&flights), [1]);
+        assert!(leader.is_awaited());
+        leader.dissolve();
+        assert!(matches!(stays.news().await, News::Alone));
+        assert!(waiting(&flights).is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_first_in_line_is_the_next_and_nobody_else() {
+        let flights = flights();
+        let leader = lead(&flights);
+        let (first, second) = (follow(&flights), follow(&flights));
+        drop(leader);
+        assert_eq!(waiting(&flights), [1]);
+        let News::Lead(leader) = first.news().await else {
+            panic!("it is the next");
+        };
+        leader.fail();
+        let News::Lead(leader) = second.news().await else {
+            panic!("it is the next");
+        };
+        assert!(!leader.is_awaited());
+        assert!(waiting(&flights).is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_was_appointed_and_leaves_without_knowing_hands_over() {
+        let flights = flights();
+        let leader = lead(&flights);
+        let (first, second) = (follow(&flights), follow(&flights));
+        drop(leader);
+        drop(first);
+        assert!(matches!(second.news().await, News::Lead(_)));
+        assert!(waiting(&flights).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_was_overtaken_hands_over_nothing_but_an_answer() {
+        let flights = flights();
+        let slow = lead(&flights);
+        let (first, second) = (follow(&flights), follow(&flights));
+        let News::Lead(leader) = first.news().await else {
+            panic!("the leader is slow");
+        };
+        // Whatever becomes of the slow one, `second` waits for the new leader.
+        slow.fail();
+        assert_eq!(waiting(&flights), [1]);
+        leader.dissolve();
+        assert!(matches!(second.news().await, News::Alone));
+
+        let slow = lead(&flights);
+        let (first, second) = (follow(&flights), follow(&flights));
+        let News::Lead(leader) = first.news().await else {
+            panic!("the leader is slow");
+        };
+        assert!(slow.is_awaited());
+        slow.dissolve();
+        assert!(matches!(second.news().await, News::Alone));
+        // A new flight is none of the old leaders' business.
+        let next = lead(&flights);
+        let third = follow(&flights);
+        assert!(!leader.is_awaited());
+        leader.fail();
+        assert_eq!(waiting(&flights), [1]);
+        drop(next);
+        assert!(matches!(third.news().await, News::Lead(_)));
+    }
+}

@@ -153,7 +153,11 @@ pub(crate) fn has_directive(headers: &HeaderMap, directive: &str) -> bool {
     let lines = headers.get_all(CACHE_CONTROL).into_iter();
     lines
         .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
-        .any(|member| member.trim_ascii().eq_ignore_ascii_case(directive.as_bytes()))
+        .any(|member| {
+            member
+                .trim_ascii()
+                .eq_ignore_ascii_case(directive.as_bytes())
+        })
 }
 
 /// Extensions cannot be compared, but counted.

@@ -21,13 +21,16 @@ pub(crate) fn is_shareable(response: &Response, ignored: &Ignored) -> bool {
 
 /// Whether the answer depends on more than what was compared (RFC 9110 §12.5.5).
 fn varies_beyond(headers: &HeaderMap, ignored: &Ignored) -> bool {
-    headers.get_all(VARY).iter().any(|line| match line.to_str() {
-        Ok(line) => line
-            .split(',')
-            .map(str::trim)
-            .any(|name| name == "*" || ignored.has(name)),
-        Err(_) => true,
-    })
+    headers
+        .get_all(VARY)
+        .iter()
+        .any(|line| match line.to_str() {
+            Ok(line) => line
+                .split(',')
+                .map(str::trim)
+                .any(|name| name == "*" || ignored.has(name)),
+            Err(_) => true,
+        })
 }
 
 /// Whether the body is a stream of events, of which nobody should wait for the end.
@@ -74,9 +77,17 @@ mod tests {
             ("content-type", "Text/Event-Stream; charset=utf-8", false),
             ("content-type", "text/event-stream", false),
             ("content-type", "text/event-streaming", true),
-            ("content-type", "multipart/x-mixed-replace;boundary=b", false),
+            (
+                "content-type",
+                "multipart/x-mixed-replace;boundary=b",
+                false,
+            ),
         ] {
-            assert_eq!(shareable(200, &[(name, value)]), expected, "{name}: {value}");
+            assert_eq!(
+                shareable(200, &[(name, value)]),
+                expected,
+                "{name}: {value}"
+            );
         }
         assert!(!shareable(200, &[("vary", "accept"), ("vary", "*")]));
     }
