@@ -469,7 +469,8 @@ async fn a_leader_may_be_cancelled_at_any_point() {
         let server = Server::new(|_| late(50 * MS, reply(slow(3, 100 * MS))));
         let shared = Shared::of(&server);
         let leader = drop_after(polls, shared.get().send());
-        let calls = timeout(60 * SEC, join(leader, shared.calls(10)));
+        // Far less than `max_wait`: the next is sent at once.
+        let calls = timeout(SEC, join(leader, shared.calls(10)));
         let ((), responses) = calls.await.unwrap();
         assert_eq!(texts(responses).await, ["part part part "; 10], "{polls}");
         shared.assert_empty();
@@ -516,7 +517,9 @@ async fn a_follower_that_was_just_appointed_and_never_polled_hands_over() {
         drop(call);
     }
     assert_eq!(server.count(), 1);
+    let started = Instant::now();
     assert_eq!(text(calls.remove(0).await).await, "answer 1");
+    assert_eq!(started.elapsed(), 50 * MS);
     shared.assert_empty();
 }
 
@@ -560,7 +563,9 @@ async fn a_leader_that_panics_is_followed_by_the_next() {
         Arc::new(Panics(AtomicBool::new(false))),
     ]);
     let calls = (0..5).map(|_| tokio::spawn(client.get(URL).send()));
+    let started = Instant::now();
     let mut results = join_all(calls).await;
+    assert_eq!(started.elapsed(), 70 * MS);
     assert!(results.remove(0).unwrap_err().is_panic());
     for result in results {
         assert_eq!(text(result.unwrap()).await, "answer 0");
