@@ -44,7 +44,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admit;
+mod answer;
 mod clock;
+mod coalesce;
 mod decide;
 mod entropy;
 mod observe;
@@ -54,6 +56,7 @@ mod schedule;
 mod throttle;
 
 pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
+pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};
 pub use decide::{
     AttemptOutcome, AttemptView, AutoKey, FailureKind, IdempotencyKey, InvalidKey, StatusClass,
 };

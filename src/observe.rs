@@ -5,5 +5,5 @@ mod log;
 mod report;
 
 pub use attempt::Attempt;
-pub(crate) use log::{throttle_outside_retry, two_retries_in_one_chain};
+pub(crate) use log::{throttle_outside_retry, two_retries_in_one_chain, unknown_extensions};
 pub use report::{AttemptReport, ReportSlot, RetryReport, StopReason};

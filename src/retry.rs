@@ -1,6 +1,5 @@
 //! The retry middleware and its loop.
 
-mod answer;
 mod builder;
 mod call;
 
@@ -13,6 +12,7 @@ use reqwest_middleware::{Error, Middleware, Next, Result};
 
 use builder::Settings;
 pub use builder::{ConfigError, RetryMiddlewareBuilder};
+pub(crate) use builder::{header_name, longer_than_zero};
 use call::Call;
 
 use crate::observe::Attempt;

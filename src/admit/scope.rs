@@ -140,7 +140,6 @@ mod tests {
 
     use super::*;
     use crate::admit::allowance::Draw;
-    use crate::admit::current::Place;
 
     #[derive(Clone, Debug, PartialEq)]
     struct Others(u32);

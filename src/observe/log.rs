@@ -17,3 +17,12 @@ pub(crate) fn throttle_outside_retry() {
          the ClientBuilder after the retry"
     );
 }
+
+/// A request that is never shared looks like one that nobody else sent.
+pub(crate) fn unknown_extensions() {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        "a request carries extensions of unknown meaning, so the CoalesceMiddleware lets it pass: if no \
+         inner middleware answers differently because of them, call `ignore_extensions` on its builder"
+    );
+}

@@ -300,7 +300,10 @@ impl RetryMiddlewareBuilder {
     }
 }
 
-fn longer_than_zero(setting: &'static str, value: Option<Duration>) -> Result<(), ConfigError> {
+pub(crate) fn longer_than_zero(
+    setting: &'static str,
+    value: Option<Duration>,
+) -> Result<(), ConfigError> {
     match value {
         Some(Duration::ZERO) => Err(ConfigError::new(
             setting,
@@ -311,7 +314,7 @@ fn longer_than_zero(setting: &'static str, value: Option<Duration>) -> Result<()
     }
 }
 
-fn header_name(setting: &'static str, name: &str) -> Result<HeaderName, ConfigError> {
+pub(crate) fn header_name(setting: &'static str, name: &str) -> Result<HeaderName, ConfigError> {
     name.parse().map_err(|_| {
         ConfigError::new(
             setting,

@@ -8,9 +8,9 @@ use http::{Extensions, HeaderValue, Method};
 use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
-use super::answer;
 use super::builder::Settings;
 use crate::admit::{Allowance, Budget, Covered, Fare, Opener, Scope};
+use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Target, Verdict, is_idempotent};
 use crate::entropy::up_to;

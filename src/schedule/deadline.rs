@@ -81,11 +81,11 @@ impl CallTime<'_> {
         sent_at: Duration,
         passage: Option<&Passage>,
     ) -> Option<AttemptLimit> {
-        let deadline = self.deadline.map(|deadline| Limit {
-            end: clock::after(self.started, deadline),
+        let deadline = self.deadline.map(|after| Limit {
+            end: clock::after(self.started, after),
             error: TimedOut {
                 limit: TimeLimit::Deadline,
-                after: deadline,
+                after,
             },
         });
         let begun = clock::after(self.started, sent_at);
@@ -106,12 +106,39 @@ impl CallTime<'_> {
 
 /// When something has to end, and with which error.
 #[derive(Clone, Copy, Debug)]
-struct Limit {
+pub(crate) struct Limit {
     end: Instant,
     error: TimedOut,
 }
 
 impl Limit {
+    /// The deadline of a call that began at `started`.
+    pub(crate) fn deadline(started: Instant, end: Instant) -> Self {
+        let error = TimedOut {
+            limit: TimeLimit::Deadline,
+            after: end.saturating_duration_since(started),
+        };
+        Self { end, error }
+    }
+
+    pub(crate) fn end(&self) -> Instant {
+        self.end
+    }
+
+    /// Waits for an answer as long as it may take.
+    pub(crate) async fn enforce<T>(
+        self,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        // With no time left, nothing is sent.
+        if self.end > clock::now() {
+            if let Ok(result) = tokio::time::timeout_at(self.end, answer).await {
+                return result;
+            }
+        }
+        Err(Error::middleware(self.error))
+    }
+
     fn of_attempt(begun: Instant, timeout: Duration, deadline: Option<Self>) -> Self {
         let own = Self {
             end: clock::after(begun, timeout),

@@ -10,6 +10,7 @@ mod support;
 
 mod admit;
 mod bodies;
+mod coalesce;
 mod decide;
 mod herd;
 mod http2;

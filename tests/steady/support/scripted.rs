@@ -90,10 +90,17 @@ impl Server {
     }
 
     pub(crate) fn client(self: &Arc<Self>, retry: RetryMiddleware) -> ClientWithMiddleware {
-        ClientBuilder::new(UNUSED.clone())
-            .with(retry)
-            .with_arc(self.clone())
-            .build()
+        self.client_behind([Arc::new(retry) as Arc<dyn Middleware>])
+    }
+
+    /// A client with these, the outermost first.
+    pub(crate) fn client_behind(
+        self: &Arc<Self>,
+        middlewares: impl IntoIterator<Item = Arc<dyn Middleware>>,
+    ) -> ClientWithMiddleware {
+        let outer = ClientBuilder::new(UNUSED.clone());
+        let all = middlewares.into_iter().fold(outer, ClientBuilder::with_arc);
+        all.with_arc(self.clone()).build()
     }
 
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {

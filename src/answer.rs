@@ -1,0 +1,258 @@
+//! What is done with the body of an answer: read in whole when it is wanted, out of the way when
+//! it is not.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::response::Parts;
+use http::{StatusCode, Version};
+use http_body::{Frame, SizeHint};
+use reqwest::{Body, Response, ResponseBuilderExt};
+use reqwest_middleware::{Error, Result};
+use tokio::time::Instant;
+
+use crate::clock;
+
+/// A discarded answer is read so far, that its connection can be used again. Reading more would
+/// cost more than a new connection.
+const DRAIN_BYTES: u64 = 256 * 1024;
+const DRAIN_TIME: Duration = Duration::from_millis(100);
+
+/// Reads what is left of a discarded answer, within bounds, and not after `latest`.
+pub(crate) async fn drain(mut response: Response, latest: Instant) {
+    if !is_worth_reading(&response) {
+        return;
+    }
+    let read = async {
+        let mut left = DRAIN_BYTES;
+        while let Ok(Some(chunk)) = response.chunk().await {
+            match left.checked_sub(chunk.len() as u64) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+        }
+    };
+    // Whatever comes of it, the retry goes on.
+    let _ = tokio::time::timeout_at(drain_end(latest), read).await;
+}
+
+/// Reads what is left of an answer, within the same bounds, but keeps it: it may still be wanted.
+pub(crate) async fn read_ahead(response: Response, latest: Instant) -> Response {
+    if !is_worth_reading(&response) {
+        return response;
+    }
+    let mut reading = Reading::new(response, None);
+    let read = reading.read(DRAIN_BYTES as usize);
+    match tokio::time::timeout_at(drain_end(latest), read).await {
+        Ok(Ok(Extent::Whole)) => reading.into_whole().response(),
+        Ok(Ok(Extent::OverLimit)) | Err(_) => reading.into_stream(),
+        Ok(Err(error)) => reading.into_broken(error),
+    }
+}
+
+/// An HTTP/2 connection is shared: dropping the answer ends its stream only, and tells the server to
+/// stop sending.
+fn is_worth_reading(response: &Response) -> bool {
+    let length = response.content_length();
+    response.version() < Version::HTTP_2 && length.is_none_or(|length| length <= DRAIN_BYTES)
+}
+
+fn drain_end(latest: Instant) -> Instant {
+    clock::after(clock::now(), DRAIN_TIME).min(latest)
+}
+
+/// Reads the body into memory. A body over the limit is given back as a stream that starts with
+/// what was read.
+pub(crate) async fn buffer(response: Response, limit: usize) -> Result<Response> {
+    let announced = announced(&response);
+    let mut reading = Reading::new(response, announced);
+    Ok(match reading.read(limit).await? {
+        Extent::Whole => reading.into_whole().response(),
+        Extent::OverLimit => reading.into_stream(),
+    })
+}
+
+/// The length that the body of this answer should have. The answer to a HEAD announces one, too, and
+/// has no body; only the request tells.
+pub(crate) fn announced(response: &Response) -> Option<u64> {
+    match response.status() {
+        // It has the length of the body that it does not send (RFC 9110 §15.4.5).
+        StatusCode::NOT_MODIFIED => None,
+        _ => response.content_length(),
+    }
+}
+
+/// How much of a body was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Whole,
+    /// There is more than the limit allows.
+    OverLimit,
+}
+
+/// An answer whose body is being read into memory.
+pub(crate) struct Reading {
+    response: Response,
+    announced: Option<u64>,
+    chunks: VecDeque<Bytes>,
+    length: usize,
+}
+
+impl Reading {
+    pub(crate) fn new(response: Response, announced: Option<u64>) -> Self {
+        Self {
+            response,
+            announced,
+            chunks: VecDeque::new(),
+            length: 0,
+        }
+    }
+
+    /// Reads on. If this is dropped, what was read so far is kept.
+    pub(crate) async fn read(&mut self, limit: usize) -> Result<Extent> {
+        while self.length <= limit {
+            let chunk = self.response.chunk().await;
+            match chunk.map_err(|error| error.with_url(self.response.url().clone()))? {
+                Some(chunk) => {
+                    self.length = self.length.saturating_add(chunk.len());
+                    self.chunks.push_back(chunk);
+                }
+                // An HTTP/2 stream that is reset without an error looks like a body that has ended.
+                None if self.announced.is_some_and(|all| all > self.length as u64) => {
+                    let kind = io::ErrorKind::UnexpectedEof;
+                    let cut_short = "the body of the answer is shorter than announced";
+                    return Err(Error::middleware(io::Error::new(kind, cut_short)));
+                }
+                None => return Ok(Extent::Whole),
+            }
+        }
+        Ok(Extent::OverLimit)
+    }
+
+    /// The answer with a body that is all there, to be given out as often as wanted.
+    pub(crate) fn into_whole(self) -> Whole {
+        let (head, _) = split(self.response);
+        let body = joined(self.chunks);
+        Whole { head, body }
+    }
+
+    /// The answer with a body that starts with what was read, and goes on with the rest.
+    pub(crate) fn into_stream(self) -> Response {
+        self.followed_by(Rest::Unread)
+    }
+
+    /// The answer with a body that ends where it could not be read any further, and as it did.
+    pub(crate) fn into_broken(self, error: Error) -> Response {
+        let error = match error {
+            Error::Reqwest(error) => error.into(),
+            Error::Middleware(error) => error.into(),
+        };
+        self.followed_by(|_| Rest::Failed(Some(error)))
+    }
+
+    fn followed_by(self, rest: impl FnOnce(Body) -> Rest) -> Response {
+        let (head, unread) = split(self.response);
+        let body = Prefixed {
+            chunks: self.chunks,
+            rest: rest(unread),
+        };
+        http::Response::from_parts(head, Body::wrap(body)).into()
+    }
+}
+
+/// An answer that is in memory as a whole.
+pub(crate) struct Whole {
+    head: Parts,
+    body: Bytes,
+}
+
+impl Whole {
+    /// The answer, with a body that others can read as well: each from its beginning.
+    pub(crate) fn response(&self) -> Response {
+        http::Response::from_parts(self.head.clone(), self.body.clone()).into()
+    }
+}
+
+fn joined(mut chunks: VecDeque<Bytes>) -> Bytes {
+    match chunks.len() {
+        0 | 1 => chunks.pop_front().unwrap_or_default(),
+        _ => {
+            let mut all = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
+            all.extend(chunks);
+            all.freeze()
+        }
+    }
+}
+
+/// The head of an answer and what is left of its body, ready to become a response again.
+fn split(response: Response) -> (Parts, Body) {
+    // reqwest keeps the URL beside the response, and takes it back only by way of the builder.
+    let mut url = http::Response::builder().url(response.url().clone());
+    let (mut head, rest) = http::Response::<Body>::from(response).into_parts();
+    if let Some(url) = url.extensions_mut() {
+        head.extensions.extend(std::mem::take(url));
+    }
+    (head, rest)
+}
+
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body whose beginning has been read already.
+struct Prefixed {
+    chunks: VecDeque<Bytes>,
+    rest: Rest,
+}
+
+/// What comes after the beginning.
+enum Rest {
+    Unread(Body),
+    /// Nothing but this.
+    Failed(Option<BodyError>),
+}
+
+impl http_body::Body for Prefixed {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, BodyError>>> {
+        if let Some(chunk) = self.chunks.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        match &mut self.rest {
+            Rest::Unread(rest) => Pin::new(rest).poll_frame(context).map_err(Into::into),
+            Rest::Failed(error) => Poll::Ready(error.take().map(Err)),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.chunks.is_empty()
+            && match &self.rest {
+                Rest::Unread(rest) => rest.is_end_stream(),
+                Rest::Failed(error) => error.is_none(),
+            }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let read: u64 = self.chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        let mut hint = SizeHint::new();
+        match &self.rest {
+            Rest::Unread(rest) => {
+                let rest = rest.size_hint();
+                hint.set_lower(rest.lower().saturating_add(read));
+                if let Some(upper) = rest.upper() {
+                    hint.set_upper(upper.saturating_add(read));
+                }
+            }
+            // How long it should have been is not known here.
+            Rest::Failed(_) => hint.set_lower(read),
+        }
+        hint
+    }
+}

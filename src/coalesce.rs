@@ -1,0 +1,304 @@
+//! The coalescing middleware: one request on the wire for all who ask the same at the same time.
+
+mod builder;
+mod flight;
+mod identity;
+mod shareable;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Extensions;
+use reqwest::{Request, Response};
+use reqwest_middleware::{Middleware, Next, Result};
+use tokio::time::Instant;
+
+pub use builder::CoalesceMiddlewareBuilder;
+use builder::Settings;
+use flight::{Boarding, Flights, Leadership, News, Seat};
+use identity::{Identity, Unshared};
+use shareable::is_shareable;
+
+use crate::admit::{Scope, current_deadline};
+use crate::answer::{Extent, Reading, announced};
+use crate::clock;
+use crate::observe::RetryReport;
+use crate::request::RequestSettings;
+use crate::schedule::Limit;
+
+/// The body of an answer that several wait for is read so long, before they are sent on their own.
+const READ_TIME: Duration = Duration::from_secs(2);
+
+/// Makes one request on the wire of all that are the same and in flight at the same time.
+///
+/// When something expires that a thousand callers want, they all ask for it at once. Here the first of
+/// them asks, and the others wait for its answer: each gets a response of its own, with the same
+/// status, headers, extensions and body.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use reqwest_middleware::ClientBuilder;
+/// use reqwest_steady::{CoalesceMiddleware, RetryMiddleware};
+/// use wiremock::matchers::method;
+/// use wiremock::{Mock, MockServer, ResponseTemplate};
+///
+/// let server = MockServer::start().await;
+/// let answer = ResponseTemplate::new(200).set_body_string("prices");
+/// Mock::given(method("GET")).respond_with(answer).expect(1).mount(&server).await;
+///
+/// let client = ClientBuilder::new(reqwest::Client::new())
+///     .with(CoalesceMiddleware::default())
+///     .with(RetryMiddleware::default())
+///     .build();
+/// let calls = (0..100).map(|_| async {
+///     let response = client.get(server.uri()).send().await?;
+///     Ok::<_, reqwest_middleware::Error>(response.text().await?)
+/// });
+/// for text in futures_util::future::join_all(calls).await {
+///     assert_eq!(text?, "prices");
+/// }
+/// # Ok(()) } // one request has arrived
+/// ```
+///
+/// # Where to put it
+///
+/// Outside the [`RetryMiddleware`](crate::RetryMiddleware), so before it: then a call is shared with
+/// all its retries, and its [`RetryReport`] with all who waited. (Inside, each attempt would be shared
+/// by itself, and calls whose attempts have drifted apart would no longer meet.) But inside, so after,
+/// all middleware that adds credentials or other headers: what is added later is not compared.
+///
+/// One client, one table: what a client adds by itself, like its default headers, cookies and
+/// certificates, is not seen here either. So a clone has the same settings and a table of its own. Who
+/// knows that two clients are the same to the server can give both the same one with
+/// [`with_arc`](reqwest_middleware::ClientBuilder::with_arc).
+///
+/// # What is the same
+///
+/// `GET`, `HEAD` and `OPTIONS` without a body, with the same URL, the same headers, the same HTTP
+/// version, the same `timeout` and the same `max_retries`. All headers count, except those of tracing
+/// and those named with [`ignore_header`](CoalesceMiddlewareBuilder::ignore_header); credentials count
+/// always. Everything else passes as if this were not here, and so does:
+///
+/// - a request with `Cache-Control: no-cache` or `no-store`, which asks for an answer of its own. An
+///   answer may be as old as the first request for it. Who has just changed something, and must see
+///   the change, asks so.
+/// - a request with an idempotency key, or with extensions that this crate does not know
+///   ([`ignore_extensions`](CoalesceMiddlewareBuilder::ignore_extensions) tells why, and changes it).
+///
+/// # What is shared
+///
+/// Any answer, errors like 404 or 503 included, but not one
+///
+/// - with a body of more than [`max_body`](CoalesceMiddlewareBuilder::max_body) bytes, or one that
+///   is not there within two seconds after its head;
+/// - with `Set-Cookie`, for that may be a session, which belongs to one;
+/// - with `Cache-Control: no-store`, which says that it is for one request only;
+/// - with `Vary: *`, or a `Vary` that names an ignored header;
+/// - that is a stream of events (`text/event-stream`, `multipart/x-mixed-replace`) or a `101`.
+///
+/// Then those who waited send their own requests, all at once. Nothing is read and nothing held up if
+/// nobody waits: a lone caller gets its answer as it came. Trailers are not shared.
+///
+/// # When something goes wrong
+///
+/// If the first caller is dropped, the next takes its place, and the others wait for that one. If its
+/// request fails, or its body breaks off, it gets what it would have got by itself, and the next takes
+/// its place as well; so also if it takes longer than
+/// [`max_wait`](CoalesceMiddlewareBuilder::max_wait). Who has seen three fail goes on alone.
+///
+/// A [`deadline`](crate::RequestBuilderExt::deadline) of a request or a [`Scope`] holds while it waits,
+/// and what is left of it when its own turn comes. It ends with [`TimedOut`](crate::TimedOut).
+#[derive(Debug)]
+pub struct CoalesceMiddleware {
+    settings: Arc<Settings>,
+    flights: Arc<Flights>,
+}
+
+impl CoalesceMiddleware {
+    /// Starts from the defaults.
+    pub fn builder() -> CoalesceMiddlewareBuilder {
+        CoalesceMiddlewareBuilder::default()
+    }
+
+    fn new(settings: Arc<Settings>) -> Self {
+        Self {
+            flights: Flights::new(settings.max_wait),
+            settings,
+        }
+    }
+}
+
+impl Default for CoalesceMiddleware {
+    fn default() -> Self {
+        Self::new(Arc::default())
+    }
+}
+
+impl Clone for CoalesceMiddleware {
+    /// The same settings, for another client: nothing is shared between the two.
+    fn clone(&self) -> Self {
+        Self::new(self.settings.clone())
+    }
+}
+
+impl Middleware for CoalesceMiddleware {
+    // Not `#[async_trait]`: what is not shared passes without a box of its own.
+    fn handle<'life0, 'life1, 'life2, 'async_trait>(
+        &'life0 self,
+        request: Request,
+        extensions: &'life1 mut Extensions,
+        next: Next<'life2>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        'life2: 'async_trait,
+        Self: 'async_trait,
+    {
+        let identity = match Identity::of(&request, extensions, &self.settings.ignored) {
+            Ok(identity) => identity,
+            Err(reason) => {
+                if reason == Unshared::UnknownExtensions {
+                    self.settings.warn_of_unknown_extensions();
+                }
+                return next.run(request, extensions);
+            }
+        };
+        Box::pin(async move {
+            let call = Call::open(&self.settings, &identity, extensions);
+            match self.flights.board(identity, call.started) {
+                Boarding::Lead(leadership) => {
+                    let answer = next.run(request, extensions).await;
+                    call.land(leadership, answer).await
+                }
+                Boarding::Follow(seat) => {
+                    Box::pin(call.follow(seat, request, extensions, next)).await
+                }
+            }
+        })
+    }
+}
+
+/// The state of one call.
+struct Call<'a> {
+    settings: &'a Settings,
+    is_head: bool,
+    started: Instant,
+    /// Its own deadline, or that of the scope around it.
+    limit: Option<Limit>,
+}
+
+impl<'a> Call<'a> {
+    fn open(settings: &'a Settings, identity: &Identity, extensions: &Extensions) -> Self {
+        let started = clock::now();
+        let own = RequestSettings::of(extensions).and_then(|own| own.deadline);
+        let own = own.map(|deadline| clock::after(started, deadline));
+        let end = own.into_iter().chain(current_deadline()).min();
+        Self {
+            settings,
+            is_head: identity.is_head(),
+            started,
+            limit: end.map(|end| Limit::deadline(started, end)),
+        }
+    }
+
+    /// Waits for the answer of another, and asks by itself if there is none.
+    async fn follow<'b>(
+        &self,
+        seat: Seat,
+        request: Request,
+        extensions: &'b mut Extensions,
+        next: Next<'b>,
+    ) -> Result<Response> {
+        let slot = RequestSettings::of(extensions).and_then(|own| own.report.clone());
+        if let Some(slot) = &slot {
+            // It may have the report of another call.
+            slot.clear();
+        }
+        let news = async { Ok(seat.news().await) };
+        let news = match self.limit {
+            None => news.await,
+            Some(limit) => limit.enforce(news).await,
+        };
+        match news? {
+            News::Answer(answer) => {
+                let response = answer.response();
+                if let (Some(slot), Some(report)) = (slot, RetryReport::of(&response)) {
+                    slot.put(report.clone());
+                }
+                Ok(response)
+            }
+            News::Lead(leadership) => {
+                let answer = self.ask(request, extensions, next).await;
+                self.land(leadership, answer).await
+            }
+            News::Alone => self.ask(request, extensions, next).await,
+        }
+    }
+
+    /// Sends the request in what is left of this call's time. A retry inside would count from now.
+    async fn ask<'b>(
+        &self,
+        request: Request,
+        extensions: &'b mut Extensions,
+        next: Next<'b>,
+    ) -> Result<Response> {
+        let answer = next.run(request, extensions);
+        match self.limit {
+            None => answer.await,
+            Some(limit) => {
+                let left = limit.end().saturating_duration_since(clock::now());
+                let scope = Scope::new().deadline(left);
+                limit.enforce(scope.run(answer)).await
+            }
+        }
+    }
+
+    /// Ends the flight, or hands it over, and gives out the leader's own answer.
+    async fn land(&self, leadership: Leadership, answer: Result<Response>) -> Result<Response> {
+        let response = match answer {
+            Ok(response) => response,
+            Err(error) => {
+                leadership.fail();
+                return Err(error);
+            }
+        };
+        if !leadership.is_awaited() {
+            return Ok(response);
+        }
+        let announced = match self.is_head {
+            true => None,
+            false => announced(&response),
+        };
+        let too_long = announced.is_some_and(|length| length > self.settings.max_body as u64);
+        if too_long || !is_shareable(&response, &self.settings.ignored) {
+            leadership.dissolve();
+            return Ok(response);
+        }
+        Box::pin(self.share(leadership, Reading::new(response, announced))).await
+    }
+
+    /// Reads the body for all who wait.
+    async fn share(&self, leadership: Leadership, mut reading: Reading) -> Result<Response> {
+        let end = clock::after(clock::now(), READ_TIME);
+        // The head is there in time, and the deadline is about the head.
+        let end = self.limit.map_or(end, |limit| limit.end().min(end));
+        let read = tokio::time::timeout_at(end, reading.read(self.settings.max_body)).await;
+        match read {
+            Ok(Ok(Extent::Whole)) => {
+                let answer = Arc::new(reading.into_whole());
+                leadership.share(&answer);
+                Ok(answer.response())
+            }
+            Ok(Ok(Extent::OverLimit)) | Err(_) => {
+                leadership.dissolve();
+                Ok(reading.into_stream())
+            }
+            Ok(Err(error)) => {
+                leadership.fail();
+                Ok(reading.into_broken(error))
+            }
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! Who leads, who follows, and what they tell each other.
+//!
+//! A flight is one request on the wire, and those who wait for its answer. Everything runs in the
+//! callers' own futures, and any of them may be dropped at any time. So whoever holds a [`Leadership`]
+//! owes the others an ending, and if it is dropped without one, the next in line is made the leader.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use foldhash::quality::RandomState;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::identity::Identity;
+use crate::answer::Whole;
+use crate::clock;
+
+/// Who has seen so many leaders fail goes on alone: nobody waits in a long line of failures.
+const MAX_FAILURES: u32 = 3;
+
+/// The flights of one middleware. An entry lasts as long as its flight, so there are never more of
+/// them than calls.
+pub(crate) struct Flights {
+    table: Mutex<Table>,
+    /// How long followers wait for one leader before the next one is sent.
+    max_wait: Duration,
+}
+
+#[derive(Default)]
+struct Table {
+    flights: HashMap<Arc<Identity>, Flight, RandomState>,
+    counter: u64,
+}
+
+impl Table {
+    /// For a flight, a leader or a follower. No number is used twice.
+    fn number(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+}
+
+struct Flight {
+    number: u64,
+    /// Who leads it now. One that was overtaken finds another number here.
+    leader: u64,
+    led_since: Instant,
+    failures: u32,
+    /// In the order of their arrival.
+    followers: BTreeMap<u64, Follower>,
+}
+
+struct Follower {
+    news: oneshot::Sender<News>,
+    /// How many leaders had failed when it came.
+    failures_before: u32,
+}
+
+/// What a follower waits for.
+pub(crate) enum News {
+    Answer(Arc<Whole>),
+    /// It is the leader now.
+    Lead(Leadership),
+    /// Nothing will be shared.
+    Alone,
+}
+
+/// How a request begins.
+pub(crate) enum Boarding {
+    Lead(Leadership),
+    Follow(Seat),
+}
+
+impl Flights {
+    pub(crate) fn new(max_wait: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            table: Mutex::default(),
+            max_wait,
+        })
+    }
+
+    /// Joins the flight of this identity, or begins one.
+    pub(crate) fn board(self: &Arc<Self>, identity: Identity, now: Instant) -> Boarding {
+        let mut table = self.lock();
+        let number = table.number();
+        match table.flights.entry(Arc::new(identity)) {
+            Entry::Vacant(entry) => {
+                let place = Place {
+                    flights: self.clone(),
+                    identity: entry.key().clone(),
+                    flight: number,
+                };
+                entry.insert(Flight {
+                    number,
+                    leader: number,
+                    led_since: now,
+                    failures: 0,
+                    followers: BTreeMap::new(),
+                });
+                Boarding::Lead(Leadership {
+                    place,
+                    leader: number,
+                })
+            }
+            Entry::Occupied(mut entry) => {
+                let identity = entry.key().clone();
+                let flight = entry.get_mut();
+                let (sender, news) = oneshot::channel();
+                let follower = Follower {
+                    news: sender,
+                    failures_before: flight.failures,
+                };
+                flight.followers.insert(number, follower);
+                Boarding::Follow(Seat {
+                    place: Place {
+                        flights: self.clone(),
+                        identity,
+                        flight: flight.number,
+                    },
+                    number,
+                    patient_until: clock::after(flight.led_since, self.max_wait),
+                    news,
+                })
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Nothing panics halfway through a change.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Flights {
+    /// Says how many there are. Their headers, with all credentials, are nobody's business.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flights")
+            .field("in_flight", &self.lock().flights.len())
+            .field("max_wait", &self.max_wait)
+            .finish()
+    }
+}
+
+/// One flight, as those in it know it.
+#[derive(Clone)]
+struct Place {
+    flights: Arc<Flights>,
+    identity: Arc<Identity>,
+    flight: u64,
+}
+
+impl Place {
+    /// Unless it has ended. Another one of the same identity may have begun since.
+    fn flight<'a>(&self, table: &'a mut Table) -> Option<&'a mut Flight> {
+        let flight = table.flights.get_mut(&self.identity);
+        flight.filter(|flight| flight.number == self.flight)
+    }
+
+    /// Makes the next in line the leader, if `leader` still is.
+    fn succeed(&self, leader: u64, failed: bool, now: Instant) {
+        let mut leaving = Vec::new();
+        let mut table = self.flights.lock();
+        let number = table.number();
+        let Some(flight) = self.flight(&mut table).filter(|it| it.leader == leader) else {
+            return;
+        };
+        flight.failures += u32::from(failed);
+        let successor = loop {
+            match flight.followers.pop_first() {
+                // Those who came first have seen the most.
+                Some((_, first)) if first.has_seen_enough(flight.failures) => leaving.push(first),
+                other => break other,
+            }
+        };
+        if successor.is_some() {
+            flight.leader = number;
+            flight.led_since = now;
+        } else {
+            table.flights.remove(&self.identity);
+        }
+        drop(table);
+        tell(leaving, || News::Alone);
+        if let Some((_, follower)) = successor {
+            // If it has just left, what it cannot take is dropped, and so handed to the next.
+            let _ = follower.news.send(News::Lead(Leadership {
+                place: self.clone(),
+                leader: number,
+            }));
+        }
+    }
+}
+
+impl Follower {
+    fn has_seen_enough(&self, failures: u32) -> bool {
+        failures - self.failures_before >= MAX_FAILURES
+    }
+}
+
+/// Those who have left in the meantime are told nothing.
+fn tell(followers: impl IntoIterator<Item = Follower>, news: impl Fn() -> News) {
+    for follower in followers {
+        let _ = follower.news.send(news());
+    }
+}
+
+/// The duty to end a flight. If it is dropped, a follower takes over.
+#[must_use = "it is handed over when dropped"]
+pub(crate) struct Leadership {
+    place: Place,
+    leader: u64,
+}
+
+impl Leadership {
+    /// Whether anybody waits for the answer. If not, the flight is over, and who comes now begins
+    /// another.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let mut table = self.place.flights.lock();
+        let Some(flight) = self.place.flight(&mut table) else {
+            return false;
+        };
+        let is_awaited = !flight.followers.is_empty();
+        if !is_awaited && flight.leader == self.leader {
+            table.flights.remove(&self.place.identity);
+        }
+        is_awaited
+    }
+
+    /// Gives the answer to all who wait. One that was overtaken may be the first to have one.
+    pub(crate) fn share(self, answer: &Arc<Whole>) {
+        self.end(|| News::Answer(answer.clone()));
+    }
+
+    /// Sends all who wait on their own ways, at once.
+    pub(crate) fn dissolve(self) {
+        self.end(|| News::Alone);
+    }
+
+    /// Hands over to the next, and counts it.
+    pub(crate) fn fail(self) {
+        self.place.succeed(self.leader, true, clock::now());
+    }
+
+    fn end(self, news: impl Fn() -> News) {
+        let mut table = self.place.flights.lock();
+        if self.place.flight(&mut table).is_none() {
+            return;
+        }
+        let flight = table.flights.remove(&self.place.identity);
+        drop(table);
+        let followers = flight.map(|flight| flight.followers).unwrap_or_default();
+        tell(followers.into_values(), news);
+    }
+}
+
+impl Drop for Leadership {
+    fn drop(&mut self) {
+        // Nothing happens if the flight is over, or another leads it.
+        self.place.succeed(self.leader, false, clock::now());
+    }
+}
+
+/// A follower's place in the line. If it is dropped, nothing is left of it.
+pub(crate) struct Seat {
+    place: Place,
+    number: u64,
+    patient_until: Instant,
+    news: oneshot::Receiver<News>,
+}
+
+impl Seat {
+    /// Waits for whatever the leader has to tell, or for its own turn.
+    pub(crate) async fn news(mut self) -> News {
+        loop {
+            match tokio::time::timeout_at(self.patient_until, &mut self.news).await {
+                Ok(Ok(news)) => return news,
+                // Nobody drops a follower without news; but if so, nobody waits for ever.
+                Ok(Err(_)) => return News::Alone,
+                Err(_) => self.patient_until = self.overtake(clock::now()),
+            }
+        }
+    }
+
+    /// Sends the next one if the leader takes too long, and says how long to wait for that one. The
+    /// next is the first in line, which need not be this one.
+    fn overtake(&self, now: Instant) -> Instant {
+        let max_wait = self.place.flights.max_wait;
+        let mut table = self.place.flights.lock();
+        let flight = self.place.flight(&mut table);
+        let led = flight.map(|flight| (flight.leader, clock::after(flight.led_since, max_wait)));
+        drop(table);
+        match led {
+            Some((_, patient_until)) if patient_until > now => return patient_until,
+            Some((leader, _)) => self.place.succeed(leader, true, now),
+            // It has ended just now, and the news are on their way.
+            None => {}
+        }
+        clock::after(now, max_wait)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut table = self.place.flights.lock();
+        let flight = self.place.flight(&mut table);
+        let own = flight.and_then(|flight| flight.followers.remove(&self.number));
+        drop(table);
+        drop(own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Extensions, Method};
+    use reqwest::Request;
+
+    use super::super::identity::Ignored;
+    use super::*;
+
+    fn identity() -> Identity {
+        let request = Request::new(Method::GET, "http://a.example".parse().unwrap());
+        Identity::of(&request, &Extensions::new(), &Ignored::default())
+            .unwrap_or_else(|reason| panic!("{reason:?}"))
+    }
+
+    fn lead(flights: &Arc<Flights>) -> Leadership {
+        match flights.board(identity(), clock::now()) {
+            Boarding::Lead(leadership) => leadership,
+            Boarding::Follow(_) => panic!("somebody leads"),
+        }
+    }
+
+    fn follow(flights: &Arc<Flights>) -> Seat {
+        match flights.board(identity(), clock::now()) {
+            Boarding::Lead(_) => panic!("nobody leads"),
+            Boarding::Follow(seat) => seat,
+        }
+    }
+
+    fn waiting(flights: &Flights) -> Vec<usize> {
+        let table = flights.lock();
+        let flights = table.flights.values();
+        flights.map(|flight| flight.followers.len()).collect()
+    }
+
+    fn flights() -> Arc<Flights> {
+        Flights::new(Duration::from_secs(1))
+    }
+
+    #[tokio::test]
+    async fn a_follower_that_leaves_is_forgotten_at_once() {
+        let flights = flights();
+        let leader = lead(&flights);
+        let stays = follow(&flights);
+        for _ in 0..1000 {
+            drop(follow(&flights));
+        }
+        assert_eq!(waiting(&flights), [1]);
+        assert!(leader.is_awaited());
+        leader.dissolve();
+        assert!(matches!(stays.news().await, News::Alone));
+        assert!(waiting(&flights).is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_first_in_line_is_the_next_and_nobody_else() {
+        let flights = flights();
+        let leader = lead(&flights);
+        let (first, second) = (follow(&flights), follow(&flights));
+        drop(leader);
+        assert_eq!(waiting(&flights), [1]);
+        let News::Lead(leader) = first.news().await else {
+            panic!("it is the next");
+        };
+        leader.fail();
+        let News::Lead(leader) = second.news().await else {
+            panic!("it is the next");
+        };
+        assert!(!leader.is_awaited());
+        assert!(waiting(&flights).is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_was_appointed_and_leaves_without_knowing_hands_over() {
+        let flights = flights();
+        let leader = lead(&flights);
+        let (first, second) = (follow(&flights), follow(&flights));
+        drop(leader);
+        drop(first);
+        assert!(matches!(second.news().await, News::Lead(_)));
+        assert!(waiting(&flights).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_was_overtaken_hands_over_nothing_but_an_answer() {
+        let flights = flights();
+        let slow = lead(&flights);
+        let (first, second) = (follow(&flights), follow(&flights));
+        let News::Lead(leader) = first.news().await else {
+            panic!("the leader is slow");
+        };
+        // Whatever becomes of the slow one, `second` waits for the new leader.
+        slow.fail();
+        assert_eq!(waiting(&flights), [1]);
+        leader.dissolve();
+        assert!(matches!(second.news().await, News::Alone));
+
+        let slow = lead(&flights);
+        let (first, second) = (follow(&flights), follow(&flights));
+        let News::Lead(leader) = first.news().await else {
+            panic!("the leader is slow");
+        };
+        assert!(slow.is_awaited());
+        slow.dissolve();
+        assert!(matches!(second.news().await, News::Alone));
+        // A new flight is none of the old leaders' business.
+        let next = lead(&flights);
+        let third = follow(&flights);
+        assert!(!leader.is_awaited());
+        leader.fail();
+        assert_eq!(waiting(&flights), [1]);
+        drop(next);
+        assert!(matches!(third.news().await, News::Lead(_)));
+    }
+}

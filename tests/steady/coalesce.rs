@@ -1,0 +1,830 @@
+//! One request on the wire for all who ask the same at the same time.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use futures_util::{StreamExt, stream};
+use http::{Extensions, Method, StatusCode};
+use reqwest::{Body, Request, Response};
+use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, RequestBuilder, Result};
+use reqwest_steady::{
+    Backoff, CoalesceMiddleware, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware,
+    RetryReport, Scope, TimeLimit, TimedOut,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+
+/// A client, and the middleware in it.
+struct Shared {
+    coalesce: Arc<CoalesceMiddleware>,
+    client: ClientWithMiddleware,
+}
+
+impl Shared {
+    fn new(server: &Arc<Server>, coalesce: CoalesceMiddleware) -> Self {
+        let coalesce = Arc::new(coalesce);
+        let client = server.client_behind([coalesce.clone() as Arc<dyn Middleware>]);
+        Self { coalesce, client }
+    }
+
+    fn of(server: &Arc<Server>) -> Self {
+        Self::new(server, CoalesceMiddleware::default())
+    }
+
+    fn get(&self) -> RequestBuilder {
+        self.client.get(URL)
+    }
+
+    /// So many calls at once.
+    async fn calls(&self, count: usize) -> Vec<Result<Response>> {
+        join_all((0..count).map(|_| self.get().send())).await
+    }
+
+    /// Nothing is left in the table.
+    #[track_caller]
+    fn assert_empty(&self) {
+        let said = format!("{:?}", self.coalesce);
+        assert!(said.contains("in_flight: 0"), "{said}");
+    }
+}
+
+async fn text(response: Result<Response>) -> String {
+    response.unwrap().text().await.unwrap()
+}
+
+async fn texts(responses: Vec<Result<Response>>) -> Vec<String> {
+    join_all(responses.into_iter().map(text)).await
+}
+
+/// A body of so many bytes, whose length nobody knows beforehand.
+fn streamed(bytes: usize) -> Body {
+    let chunks = vec![vec![b'x'; 1000]; bytes / 1000];
+    Body::wrap_stream(stream::iter(chunks.into_iter().map(Ok::<_, Infallible>)))
+}
+
+fn reply(body: impl Into<Body>) -> Reply {
+    Reply::Answer(http::Response::new(body.into()))
+}
+
+/// A server that takes 50 ms and numbers its answers.
+fn numbered() -> Arc<Server> {
+    Server::new(|index| late(50 * MS, reply(format!("answer {index}"))))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_identical_requests_are_one_and_each_can_read_its_answer() {
+    let server = Server::new(|_| {
+        let headers = [("x-served-by", "one"), ("content-type", "text/plain")];
+        late(50 * MS, answer_with(200, &headers))
+    });
+    let shared = Shared::of(&server);
+    let started = Instant::now();
+    let responses = shared.calls(1000).await;
+    assert_eq!(server.count(), 1);
+    assert_eq!(started.elapsed(), 50 * MS);
+    for response in responses {
+        let response = response.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.url().as_str(), URL);
+        assert_eq!(response.headers()["x-served-by"], "one");
+        assert_eq!(response.content_length(), Some(11));
+        assert_eq!(response.text().await.unwrap(), "body of 200");
+    }
+    shared.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_after_the_answer_asks_anew() {
+    let server = numbered();
+    let shared = Shared::of(&server);
+    assert_eq!(texts(shared.calls(3).await).await, ["answer 0"; 3]);
+    assert_eq!(texts(shared.calls(3).await).await, ["answer 1"; 3]);
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_differ_are_never_shared() {
+    let server = numbered();
+    let shared = Shared::of(&server);
+    let client = &shared.client;
+    let different = vec![
+        shared.get(),
+        client.get("http://api.example.com/orders?page=8"),
+        client.get("https://api.example.com/orders?page=7"),
+        client.head(URL),
+        client.request(Method::OPTIONS, URL),
+        shared.get().bearer_auth("alice"),
+        shared.get().bearer_auth("bob"),
+        shared.get().basic_auth("alice", Some("secret")),
+        shared.get().header("proxy-authorization", "Basic YQ=="),
+        shared.get().header("cookie", "session=1"),
+        shared.get().header("cookie", "session=2"),
+        shared.get().header("x-api-key", "1"),
+        shared.get().header("accept", "text/html"),
+        shared.get().header("accept", "application/json"),
+        shared.get().header("accept-language", "de"),
+        shared.get().header("range", "bytes=0-9"),
+        shared.get().header("if-none-match", "\"a\""),
+        shared.get().header("baggage", "tenant=1"),
+        shared.get().timeout(SEC),
+        shared.get().timeout(2 * SEC),
+        shared.get().version(http::Version::HTTP_2),
+        shared.get().no_retry(),
+    ];
+    let count = different.len();
+    let twice = different.into_iter().flat_map(|request| {
+        let again = request.try_clone().unwrap();
+        [request, again]
+    });
+    let answers = join_all(twice.map(RequestBuilder::send)).await;
+    assert_eq!(server.count(), count);
+    let texts = texts(answers).await;
+    for (index, pair) in texts.chunks(2).enumerate() {
+        assert_eq!(pair, [format!("answer {index}"), format!("answer {index}")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_change_the_answer_does_not_matter() {
+    let server = numbered();
+    let coalesce = CoalesceMiddleware::builder().ignore_header("X-Client-Start");
+    let shared = Shared::new(&server, coalesce.build().unwrap());
+    let same = [
+        shared.get().header("accept", "a").header("cookie", "b"),
+        shared.get().header("cookie", "b").header("accept", "a"),
+        shared.get().header("traceparent", "00-1-2-01"),
+        shared.get().header("x-b3-traceid", "1"),
+        shared.get().header("x-request-id", "1"),
+        shared.get().header("x-request-id", "2"),
+        shared.get().header("x-client-start", "12:00"),
+        shared.client.get(format!("{URL}#top")),
+        shared.get(),
+    ];
+    let same = same.into_iter().enumerate().map(|(index, request)| {
+        let request = match index {
+            0 | 1 => request,
+            _ => request.header("accept", "a").header("cookie", "b"),
+        };
+        request.send()
+    });
+    assert_eq!(texts(join_all(same).await).await, ["answer 0"; 9]);
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_safe_or_not_known_passes() {
+    let server = numbered();
+    let shared = Shared::of(&server);
+    let client = &shared.client;
+    let requests: [fn(&ClientWithMiddleware) -> RequestBuilder; 9] = [
+        |client| client.post(URL),
+        |client| client.put(URL),
+        |client| client.delete(URL),
+        |client| client.patch(URL),
+        |client| client.get(URL).body("query"),
+        |client| client.get(URL).header("cache-control", "no-cache"),
+        |client| client.get(URL).header("cache-control", "no-store"),
+        |client| client.get(URL).idempotency_key("key"),
+        |client| client.get(URL).with_extension("the user's name"),
+    ];
+    let twice = requests.map(|request| join(request(client).send(), request(client).send()));
+    join_all(twice).await;
+    assert_eq!(server.count(), 18);
+
+    let server = numbered();
+    let coalesce = CoalesceMiddleware::builder().ignore_extensions().build();
+    let shared = Shared::new(&server, coalesce.unwrap());
+    let request = || shared.get().with_extension("a label").send();
+    let (one, other) = join(request(), request()).await;
+    assert_eq!([text(one).await, text(other).await], ["answer 0"; 2]);
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clones_and_so_clients_do_not_share() {
+    let server = numbered();
+    let one = Shared::of(&server);
+    let other = Shared::new(&server, (*one.coalesce).clone());
+    join(one.calls(5), other.calls(5)).await;
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lone_caller_gets_its_answer_unread() {
+    let read = Arc::new(AtomicBool::new(false));
+    let seen = read.clone();
+    let server = Server::new(move |_| {
+        let read = read.clone();
+        let body = stream::once(async move {
+            read.store(true, Ordering::Relaxed);
+            Ok::<_, Infallible>("content")
+        });
+        reply(Body::wrap_stream(body))
+    });
+    let shared = Shared::of(&server);
+    let response = shared.get().send().await;
+    assert!(!seen.load(Ordering::Relaxed));
+    shared.assert_empty();
+    assert_eq!(text(response).await, "content");
+}
+
+#[tokio::test(start_paused = true)]
+async fn error_answers_are_shared_like_others() {
+    for status in [404, 429, 503] {
+        let server = Server::new(move |_| late(MS, answer(status)));
+        let responses = Shared::of(&server).calls(10).await;
+        assert_eq!(server.count(), 1);
+        for response in responses {
+            let response = response.unwrap();
+            assert_eq!(response.status(), status);
+            assert_eq!(response.text().await.unwrap(), format!("body of {status}"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_for_one_are_not_shared() {
+    for (name, value) in [
+        ("content-type", "text/event-stream; charset=utf-8"),
+        ("content-type", "multipart/x-mixed-replace; boundary=a"),
+        ("vary", "*"),
+        ("vary", "x-request-id"),
+        ("set-cookie", "session=1"),
+        ("cache-control", "no-store"),
+    ] {
+        let server = Server::new(move |_| late(50 * MS, answer_with(200, &[(name, value)])));
+        let shared = Shared::of(&server);
+        let started = Instant::now();
+        assert_eq!(texts(shared.calls(10).await).await, ["body of 200"; 10]);
+        assert_eq!(server.count(), 10, "{name}: {value}");
+        // All others at once.
+        assert_eq!(started.elapsed(), 100 * MS);
+        shared.assert_empty();
+    }
+    let server = Server::new(move |_| late(MS, answer(101)));
+    Shared::of(&server).calls(3).await;
+    assert_eq!(server.count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_is_shared_whatever_length_it_announces() {
+    let server = Server::new(|_| {
+        let response = http::Response::builder().header("content-length", "100000000");
+        late(MS, Reply::Answer(response.body(Body::from("")).unwrap()))
+    });
+    let shared = Shared::of(&server);
+    let calls = (0..10).map(|_| shared.client.head(URL).send());
+    for response in join_all(calls).await {
+        let response = response.unwrap();
+        assert_eq!(response.headers()["content-length"], "100000000");
+        assert_eq!(response.text().await.unwrap(), "");
+    }
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_over_the_limit_is_whole_for_each_and_shared_by_none() {
+    let limited = |limit| CoalesceMiddleware::builder().max_body(limit).build();
+    let bodies: [fn() -> Body; 2] = [|| vec![b'x'; 64_000].into(), || streamed(64_000)];
+    for body in bodies {
+        for (limit, expected) in [(63_999, 10), (64_000, 1), (0, 10)] {
+            let server = Server::new(move |_| late(50 * MS, reply(body())));
+            let shared = Shared::new(&server, limited(limit).unwrap());
+            let started = Instant::now();
+            for text in texts(shared.calls(10).await).await {
+                assert_eq!(text.len(), 64_000);
+            }
+            assert_eq!(server.count(), expected, "{limit}");
+            let waits = if expected == 1 { 1 } else { 2 };
+            assert_eq!(started.elapsed(), waits * 50 * MS);
+            shared.assert_empty();
+        }
+    }
+}
+
+/// A body in so many parts, each of them this much later.
+fn slow(parts: usize, pause: Duration) -> Body {
+    let parts = stream::iter(0..parts).then(move |_| async move {
+        sleep(pause).await;
+        Ok::<_, Infallible>("part ")
+    });
+    Body::wrap_stream(parts)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_body_is_waited_for_two_seconds_and_then_everyone_reads_its_own() {
+    // In time.
+    let server = Server::new(|_| late(MS, reply(slow(3, 500 * MS))));
+    let shared = Shared::of(&server);
+    assert_eq!(texts(shared.calls(5).await).await, ["part part part "; 5]);
+    assert_eq!(server.count(), 1);
+
+    // Too late.
+    let server = Server::new(|_| late(MS, reply(slow(5, 500 * MS))));
+    let shared = Shared::of(&server);
+    let started = Instant::now();
+    let responses = shared.calls(5).await;
+    assert_eq!(server.count(), 5);
+    assert_eq!(server.gaps()[0], 2001 * MS);
+    assert_eq!(started.elapsed(), 2002 * MS);
+    shared.assert_empty();
+    assert_eq!(texts(responses).await, ["part part part part part "; 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_while_the_body_is_read_gets_it_too() {
+    let server = Server::new(|_| late(100 * MS, reply(slow(3, 100 * MS))));
+    let shared = Shared::of(&server);
+    let late_comer = async {
+        sleep(250 * MS).await;
+        shared.get().send().await
+    };
+    let (mut responses, last) = join(shared.calls(2), late_comer).await;
+    responses.push(last);
+    assert_eq!(texts(responses).await, ["part part part "; 3]);
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_breaks_off_is_the_leaders_and_a_follower_asks_again() {
+    fn broken() -> Body {
+        let reset = io::Error::from(io::ErrorKind::ConnectionReset);
+        Body::wrap_stream(stream::iter([Ok("begin"), Err(reset)]))
+    }
+    let server = Server::new(|index| match index {
+        0 => late(50 * MS, reply(broken())),
+        _ => late(50 * MS, reply("whole")),
+    });
+    let shared = Shared::of(&server);
+    let mut responses = shared.calls(10).await;
+    assert_eq!(server.count(), 2);
+    assert_eq!(server.gaps(), [50 * MS]);
+    let mut first = responses.remove(0).unwrap();
+    assert_eq!(first.chunk().await.unwrap().unwrap(), "begin");
+    let error = first.chunk().await.unwrap_err();
+    let mut source: Option<&dyn std::error::Error> = Some(&error);
+    let mut kind = None;
+    while let Some(error) = source {
+        kind = kind.or(error.downcast_ref::<io::Error>().map(io::Error::kind));
+        source = error.source();
+    }
+    assert_eq!(kind, Some(io::ErrorKind::ConnectionReset));
+    assert_eq!(texts(responses).await, ["whole"; 9]);
+    shared.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_leader_keeps_its_error_and_the_next_asks_for_the_rest() {
+    let server = Server::new(|index| match index {
+        0 => late(50 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
+        _ => late(50 * MS, answer(200)),
+    });
+    let shared = Shared::of(&server);
+    let mut responses = shared.calls(1000).await;
+    assert_eq!(server.count(), 2);
+    assert_eq!(server.gaps(), [50 * MS]);
+    match responses.remove(0).unwrap_err() {
+        reqwest_middleware::Error::Middleware(error) => {
+            let error = error.downcast_ref::<io::Error>().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
+        reqwest_middleware::Error::Reqwest(error) => panic!("{error}"),
+    }
+    assert_eq!(texts(responses).await, vec!["body of 200"; 999]);
+    shared.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_seen_three_fail_goes_alone_and_who_came_later_waits_on() {
+    let server = Server::new(|index| match index {
+        0..3 => late(50 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
+        _ => late(50 * MS, reply(format!("answer {index}"))),
+    });
+    let shared = Shared::of(&server);
+    let late_comers = async {
+        sleep(60 * MS).await;
+        shared.calls(3).await
+    };
+    let (first, later) = join(shared.calls(10), late_comers).await;
+    // Three fail. Then seven are alone, and one of the three leads.
+    assert_eq!(first.iter().filter(|it| it.is_err()).count(), 3);
+    assert_eq!(server.count(), 3 + 7 + 1);
+    let zero = Duration::ZERO;
+    let mut gaps = vec![50 * MS, 50 * MS, 50 * MS];
+    gaps.resize(10, zero);
+    assert_eq!(server.gaps(), gaps);
+    let later = texts(later).await;
+    assert!(later.iter().all(|it| *it == later[0]), "{later:?}");
+    shared.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_always_fails_fails_everyone_soon() {
+    let server = Server::new(|_| late(50 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)));
+    let shared = Shared::of(&server);
+    let started = Instant::now();
+    let responses = shared.calls(100).await;
+    assert!(responses.iter().all(Result::is_err));
+    assert_eq!(server.count(), 100);
+    assert_eq!(started.elapsed(), 200 * MS);
+    shared.assert_empty();
+}
+
+/// Polls a call so many times, whatever wakes it, and drops it.
+async fn drop_after(polls: usize, call: impl Future) {
+    let mut call = Some(Box::pin(call));
+    let mut left = polls;
+    std::future::poll_fn(move |context| {
+        if left == 0
+            || call
+                .as_mut()
+                .is_some_and(|it| it.as_mut().poll(context).is_ready())
+        {
+            call = None;
+        }
+        left = left.saturating_sub(1);
+        match call {
+            Some(_) => std::task::Poll::Pending,
+            None => std::task::Poll::Ready(()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_may_be_cancelled_at_any_point() {
+    let mut requests = Vec::new();
+    for polls in 0..12 {
+        let server = Server::new(|_| late(50 * MS, reply(slow(3, 100 * MS))));
+        let shared = Shared::of(&server);
+        let leader = drop_after(polls, shared.get().send());
+        // Far less than `max_wait`: the next is sent at once.
+        let calls = timeout(SEC, join(leader, shared.calls(10)));
+        let ((), responses) = calls.await.unwrap();
+        assert_eq!(texts(responses).await, ["part part part "; 10], "{polls}");
+        shared.assert_empty();
+        requests.push(server.count());
+    }
+    // Not polled, it was never sent. Then it was cut off before the head, and at every part of the
+    // body, and another was sent; and at last it came to its end.
+    assert_eq!(requests.remove(0), 1);
+    let cut_off = requests.iter().take_while(|count| **count == 2).count();
+    assert!(cut_off >= 4, "{requests:?}");
+    assert!(requests.len() > cut_off, "{requests:?}");
+    assert!(
+        requests[cut_off..].iter().all(|count| *count == 1),
+        "{requests:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_leaders_may_be_cancelled_one_after_another() {
+    let server = numbered();
+    let shared = Shared::of(&server);
+    let impatient = (1..=40_u32).map(|nth| timeout(nth * 20 * MS, shared.get().send()));
+    let patient = shared.calls(5);
+    let (cut, responses) = join(join_all(impatient), patient).await;
+    // The first is cut off at 20 ms, the second begins then and is cut off at 40 ms …
+    // which leaves 20 ms to each: none of them has the 50 ms it takes, until the last is patient.
+    assert_eq!(cut.iter().filter(|it| it.is_ok()).count(), 0);
+    assert_eq!(texts(responses).await, ["answer 40"; 5]);
+    assert_eq!(server.count(), 41);
+    shared.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_that_was_just_appointed_and_never_polled_hands_over() {
+    let server = numbered();
+    let shared = Shared::of(&server);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut calls: Vec<_> = (0..4).map(|_| Box::pin(shared.get().send())).collect();
+    for call in &mut calls {
+        assert!(call.as_mut().poll(&mut context).is_pending());
+    }
+    // Each makes the next the leader, which is dropped before it knows.
+    for call in calls.drain(..3) {
+        drop(call);
+    }
+    assert_eq!(server.count(), 1);
+    let started = Instant::now();
+    assert_eq!(text(calls.remove(0).await).await, "answer 1");
+    assert_eq!(started.elapsed(), 50 * MS);
+    shared.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_that_is_cancelled_leaves_no_trace() {
+    let server = Server::new(|_| late(SEC, answer(200)));
+    let shared = Shared::of(&server);
+    let gone = (0..100).map(|_| timeout(10 * MS, shared.get().send()));
+    let leader = shared.get().send();
+    let (leader, gone) = join(leader, join_all(gone)).await;
+    assert!(gone.iter().all(|it| it.is_err()));
+    assert_eq!(text(leader).await, "body of 200");
+    assert_eq!(server.count(), 1);
+    shared.assert_empty();
+}
+
+/// Panics on the first request.
+struct Panics(AtomicBool);
+
+#[async_trait::async_trait]
+impl Middleware for Panics {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let is_first = !self.0.swap(true, Ordering::Relaxed);
+        sleep(10 * MS).await;
+        assert!(!is_first, "the first one panics");
+        next.run(request, extensions).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_panics_is_followed_by_the_next() {
+    let server = numbered();
+    let coalesce = Arc::new(CoalesceMiddleware::default());
+    let client = server.client_behind([
+        coalesce.clone() as Arc<dyn Middleware>,
+        Arc::new(Panics(AtomicBool::new(false))),
+    ]);
+    let calls = (0..5).map(|_| tokio::spawn(client.get(URL).send()));
+    let started = Instant::now();
+    let mut results = join_all(calls).await;
+    assert_eq!(started.elapsed(), 70 * MS);
+    assert!(results.remove(0).unwrap_err().is_panic());
+    for result in results {
+        assert_eq!(text(result.unwrap()).await, "answer 0");
+    }
+    assert!(format!("{coalesce:?}").contains("in_flight: 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_hangs_is_overtaken_and_the_first_answer_is_for_all() {
+    let server = Server::new(|index| match index {
+        0 => Reply::Silence,
+        1 => late(45 * SEC, reply("second")),
+        _ => late(20 * SEC, reply("third")),
+    });
+    let shared = Shared::of(&server);
+    let calls = (0..10).map(|_| timeout(600 * SEC, shared.get().send()));
+    let results = join_all(calls).await;
+    // At 0, 30 and 60 s; the second has its answer at 75 s, the third at 80 s.
+    assert_eq!(server.count(), 3);
+    assert_eq!(server.gaps(), [30 * SEC, 30 * SEC]);
+    let mut texts = Vec::new();
+    for result in results {
+        match result {
+            Ok(response) => texts.push(text(response).await),
+            Err(_) => texts.push("none".to_owned()),
+        }
+    }
+    let mut expected = vec!["second"; 10];
+    expected[0] = "none";
+    expected[2] = "third";
+    assert_eq!(texts, expected);
+    shared.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_holds_nobody_up_for_ever() {
+    let server = Server::new(|index| match index {
+        0..3 => Reply::Silence,
+        _ => answer(200),
+    });
+    let coalesce = CoalesceMiddleware::builder().max_wait(SEC).build().unwrap();
+    let shared = Shared::new(&server, coalesce);
+    let started = Instant::now();
+    let calls = (0..10).map(|_| timeout(60 * SEC, shared.get().send()));
+    let later = async {
+        let results = join_all((0..7).map(|_| shared.get().send())).await;
+        (results.len(), started.elapsed())
+    };
+    let (results, (count, elapsed)) = join(join_all(calls), later).await;
+    assert_eq!(results.iter().filter(|it| it.is_err()).count(), 3);
+    assert_eq!((count, elapsed), (7, 3 * SEC));
+    assert_eq!(server.count(), 3 + 14);
+    shared.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_holds_while_waiting_and_what_is_left_of_it_when_asking() {
+    let server = Server::new(|index| match index {
+        0 => late(600 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
+        _ => Reply::Silence,
+    });
+    let shared = Shared::of(&server);
+    let started = Instant::now();
+    let leader = shared.get().send();
+    let ends = |deadline| {
+        let call = shared.get().deadline(deadline).send();
+        async move { (call.await.unwrap_err(), started.elapsed()) }
+    };
+    let (leader, ends) = join(leader, join_all([400 * MS, SEC].map(ends))).await;
+    leader.unwrap_err();
+    for ((error, elapsed), deadline) in ends.into_iter().zip([400 * MS, SEC]) {
+        let timed_out = TimedOut::of(&error).unwrap();
+        assert_eq!(timed_out.limit(), TimeLimit::Deadline);
+        assert_eq!(timed_out.after(), deadline);
+        assert_eq!(elapsed, deadline);
+    }
+    assert_eq!(server.count(), 2);
+    shared.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_bounds_the_wait_and_a_retry_inside_knows_what_is_left() {
+    let server = Server::new(|_| late(5 * SEC, answer(200)));
+    let shared = Shared::of(&server);
+    let scope = Scope::new().deadline(2 * SEC);
+    let started = Instant::now();
+    let follower = scope.run(async { (shared.get().send().await, started.elapsed()) });
+    let (leader, (follower, elapsed)) = join(shared.get().send(), follower).await;
+    leader.unwrap();
+    assert!(TimedOut::of(&follower.unwrap_err()).is_some());
+    assert_eq!(elapsed, 2 * SEC);
+
+    // The follower asks when 400 ms of its second are left, which is not enough for a retry in 500.
+    let server = Server::new(|index| match index {
+        0 => late(600 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
+        _ => late(MS, answer(503)),
+    });
+    let backoff = Backoff::exponential(500 * MS).jitter(Jitter::None);
+    let retry = RetryMiddleware::builder().backoff(backoff);
+    let client = server.client_behind([
+        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
+        Arc::new(retry.build().unwrap()),
+    ]);
+    let leader = timeout(600 * MS, client.get(URL).send());
+    let (leader, follower) = join(leader, client.get(URL).deadline(SEC).send()).await;
+    assert!(leader.is_err());
+    let follower = follower.unwrap();
+    assert_eq!(follower.status(), 503);
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reading_for_others_does_not_pass_the_leaders_deadline() {
+    let server = Server::new(|_| late(100 * MS, reply(slow(3, 500 * MS))));
+    let shared = Shared::of(&server);
+    let started = Instant::now();
+    let leader = async {
+        let response = shared.get().deadline(300 * MS).send().await;
+        (response, started.elapsed())
+    };
+    let ((leader, elapsed), others) = join(leader, shared.calls(2)).await;
+    assert_eq!(elapsed, 300 * MS);
+    assert_eq!(text(leader).await, "part part part ");
+    assert_eq!(texts(others).await, ["part part part "; 2]);
+    assert_eq!(server.count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_shared_with_all_its_retries_and_its_report() {
+    let server = Server::statuses(&[503, 503, 200]);
+    let backoff = Backoff::exponential(100 * MS).jitter(Jitter::None);
+    let retry = RetryMiddleware::builder().backoff(backoff);
+    let client = server.client_behind([
+        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
+        Arc::new(retry.build().unwrap()),
+    ]);
+    let slots: Vec<_> = (0..100).map(|_| ReportSlot::new()).collect();
+    let calls = slots
+        .iter()
+        .map(|slot| client.get(URL).report_to(slot).send());
+    let responses = join_all(calls).await;
+    assert_eq!(server.count(), 3);
+    assert_eq!(server.gaps(), [100 * MS, 200 * MS]);
+    for (response, slot) in responses.into_iter().zip(slots) {
+        let response = response.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let report = RetryReport::of(&response).unwrap();
+        assert_eq!(report.retries(), 2);
+        assert_eq!(slot.get().as_ref(), Some(report));
+        assert_eq!(response.text().await.unwrap(), "body of 200");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn inside_a_retry_it_works_as_well() {
+    let server = Server::new(|index| match index {
+        0 => late(50 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
+        _ => late(50 * MS, answer(200)),
+    });
+    let coalesce = Arc::new(CoalesceMiddleware::default());
+    let client = server.client_behind([
+        Arc::new(RetryMiddleware::default()) as Arc<dyn Middleware>,
+        coalesce.clone(),
+    ]);
+    let calls = join_all((0..10).map(|_| client.get(URL).send())).await;
+    assert_eq!(texts(calls).await, ["body of 200"; 10]);
+    assert!((2..=3).contains(&server.count()));
+    assert!(format!("{coalesce:?}").contains("in_flight: 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_does_not_keep_the_report_of_an_earlier_call() {
+    let server = Server::new(|index| late(index as u32 * SEC, answer(200)));
+    let client = server.client_behind([
+        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
+        Arc::new(RetryMiddleware::default()),
+    ]);
+    let slot = ReportSlot::new();
+    client.get(URL).report_to(&slot).send().await.unwrap();
+    assert!(slot.get().is_some());
+    let cut_off = client.get(URL).report_to(&slot).deadline(500 * MS).send();
+    let (leader, cut_off) = join(client.get(URL).send(), cut_off).await;
+    leader.unwrap();
+    cut_off.unwrap_err();
+    assert_eq!(slot.get(), None);
+}
+
+#[test]
+fn it_can_be_sent_between_threads_and_tells_no_secrets() {
+    fn check<T: Send + Sync + Clone + std::fmt::Debug + 'static>() {}
+    check::<CoalesceMiddleware>();
+    let server = Server::new(|_| Reply::Silence);
+    let shared = Shared::of(&server);
+    let mut call = Box::pin(shared.get().bearer_auth("secret").send());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(Pin::as_mut(&mut call).poll(&mut context).is_pending());
+    let said = format!("{:?}", shared.coalesce);
+    assert!(
+        said.contains("in_flight: 1") && !said.contains("secret"),
+        "{said}"
+    );
+}
+
+/// Numbers that look random and come out the same every time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % end
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn under_load_from_all_threads_nobody_hangs_and_nothing_is_left() {
+    let server = Server::new(|index| match index % 7 {
+        0 => late(MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
+        1 => late(MS, reply(streamed(3000))),
+        2 => answer(503),
+        3 => late(2 * MS, reply(slow(2, MS))),
+        _ => late(MS, answer(200)),
+    });
+    let coalesce = CoalesceMiddleware::builder()
+        .max_body(2000)
+        .max_wait(3 * MS);
+    let shared = Arc::new(Shared::new(&server, coalesce.build().unwrap()));
+    let mut numbers = Numbers(1);
+    let tasks: Vec<_> = (0..4000)
+        .map(|_| {
+            let shared = shared.clone();
+            let url = format!("http://api.example.com/{}", numbers.below(3));
+            let patience = match numbers.below(3) {
+                0 => Duration::from_micros(numbers.below(4000)),
+                _ => 30 * SEC,
+            };
+            let start = Duration::from_micros(numbers.below(200_000));
+            tokio::spawn(async move {
+                sleep(start).await;
+                let call = async {
+                    let response = shared.client.get(url).send().await?;
+                    Ok::<_, reqwest_middleware::Error>(response.text().await?.len())
+                };
+                (patience == 30 * SEC, timeout(patience, call).await)
+            })
+        })
+        .collect();
+    let mut answered = 0;
+    for task in tasks {
+        let (patient, outcome) = timeout(60 * SEC, task).await.unwrap().unwrap();
+        assert!(!patient || outcome.is_ok(), "somebody hangs");
+        if let Ok(Ok(length)) = outcome {
+            assert!([3000, 11, 10].contains(&length), "{length}");
+            answered += 1;
+        }
+    }
+    assert!(answered > 1000, "{answered}");
+    assert!(server.count() < 4000, "{}", server.count());
+    shared.assert_empty();
+}
