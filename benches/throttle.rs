@@ -27,10 +27,11 @@ use outcome::Outcome;
 use rules::Steps;
 use scenarios::{
     CONTROLLERS_UP, Drain, FAR, NEAR, TICK, TWENTY_CLIENTS_RATE, TWENTY_CLIENTS_TIME, WARM,
-    beside_a_dead_host, blackout, burst_and_healthy, busy_and_healthy, controllers,
-    controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes, one_in_a_hundred,
-    overload_of_bucket, overload_of_window, overload_told_by_503, quota, slow_worker,
-    stalled_worker, thousand_writes, thousand_writes_told, twenty_clients, without_the_dead_host,
+    beside_a_dead_host, blackout, bucket_told_by_503, burst_and_healthy, busy_and_healthy,
+    controllers, controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes,
+    one_in_a_hundred, overload_of_bucket, overload_of_window, overload_told_by_503, quota,
+    slow_worker, stalled_worker, thousand_writes, thousand_writes_told, twenty_clients,
+    without_the_dead_host,
 };
 use world::{Stack, no_retry, reqwest_retry, steady_retry, steady_throttle};
 
@@ -82,6 +83,7 @@ const SCENARIOS: &[Scenario] = &[
     scenario("1000/s on a bucket of 500/s", overload_of_bucket, half_used),
     scenario("1000/s on windows of 500/s", overload_of_window, half_used),
     scenario("… which answers 503", overload_told_by_503, half_used),
+    scenario("500 on a bucket, told by 503", bucket_told_by_503, took),
     scenario("2500 on a quota of 1000/10 s", quota, took),
     scenario("2000/s, slow worker of 1000/s", slow_worker, longest_trip),
     scenario("800/s, worker stalls for 3 s", stalled_worker, recovery),

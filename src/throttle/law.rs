@@ -40,6 +40,11 @@ const LONGEST_SPREAD: Duration = Duration::from_secs(1);
 /// Whole seconds that count down to nothing may mean any moment now: shorter resets are not trusted.
 const SHORTEST_RESET: Duration = Duration::from_secs(2);
 
+/// A pace is cut so often for failures that may be chance, before a calm time.
+const MOST_STRAIN_CUTS: u32 = 3;
+/// A calm time is so many successes in a row.
+const CALM: u64 = 100;
+
 /// A rate to begin with when nothing is known, in requests a second.
 const FIRST_RATE: f64 = 20.0;
 const LEAST_RATE: f64 = 1.0 / 30.0;
@@ -128,6 +133,10 @@ pub(crate) struct Law {
     refused_in_a_row: u32,
     accepted_since_cut: u32,
     endings: Endings,
+    /// How many were accepted since the last failure.
+    calm: u64,
+    /// How often the pace was cut for some failures among successes, without a calm time since.
+    strain_cuts: u32,
     accepted: Meter,
     /// Smoothed time from a request to its answer.
     round_trip: Option<Duration>,
@@ -172,6 +181,8 @@ impl Law {
             refused_in_a_row: 0,
             accepted_since_cut: 0,
             endings: Endings::default(),
+            calm: 0,
+            strain_cuts: 0,
             accepted: Meter::default(),
             round_trip: None,
         }
@@ -351,6 +362,10 @@ impl Law {
     fn accepted(&mut self, now: Instant, ticket: Ticket, latency: Duration) {
         self.accepted.count(now);
         self.endings.push(true);
+        self.calm += 1;
+        if self.calm == CALM {
+            self.strain_cuts = 0;
+        }
         let slow = self.rounds.is_slow(latency);
         if self.window_limits && !slow {
             let fast = self.window < self.threshold;
@@ -387,6 +402,7 @@ impl Law {
             return;
         }
         self.endings.push(false);
+        self.calm = 0;
         if self.trouble.is_some() {
             self.refused(now, ticket, hint, spread);
         } else if self.endings.show_trouble() || hint.is_some() {
@@ -394,6 +410,21 @@ impl Law {
             self.refused(now, ticket, hint, spread);
         } else if late && self.endings.failed() > 1 {
             self.shrink(ticket);
+        } else if self.endings.show_strain() && self.strain_cuts < MOST_STRAIN_CUTS {
+            self.slow_down(ticket);
+        }
+    }
+
+    /// A limit that answers 503 cannot be told from failures by chance at first. But if it is one,
+    /// going slower helps; if not, it is of no use to go slower and slower.
+    fn slow_down(&mut self, ticket: Ticket) {
+        if let Some(pace) = &mut self.pace {
+            let sent_at = ticket.rate.unwrap_or(pace.rate);
+            pace.cut(sent_at, self.endings.share(), self.round_trip, None);
+            self.strain_cuts += 1;
+            self.reacted = self.sent;
+            self.accepted_since_cut = 0;
+            self.endings = Endings::default();
         }
     }
 

@@ -75,6 +75,16 @@ impl Endings {
         self.failed.count_ones()
     }
 
+    /// How many of them were accepted.
+    pub(super) fn share(&self) -> f64 {
+        1.0 - f64::from(self.failed()) / f64::from(self.count.max(1))
+    }
+
+    /// Three of the last 32.
+    pub(super) fn show_strain(&self) -> bool {
+        self.failed() >= 3
+    }
+
     /// Five in a row, or a third of at least sixteen: more than chance.
     pub(super) fn show_trouble(&self) -> bool {
         self.failed.trailing_ones() >= 5

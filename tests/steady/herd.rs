@@ -6,13 +6,14 @@
 use std::time::Duration;
 
 use crate::support::outcome::Outcome;
-use crate::support::rules::{Limit, Steps};
+use crate::support::rules::{Down, Flaky, Limit, Steps};
 use crate::support::scenarios::{
     CONTROLLERS_UP, Drain, FAR, NEAR, TICK, TWENTY_CLIENTS_RATE, TWENTY_CLIENTS_TIME, WARM,
-    beside_a_dead_host, blackout, burst_and_healthy, busy_and_healthy, controllers,
-    controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes, one_in_a_hundred,
-    overload_of_bucket, overload_of_window, overload_told_by_503, quota, slow_worker,
-    stalled_worker, thousand_writes, thousand_writes_told, twenty_clients, without_the_dead_host,
+    beside_a_dead_host, blackout, bucket_told_by_503, burst_and_healthy, busy_and_healthy,
+    controllers, controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes,
+    one_in_a_hundred, overload_of_bucket, overload_of_window, overload_told_by_503, quota,
+    slow_worker, stalled_worker, thousand_writes, thousand_writes_told, twenty_clients,
+    without_the_dead_host,
 };
 use crate::support::service::Service;
 use crate::support::world::{Load, World, steady_throttle};
@@ -120,9 +121,11 @@ fn twice_as_much_as_a_service_takes_all_gets_through_in_time() {
 
 #[test]
 fn a_limit_that_answers_503_is_found_as_well() {
-    for outcome in in_each(overload_told_by_503) {
-        assert_at_least(outcome.share(), 0.99);
-        assert_at_most(outcome.requests_per_success(), 1.1);
+    for scenario in [overload_told_by_503, bucket_told_by_503] {
+        for outcome in in_each(scenario) {
+            assert_at_least(outcome.share(), 0.99);
+            assert_at_most(outcome.requests_per_success(), 1.1);
+        }
     }
 }
 
@@ -253,6 +256,28 @@ fn every_backlog_drains_at_every_rate_and_distance() {
             let ideal = drain.ideal(latency) + 12 * latency + 2 * SEC;
             let took = outcome.last_success();
             assert!(took < ideal.mul_f64(1.5), "{drain:?} {latency:?}: {took:?}");
+        }
+    }
+}
+
+/// Once there is a pace, failures by chance may slow it, but not for good.
+#[test]
+fn failures_by_chance_do_not_wear_a_pace_down() {
+    for share in [0.02, 0.05, 0.1] {
+        for seed in SEEDS {
+            let outage = Down::answering(503, 2 * SEC..4 * SEC);
+            let service = Service::away(NEAR).rule(outage).rule(Flaky(share));
+            let world = World::new(service, Load::Rate(500.0, 30 * SEC));
+            let outcome = world.seed(seed).run(&steady_throttle);
+            eprintln!(
+                "{share} {seed} {:?} {:?}",
+                outcome.successes_by_second(),
+                outcome.failures()
+            );
+            let late = outcome.successes_during(15 * SEC..30 * SEC);
+            assert_at_least(late as f64, 0.98 * 15.0 * 500.0);
+            let by_second = outcome.successes_by_second();
+            assert!(by_second.len() <= 32, "{share}: {by_second:?}");
         }
     }
 }

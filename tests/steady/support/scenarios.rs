@@ -87,6 +87,13 @@ pub(crate) fn overload_told_by_503(latency: Duration, seed: u64, stack: &Stack) 
     overload(Limit::window(500.0, TICK).status(503), latency, seed, stack)
 }
 
+/// The same kind of limit, which refuses evenly: a bucket of 200/s that holds 10, and 500 at once.
+pub(crate) fn bucket_told_by_503(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    let service = Service::away(latency).rule(Limit::bucket(200.0, 10.0).status(503));
+    let world = World::new(service, Load::AtOnce(500)).writes();
+    world.seed(seed).run(stack)
+}
+
 /// 2500 calls at once on a quota of 1000 for 10 s, which every answer tells about.
 pub(crate) fn quota(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
     let service = Service::away(latency).rule(Limit::window(100.0, 10 * SEC).with_hints());
