@@ -1,8 +1,6 @@
 //! How much all retries together may add: the budget, and the allowance of calls inside calls.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,6 +15,7 @@ use reqwest_steady::{
 };
 use tokio::time::Instant;
 
+use crate::support::log::Log;
 use crate::support::scripted::{Reply, Server, URL, answer, dripping, late};
 
 const MS: Duration = Duration::from_millis(1);
@@ -546,39 +545,6 @@ async fn an_outer_call_that_cannot_be_retried_takes_nothing_from_those_inside() 
     assert_eq!(server.count(), 10);
 }
 
-/// Counts warnings, and remembers the last.
-#[derive(Clone, Default)]
-struct Log(Arc<AtomicUsize>, Arc<Mutex<String>>);
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN && metadata.target().starts_with("reqwest_steady")
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Message<'a>(&'a Mutex<String>);
-        impl tracing::field::Visit for Message<'_> {
-            fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                *self.0.lock().unwrap() = format!("{value:?}");
-            }
-        }
-        self.0.fetch_add(1, Ordering::Relaxed);
-        event.record(&mut Message(&self.1));
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[tokio::test(start_paused = true)]
 async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
     let log = Log::default();
@@ -596,12 +562,12 @@ async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
     }
     Scope::new().run(client.get(URL).send()).await.unwrap();
     assert_eq!(server.count(), 16);
-    assert_eq!(log.0.load(Ordering::Relaxed), 1);
-    let said = log.1.lock().unwrap().clone();
+    assert_eq!(log.count(), 1);
+    let said = log.last();
     assert!(said.contains("two RetryMiddlewares in one chain"), "{said}");
 
     // A client inside a client is another matter.
     let client = stacked(retry(), server.client(retry()));
     client.get(URL).send().await.unwrap();
-    assert_eq!(log.0.load(Ordering::Relaxed), 1);
+    assert_eq!(log.count(), 1);
 }

@@ -21,6 +21,7 @@ mod properties;
 mod report;
 mod schedule;
 mod simulation;
+mod throttle;
 mod tls;
 mod wire;
 mod wiremock_server;

@@ -299,15 +299,15 @@ async fn through_the_throttle_all_calls_pass_a_server_that_delays_before_it_refu
 }
 
 #[tokio::test]
-async fn through_the_throttle_most_calls_pass_a_server_that_refuses_with_503() {
+async fn through_the_throttle_nearly_all_calls_pass_a_server_that_refuses_with_503() {
     let name = "503, with the throttle";
     let Some(outcome) = calls(name, REFUSES_WITH_503, with_throttle()).await else {
         return;
     };
     // A 503 may mean anything, so it takes several to show that there are too many requests, and
-    // each retry is paid from the budget. A call that finds it empty fails: up to one in ten did.
-    assert!(outcome.succeeded >= CALLS * 3 / 4, "{outcome}");
-    assert!(outcome.requests_per_success() <= 1.8, "{outcome}");
+    // each retry is paid from the budget. A call that finds it empty fails.
+    assert!(outcome.succeeded >= CALLS * 9 / 10, "{outcome}");
+    assert!(outcome.requests_per_success() <= 1.3, "{outcome}");
 }
 
 /// What the throttle is worth: its own numbers are printed by the tests above. How many calls come

@@ -1,5 +1,6 @@
 //! What the tests stand on.
 
+pub(crate) mod log;
 pub(crate) mod outcome;
 pub(crate) mod raw;
 pub(crate) mod rules;

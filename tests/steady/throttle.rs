@@ -1,0 +1,663 @@
+//! What a throttle lets through, when, and what it says to the rest.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error};
+use reqwest_steady::{
+    Attempt, Backoff, Budget, FailureKind, Jitter, KeyBy, Refusal, RefusalReason, ReportSlot,
+    RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder, RetryReport, Scope, StopReason,
+    ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::log::Log;
+use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+
+fn retry() -> RetryMiddlewareBuilder {
+    RetryMiddleware::builder().seed(1)
+}
+
+fn throttle() -> ThrottleMiddlewareBuilder {
+    ThrottleMiddleware::builder().seed(1)
+}
+
+/// Without anything learned.
+fn fixed() -> ThrottleMiddlewareBuilder {
+    throttle().adaptive(false)
+}
+
+fn client(
+    server: &Arc<Server>,
+    retry: RetryMiddlewareBuilder,
+    throttle: ThrottleMiddlewareBuilder,
+) -> ClientWithMiddleware {
+    ClientBuilder::new(reqwest::Client::new())
+        .with(retry.build().unwrap())
+        .with(throttle.build().unwrap())
+        .with_arc(server.clone())
+        .build()
+}
+
+/// Sends to `/{name}` of the same host.
+async fn call(client: &ClientWithMiddleware, name: usize) -> Result<u16, Error> {
+    let url = format!("http://api.example.com/{name}");
+    let response = client.get(url).send().await?;
+    Ok(response.status().as_u16())
+}
+
+fn names(server: &Server) -> Vec<usize> {
+    let arrivals = server.arrivals().into_iter();
+    let name = |url: reqwest::Url| url.path()[1..].parse().unwrap();
+    arrivals.map(|arrival| name(arrival.url)).collect()
+}
+
+#[track_caller]
+fn refusal<T: std::fmt::Debug>(result: &Result<T, Error>) -> &Refusal {
+    Refusal::of(result.as_ref().unwrap_err()).expect("a refusal")
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_than_allowed_are_in_flight_and_the_rest_waits_in_order() {
+    let server = Server::new(|_| late(10 * MS, answer(200)));
+    let client = client(&server, retry(), fixed().max_in_flight(3));
+    let calls = (0..9).map(|name| call(&client, name));
+    assert!(join_all(calls).await.iter().all(Result::is_ok));
+    assert_eq!(names(&server), (0..9).collect::<Vec<_>>());
+    let gaps = server.gaps();
+    let waits: Vec<_> = gaps.iter().filter(|gap| **gap > Duration::ZERO).collect();
+    assert_eq!(waits, [&(10 * MS), &(10 * MS)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_rate_lets_a_burst_through_and_then_one_at_a_time() {
+    let server = Server::statuses(&[200]);
+    let client = client(&server, retry(), fixed().rate(10.0, 3));
+    let start = Instant::now();
+    join_all((0..6).map(|name| call(&client, name))).await;
+    let at = |index: usize| server.arrivals()[index].at - start;
+    assert_eq!([at(0), at(1), at(2)], [Duration::ZERO; 3]);
+    assert_eq!([at(3), at(4), at(5)], [100 * MS, 200 * MS, 300 * MS]);
+    // A silence fills the bucket, but not beyond its burst.
+    sleep(10 * SEC).await;
+    let start = Instant::now();
+    join_all((6..10).map(|name| call(&client, name))).await;
+    let at = |index: usize| server.arrivals()[index].at - start;
+    assert_eq!([at(6), at(7), at(8)], [Duration::ZERO; 3]);
+    assert_eq!(at(9), 100 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_at_once_and_says_so() {
+    let server = Server::new(|_| late(SEC, answer(200)));
+    let client = client(&server, retry(), fixed().max_in_flight(1).max_queue(2));
+    let start = Instant::now();
+    let slot = ReportSlot::new();
+    let (first, refused) = tokio::join!(join_all((0..3).map(|name| call(&client, name))), async {
+        sleep(MS).await;
+        let result = client.get(URL).report_to(&slot).send().await;
+        (result, start.elapsed())
+    });
+    assert!(first.iter().all(Result::is_ok));
+    let (result, elapsed) = refused;
+    assert_eq!(elapsed, MS);
+    let refusal = refusal(&result);
+    assert_eq!(refusal.reason(), RefusalReason::QueueFull);
+    assert_eq!(refusal.key(), "api.example.com");
+    assert_eq!(refusal.depth(), 2);
+    let said = refusal.to_string();
+    assert!(
+        said.contains("api.example.com: the queue is full (2 waiting"),
+        "{said}"
+    );
+    let report = slot.get().unwrap();
+    assert_eq!(report.stop(), StopReason::Throttled);
+    let outcome = report.attempts().next().unwrap().outcome();
+    assert_eq!(outcome.to_string(), FailureKind::Throttled.label());
+    assert_eq!(server.count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_as_long_as_allowed_is_refused() {
+    let server = Server::new(|_| late(10 * SEC, answer(200)));
+    let client = client(&server, retry(), fixed().max_in_flight(1).max_wait(SEC));
+    let start = Instant::now();
+    let (first, second) = tokio::join!(call(&client, 0), async {
+        (call(&client, 1).await, start.elapsed())
+    });
+    assert!(first.is_ok());
+    assert_eq!(refusal(&second.0).reason(), RefusalReason::WaitTooLong);
+    assert_eq!(second.1, SEC);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_would_certainly_wait_too_long_is_refused_at_once() {
+    let server = Server::statuses(&[200]);
+    let client = client(&server, retry(), fixed().rate(1.0, 1).max_wait(3 * SEC));
+    let start = Instant::now();
+    let results = join_all((0..6).map(|name| {
+        let client = &client;
+        async move { (call(client, name).await, start.elapsed()) }
+    }));
+    let results = results.await;
+    for (index, (result, elapsed)) in results.iter().enumerate() {
+        if index <= 3 {
+            assert!(result.is_ok(), "{index}");
+            assert_eq!(*elapsed, index as u32 * SEC);
+        } else {
+            let refusal = refusal(result);
+            assert_eq!(refusal.reason(), RefusalReason::WaitTooLong);
+            assert_eq!(refusal.retry_after(), 4 * SEC);
+            assert_eq!(*elapsed, Duration::ZERO);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_before_the_deadline_of_the_call_and_not_after() {
+    let server = Server::new(|_| late(10 * SEC, answer(200)));
+    let client = client(&server, retry(), fixed().max_in_flight(1));
+    let start = Instant::now();
+    let in_a_scope = Scope::new().deadline(3 * SEC);
+    let (first, second, third) = tokio::join!(
+        call(&client, 0),
+        async {
+            let result = client.get(URL).deadline(2 * SEC).send().await;
+            (result, start.elapsed())
+        },
+        async {
+            let result = in_a_scope.run(call(&client, 2)).await;
+            (result, start.elapsed())
+        }
+    );
+    assert!(first.is_ok());
+    assert_eq!(refusal(&second.0).reason(), RefusalReason::DeadlineTooClose);
+    assert!(second.1 < 2 * SEC && second.1 > 1990 * MS, "{:?}", second.1);
+    assert_eq!(refusal(&third.0).reason(), RefusalReason::DeadlineTooClose);
+    assert!(third.1 < 3 * SEC && third.1 > 2990 * MS, "{:?}", third.1);
+    assert_eq!(server.count(), 1);
+}
+
+/// After the first answer, a pause that is too long for whoever comes.
+fn asks_for_a_pause(status: u16, pause: &'static str) -> Arc<Server> {
+    Server::new(move |_| answer_with(status, &[("retry-after", pause)]))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_a_server_asks_for_holds_for_everybody_with_that_key() {
+    let server = Server::new(|index| match index {
+        0 => answer_with(429, &[("retry-after", "7")]),
+        _ => answer(200),
+    });
+    let client = client(&server, retry(), throttle());
+    let start = Instant::now();
+    assert!(call(&client, 0).await.is_ok());
+    let first = server.arrivals()[1].at - start;
+    assert!(first >= 7 * SEC && first <= 8 * SEC, "{first:?}");
+    // Those who come in the meantime wait as well; another host does not.
+    let server = Server::new(|index| match index {
+        0 => answer_with(503, &[("retry-after", "7")]),
+        _ => answer(200),
+    });
+    let client = self::client(&server, retry().max_retries(0), throttle());
+    let start = Instant::now();
+    assert_eq!(call(&client, 0).await.unwrap(), 503);
+    let other = client.get("http://other.example.com/").send();
+    let (results, other) = tokio::join!(join_all((1..40).map(|name| call(&client, name))), async {
+        (other.await, start.elapsed())
+    });
+    assert!(
+        results
+            .iter()
+            .all(|result| *result.as_ref().unwrap() == 200)
+    );
+    assert_eq!(other.1, Duration::ZERO);
+    assert!(other.0.is_ok());
+    let arrivals = server.arrivals();
+    let mine = arrivals
+        .iter()
+        .filter(|it| it.url.host_str() == Some("api.example.com"));
+    let later: Vec<_> = mine.skip(1).map(|it| it.at - start).collect();
+    assert!(later[0] >= 7 * SEC && later[0] <= 8 * SEC, "{:?}", later[0]);
+    // One tries, and the others follow it one by one.
+    assert!(later.windows(2).all(|pair| pair[1] > pair[0]), "{later:?}");
+    assert!(later[later.len() - 1] - later[0] > 500 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_the_end_of_a_pause_that_is_too_long() {
+    let server = asks_for_a_pause(429, "3600");
+    let client = client(&server, retry(), throttle());
+    let start = Instant::now();
+    // The call that was told so gets the answer.
+    assert_eq!(call(&client, 0).await.unwrap(), 429);
+    let refused = call(&client, 1).await;
+    let refusal = refusal(&refused);
+    assert_eq!(refusal.reason(), RefusalReason::WaitTooLong);
+    assert!(refusal.retry_after() >= 3600 * SEC && refusal.retry_after() <= 3601 * SEC);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_already_when_the_pause_is_asked_for_need_not_wait_on() {
+    let server = Server::new(|_| late(SEC, answer_with(429, &[("retry-after", "3600")])));
+    let client = client(&server, retry(), throttle().max_in_flight(1));
+    let start = Instant::now();
+    let results = join_all((0..50).map(|name| call(&client, name))).await;
+    assert_eq!(*results[0].as_ref().unwrap(), 429);
+    for result in &results[1..] {
+        assert_eq!(refusal(result).reason(), RefusalReason::WaitTooLong);
+    }
+    assert_eq!(start.elapsed(), SEC);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_server_keeps_a_key_closed_for_ever() {
+    let server = Server::new(|index| match index {
+        0 => answer_with(429, &[("retry-after", "99999999999999999999")]),
+        _ => answer(200),
+    });
+    let client = client(&server, retry(), throttle());
+    assert_eq!(call(&client, 0).await.unwrap(), 429);
+    assert!(call(&client, 1).await.is_err());
+    sleep(3602 * SEC).await;
+    assert_eq!(call(&client, 2).await.unwrap(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_had_an_answer_gets_it_back_when_its_retry_is_refused() {
+    let server = Server::new(|index| match index {
+        0 => answer(503),
+        _ => late(60 * SEC, answer(200)),
+    });
+    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
+    let budget = Budget::builder().min_retries_per_sec(0.2).build().unwrap();
+    let retry = retry().backoff(backoff).budget(budget.clone());
+    let client = client(&server, retry, fixed().max_in_flight(1).max_queue(0));
+    let full = budget.balance();
+    let (response, blocker) = tokio::join!(client.get(URL).send(), async {
+        sleep(500 * MS).await;
+        call(&client, 1).await
+    });
+    assert!(blocker.is_ok());
+    let response = response.unwrap();
+    assert_eq!(response.status(), 503);
+    let report = RetryReport::of(&response).unwrap().clone();
+    assert_eq!(report.stop(), StopReason::Throttled);
+    assert_eq!(report.retries(), 0);
+    assert_eq!(response.url().as_str(), URL);
+    assert_eq!(response.text().await.unwrap(), "body of 503");
+    // Nothing was sent, so nothing was paid. The one success has fed it, if anything.
+    assert!(budget.balance() >= full, "{}", budget.balance());
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_had_an_error_gets_it_back_when_its_retry_is_refused() {
+    let server = Server::new(|index| match index {
+        0 => Reply::Fail(std::io::ErrorKind::ConnectionReset),
+        _ => late(60 * SEC, answer(200)),
+    });
+    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
+    let client = client(
+        &server,
+        retry().backoff(backoff),
+        fixed().max_in_flight(1).max_queue(0),
+    );
+    let slot = ReportSlot::new();
+    let (result, blocker) = tokio::join!(client.get(URL).report_to(&slot).send(), async {
+        sleep(500 * MS).await;
+        call(&client, 1).await
+    });
+    assert!(blocker.is_ok());
+    let error = result.unwrap_err();
+    assert!(Refusal::of(&error).is_none(), "{error:?}");
+    let Error::Middleware(error) = error else {
+        panic!("{error:?}")
+    };
+    assert!(error.downcast_ref::<std::io::Error>().is_some());
+    assert_eq!(slot.get().unwrap().stop(), StopReason::Throttled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_a_429_costs_nothing_of_the_budget_and_one_after_a_503_does() {
+    for (status, paid) in [(429, 0.0), (503, 1.0)] {
+        let server = Server::new(move |index| match index {
+            0 => answer(status),
+            _ => answer(200),
+        });
+        let budget = || {
+            let builder = Budget::builder().retry_ratio(0.0);
+            builder.min_retries_per_sec(1.0).build().unwrap()
+        };
+        let (with, without) = (budget(), budget());
+        let client = client(&server, retry().budget(with.clone()), throttle());
+        assert_eq!(call(&client, 0).await.unwrap(), 200);
+        assert_eq!(with.balance(), 10.0 - paid, "{status}");
+
+        // Without a throttle, or with one that does not pace, both are paid.
+        let server = Server::new(move |index| match index {
+            0 => answer(status),
+            _ => answer(200),
+        });
+        let client = self::client(&server, retry().budget(without.clone()), fixed());
+        assert_eq!(call(&client, 0).await.unwrap(), 200);
+        assert_eq!(without.balance(), 9.0, "{status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_is_dropped_while_it_waits_for_its_turn_is_not_paid() {
+    let server = Server::new(|index| match index {
+        0 => answer(503),
+        _ => late(60 * SEC, answer(200)),
+    });
+    let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
+    let full = budget.balance();
+    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
+    let retry = retry().backoff(backoff).budget(budget.clone());
+    let client = client(&server, retry, fixed().max_in_flight(1));
+    let (first, _) = tokio::join!(timeout(3 * SEC, client.get(URL).send()), async {
+        sleep(500 * MS).await;
+        let blocker = timeout(10 * SEC, call(&client, 1));
+        tokio::join!(blocker, async {
+            sleep(SEC).await;
+            assert_eq!(budget.balance(), full - 1.0);
+        })
+    });
+    assert!(first.is_err());
+    assert_eq!(budget.balance(), full);
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_attempt_goes_before_those_that_were_never_sent() {
+    let server = Server::new(|index| match index {
+        0 => late(10 * MS, answer(500)),
+        _ => late(10 * MS, answer(200)),
+    });
+    let backoff = Backoff::exponential(5 * MS).jitter(Jitter::None);
+    let client = client(&server, retry().backoff(backoff), fixed().max_in_flight(1));
+    let results = join_all((0..5).map(|name| call(&client, name))).await;
+    assert!(
+        results
+            .iter()
+            .all(|result| *result.as_ref().unwrap() == 200)
+    );
+    assert_eq!(names(&server), [0, 1, 0, 2, 3, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_down_is_tried_by_one_at_a_time_and_ever_less_often() {
+    let server = Server::statuses(&[503]);
+    let client = client(&server, retry().max_retries(0), throttle());
+    let start = Instant::now();
+    let calls = (0..1000).map(|name| {
+        let client = &client;
+        async move {
+            sleep(name as u32 * 60 * MS).await;
+            call(client, name).await
+        }
+    });
+    join_all(calls).await;
+    let gaps: Vec<_> = server.gaps().into_iter().skip(4).collect();
+    // Five failures in a row, and then a hold of 100 ms, which doubles.
+    let expected = [100, 200, 400, 800, 1600, 2000, 2000];
+    for (gap, least) in gaps.iter().zip(expected.map(|ms| ms * MS)) {
+        let most = least.mul_f64(1.25) + 61 * MS;
+        assert!(*gap >= least && *gap <= most, "{gap:?} for {least:?}");
+    }
+    // The longer it lasts, the less: an eighth of the time that the trouble has lasted.
+    let longest = gaps.iter().max().unwrap();
+    assert!(*longest > 6 * SEC && *longest < 30 * SEC, "{gaps:?}");
+    assert!(server.count() < 40, "{}", server.count());
+    assert!(start.elapsed() < 120 * SEC);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_goes_out_even_after_a_long_silence() {
+    let server = Server::new(|index| if index < 20 { answer(503) } else { answer(200) });
+    let client = client(&server, retry().max_retries(0), throttle());
+    for name in 0..20 {
+        let _ = call(&client, name).await;
+    }
+    sleep(24 * 3600 * SEC).await;
+    let start = Instant::now();
+    assert_eq!(call(&client, 20).await.unwrap(), 200);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_cancelled_makes_room_for_the_next() {
+    let server = Server::new(|index| match index {
+        0..=4 => answer(503),
+        5 => Reply::Silence,
+        _ => answer(200),
+    });
+    let client = client(&server, retry().max_retries(0), throttle());
+    for name in 0..5 {
+        assert_eq!(call(&client, name).await.unwrap(), 503);
+    }
+    let (cancelled, waiting) = tokio::join!(timeout(SEC, call(&client, 5)), call(&client, 6));
+    assert!(cancelled.is_err());
+    assert_eq!(waiting.unwrap(), 200);
+    assert_eq!(server.count(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempts_timeout_begins_when_it_is_sent() {
+    let server = Server::new(|_| late(900 * MS, answer(200)));
+    let retry_once = retry().attempt_timeout(SEC);
+    let client = client(&server, retry_once, fixed().max_in_flight(1));
+    let results = join_all((0..5).map(|name| call(&client, name))).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert_eq!(server.count(), 5);
+
+    // And then it holds, also for one that has waited.
+    let server = Server::new(|index| match index {
+        0 => late(2500 * MS, answer(200)),
+        _ => Reply::Silence,
+    });
+    let retry = retry().attempt_timeout(3 * SEC).max_retries(0);
+    let client = self::client(&server, retry, fixed().max_in_flight(1));
+    let start = Instant::now();
+    let (first, second) = tokio::join!(call(&client, 0), call(&client, 1));
+    assert!(first.is_ok());
+    assert!(TimedOut::of(&second.unwrap_err()).is_some());
+    let elapsed = start.elapsed();
+    assert!(elapsed >= 5500 * MS && elapsed <= 5502 * MS, "{elapsed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_that_time_out_are_seen_as_a_slow_server() {
+    let server = Server::new(|_| Reply::Silence);
+    let retry = retry().attempt_timeout(200 * MS).max_retries(0);
+    let client = client(&server, retry, throttle());
+    let calls = (0..400).map(|name| {
+        let client = &client;
+        async move {
+            sleep(name as u32 * 25 * MS).await;
+            call(client, name).await
+        }
+    });
+    join_all(calls).await;
+    // Ten seconds: the first sixteen, and then probes only.
+    assert!(server.count() < 40, "{}", server.count());
+}
+
+/// Whatever moment a call is dropped at, another one goes through as if it had never been there.
+#[tokio::test(start_paused = true)]
+async fn a_call_may_be_dropped_at_any_point_and_leaves_nothing_behind() {
+    for throttle in [
+        || fixed().max_in_flight(1).rate(10.0, 1),
+        || throttle().max_in_flight(1).rate(10.0, 1),
+    ] {
+        for polls in 0..12 {
+            for waiting in [0, 1, 3] {
+                let server = Server::new(|_| late(50 * MS, answer(200)));
+                let client = client(&server, retry(), throttle());
+                let others: Vec<_> = (0..waiting)
+                    .map(|name| {
+                        let client = client.clone();
+                        tokio::spawn(async move { call(&client, name).await })
+                    })
+                    .collect();
+                tokio::task::yield_now().await;
+                {
+                    let mut dropped = pin!(call(&client, 100));
+                    let mut ended = false;
+                    for _ in 0..polls {
+                        let waker = Waker::noop();
+                        let mut context = Context::from_waker(waker);
+                        // A future that has ended is not polled again.
+                        if !ended {
+                            ended = dropped.as_mut().poll(&mut context).is_ready();
+                        }
+                        sleep(25 * MS).await;
+                    }
+                }
+                for other in others {
+                    assert!(other.await.unwrap().is_ok());
+                }
+                // The slot, the place and the token are free again: the next two go as they would
+                // have gone otherwise.
+                sleep(SEC).await;
+                let start = Instant::now();
+                assert!(call(&client, 101).await.is_ok());
+                assert_eq!(start.elapsed(), 50 * MS, "{polls} polls, {waiting} waiting");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_before_it_is_sent_takes_no_token() {
+    let server = Server::new(|_| late(50 * MS, answer(200)));
+    let client = client(&server, retry(), fixed().rate(1.0, 1));
+    let start = Instant::now();
+    // The second is dropped while it waits, so the third has its turn.
+    let (first, second, third) = tokio::join!(
+        call(&client, 0),
+        timeout(500 * MS, call(&client, 1)),
+        call(&client, 2)
+    );
+    assert!(first.is_ok() && second.is_err() && third.is_ok());
+    assert_eq!(server.arrivals()[1].at - start, SEC);
+    assert_eq!(names(&server), [0, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_what_the_user_says() {
+    let by_path = KeyBy::HostAndPath(1);
+    let by_tenant = KeyBy::with(|request| {
+        let tenant = request.headers().get("x-tenant");
+        String::from_utf8_lossy(tenant.map_or(b"", |tenant| tenant.as_bytes())).into_owned()
+    });
+    for (key_by, together) in [(KeyBy::Host, 3), (by_path, 2), (by_tenant, 1)] {
+        let server = Server::new(|_| late(SEC, answer(200)));
+        let client = client(&server, retry(), fixed().max_in_flight(1).key_by(key_by));
+        let start = Instant::now();
+        let get = |path: &str, tenant: &str| {
+            let url = format!("http://api.example.com{path}");
+            client.get(url).header("x-tenant", tenant).send()
+        };
+        let calls = [get("/a/1", "one"), get("/a/2", "two"), get("/b/1", "three")];
+        join_all(calls).await;
+        assert_eq!(start.elapsed(), together * SEC);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttle_outside_the_retry_is_noticed_and_said_once() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let server = Server::statuses(&[200]);
+    let wrong = ClientBuilder::new(reqwest::Client::new())
+        .with(throttle().build().unwrap())
+        .with(retry().build().unwrap())
+        .with_arc(server.clone())
+        .build();
+    for name in 0..3 {
+        assert!(call(&wrong, name).await.is_ok());
+    }
+    assert_eq!(log.count(), 1);
+    assert!(
+        log.last()
+            .contains("ThrottleMiddleware is outside a RetryMiddleware")
+    );
+
+    let right = client(&server, retry(), throttle());
+    assert!(call(&right, 4).await.is_ok());
+    assert_eq!(log.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clones_share_their_gates() {
+    let server = Server::new(|_| late(SEC, answer(200)));
+    let throttle = fixed().max_in_flight(1).build().unwrap();
+    let client = |throttle: &ThrottleMiddleware| {
+        ClientBuilder::new(reqwest::Client::new())
+            .with(throttle.clone())
+            .with_arc(server.clone())
+            .build()
+    };
+    let (one, other) = (client(&throttle), client(&throttle));
+    let start = Instant::now();
+    let (first, second) = tokio::join!(call(&one, 0), call(&other, 1));
+    assert!(first.is_ok() && second.is_ok());
+    assert_eq!(start.elapsed(), 2 * SEC);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_a_retry_around_it_comes_back_as_it_is() {
+    let server = Server::statuses(&[429, 200]);
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with(throttle().build().unwrap())
+        .with_arc(server.clone())
+        .build();
+    let response = client.get(URL).send().await.unwrap();
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.text().await.unwrap(), "body of 429");
+    // And the next one waits for it.
+    let start = Instant::now();
+    assert_eq!(call(&client, 1).await.unwrap(), 200);
+    assert!(start.elapsed() >= 100 * MS && start.elapsed() <= 126 * MS);
+    assert_eq!(Attempt::of(&http::Extensions::new()).number(), 1);
+}
+
+/// On threads, with real time, and drops at random: in the end everything is free again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn under_load_from_all_threads_nobody_hangs_and_nothing_is_left() {
+    let server = Server::new(|index| match index {
+        500 | 501 => answer(429),
+        _ if index % 50 == 0 => answer(503),
+        _ => late(MS, answer(200)),
+    });
+    let client = client(&server, retry(), throttle().max_in_flight(8));
+    let calls = (0..4000).map(|name| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let patience =
+                Duration::from_millis(if name % 3 == 0 { 1 + name % 40 } else { 20_000 });
+            timeout(patience, call(&client, name as usize))
+                .await
+                .is_ok()
+        })
+    });
+    let ended = timeout(60 * SEC, join_all(calls)).await.expect("hangs");
+    let patient = ended.iter().enumerate().filter(|(name, _)| name % 3 != 0);
+    assert!(patient.clone().all(|(_, ended)| *ended.as_ref().unwrap()));
+    // All slots are free.
+    let again = (0..8).map(|name| call(&client, name));
+    let again = timeout(10 * SEC, join_all(again))
+        .await
+        .expect("a slot leaked");
+    assert!(again.iter().all(Result::is_ok));
+}
