@@ -18,9 +18,12 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, RequestBuilder};
 use reqwest_retry::RetryTransientMiddleware;
 use reqwest_retry::policies::ExponentialBackoff;
-use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware};
+use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware};
 
-const STACKS: [&str; 3] = ["bare", "reqwest-retry", "reqwest-steady"];
+const STACKS: [&str; 4] = ["bare", "reqwest-retry", "reqwest-steady", THROTTLED];
+/// The retry with a throttle inside, which may add so many instructions in all, whatever the call.
+const THROTTLED: &str = "with throttle";
+const THROTTLED_LIMIT: i64 = 8000;
 /// Each with the most that it may cost, as a share of what reqwest-retry adds. For the `empty` cases that
 /// is where they stand, and not where they should be: the goals are 1.0 and 0.33 as well.
 const CASES: [(&str, f64); 5] = [
@@ -71,6 +74,9 @@ fn client(stack: &str, case: &str) -> ClientWithMiddleware {
             builder.with(RetryTransientMiddleware::new_with_policy(policy))
         }
         "reqwest-steady" => builder.with(RetryMiddleware::default()),
+        THROTTLED => builder
+            .with(RetryMiddleware::default())
+            .with(ThrottleMiddleware::default()),
         unknown => panic!("no such stack: {unknown}"),
     };
     builder.with(Memory(!case.ends_with("empty"))).build()
@@ -151,7 +157,7 @@ fn main() {
                 count(ALLOCATIONS, "total heap usage: ", stack, case),
             )
         });
-        let [bare, peer, _] = counts;
+        let [bare, peer, ..] = counts;
         let ratio = |own: i64, peer: i64, bare: i64| (own - bare) as f64 / (peer - bare) as f64;
         for (stack, own) in STACKS.iter().zip(counts).skip(1) {
             let instructions = ratio(own.0, peer.0, bare.0);
@@ -163,6 +169,11 @@ fn main() {
             );
             if *stack == "reqwest-steady" && instructions.max(allocations) > promise {
                 broken.push(format!("{case}: over {promise} of reqwest-retry"));
+            }
+            if *stack == THROTTLED && own.0 - bare.0 > THROTTLED_LIMIT {
+                broken.push(format!(
+                    "{case} {stack}: over {THROTTLED_LIMIT} instructions"
+                ));
             }
         }
     }

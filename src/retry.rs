@@ -99,10 +99,9 @@ impl Middleware for RetryMiddleware {
                     Some(limit) => Box::pin(limit.enforce(answer)).await,
                 };
                 let verdict = call.judge(&result);
-                let passed = Passed::of(extensions);
-                let mut step = call.next_step(verdict, &result, passed);
+                let mut step = call.next_step(verdict, &result, extensions);
                 if call.wants_body(&step) {
-                    (step, result) = Box::pin(call.read_body(step, result)).await;
+                    (step, result) = Box::pin(call.read_body(step, result, extensions)).await;
                 }
                 let retry = match step {
                     Ok(retry) => retry,

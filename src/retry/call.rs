@@ -61,6 +61,23 @@ struct Earlier {
     fare: Option<Fare>,
 }
 
+impl Earlier {
+    /// Adds what was before to the report; and to the result, if nothing came after it.
+    #[cold]
+    fn complete(&mut self, report: &mut RetryReport, result: &mut Result<Response>) {
+        report.earlier = std::mem::take(&mut self.history);
+        if report.stop != StopReason::Throttled {
+            return;
+        }
+        if let Some(kept) = self.kept.take() {
+            *result = kept;
+            if let Some(last) = report.earlier.pop() {
+                report.last = last;
+            }
+        }
+    }
+}
+
 impl<'a> Call<'a> {
     /// Whether the first attempt waits, too.
     pub(crate) fn is_spread(&self) -> bool {
@@ -178,6 +195,14 @@ impl<'a> Call<'a> {
         if self.attempt.retries() < self.max_retries && self.safety.allows_any() {
             Spare::keep(&mut self.spare, request, self.body.is_some(), extensions);
         }
+        if self.earlier.is_some() || self.time.limits.attempt.is_some() {
+            self.open_passage(extensions);
+        }
+    }
+
+    /// So that a throttle, if there is one, can tell when it lets the attempt through.
+    #[cold]
+    fn open_passage(&mut self, extensions: &mut Extensions) {
         let fare = (self.earlier.as_mut()).and_then(|earlier| earlier.fare.take());
         if fare.is_some() || self.time.limits.attempt.is_some() {
             extensions.insert(Passage::new(fare));
@@ -193,7 +218,10 @@ impl<'a> Call<'a> {
     }
 
     /// How long the attempt may take, if that is limited.
-    pub(crate) fn attempt_limit(&self, extensions: &Extensions) -> Option<AttemptLimit> {
+    pub(crate) fn attempt_limit(&self, extensions: &Extensions) -> Option<Box<AttemptLimit>> {
+        if !self.time.limits_attempts() {
+            return None;
+        }
         self.time.attempt_limit(self.sent_at, extensions.get())
     }
 
@@ -222,6 +250,7 @@ impl<'a> Call<'a> {
         &mut self,
         step: Step,
         result: Result<Response>,
+        extensions: &Extensions,
     ) -> (Step, Result<Response>) {
         let limit = self.buffer.unwrap_or_default();
         let read = async { answer::buffer(result?, limit).await };
@@ -237,7 +266,7 @@ impl<'a> Call<'a> {
             unsent: false,
             ..self.judge(&result)
         };
-        (self.next_step(verdict, &result, None), result)
+        (self.next_step(verdict, &result, extensions), result)
     }
 
     /// Clears the old answer away, waits, and gives out what to send next.
@@ -289,23 +318,14 @@ impl<'a> Call<'a> {
         if end.is_success() && self.feeds_budget {
             self.budget.on_success();
         }
-        let mut earlier = Vec::new();
-        let mut last = self.ended_attempt(end.verdict, end.hint);
-        if let Some(before) = &mut self.earlier {
-            earlier = std::mem::take(&mut before.history);
-            if end.reason == StopReason::Throttled {
-                // Nothing was sent: the call ends with what it had before.
-                if let Some(kept) = before.kept.take() {
-                    *result = kept;
-                    last = earlier.pop().unwrap_or(last);
-                }
-            }
-        }
-        let report = RetryReport {
-            last,
-            earlier,
+        let mut report = RetryReport {
+            last: self.ended_attempt(end.verdict, end.hint),
+            earlier: Vec::new(),
             stop: end.reason,
         };
+        if let Some(earlier) = &mut self.earlier {
+            earlier.complete(&mut report, result);
+        }
         if let Some(slot) = &self.slot {
             slot.put(report.clone());
         }

@@ -74,13 +74,18 @@ impl CallTime<'_> {
         wake + latest.saturating_duration_since(wake) / 2
     }
 
+    /// Whether an attempt has a limit at all.
+    pub(crate) fn limits_attempts(&self) -> bool {
+        self.limits.attempt.is_some() || self.deadline.is_some()
+    }
+
     /// The limit of an attempt that begins so long after the call did: its own or the call's,
     /// whichever ends first. The time that it waits in a throttle is not the attempt's own.
     pub(crate) fn attempt_limit(
         &self,
         sent_at: Duration,
         passage: Option<&Passage>,
-    ) -> Option<AttemptLimit> {
+    ) -> Option<Box<AttemptLimit>> {
         let deadline = self.deadline.map(|after| Limit {
             end: clock::after(self.started, after),
             error: TimedOut {
@@ -90,15 +95,17 @@ impl CallTime<'_> {
         });
         let begun = clock::after(self.started, sent_at);
         match self.limits.attempt {
-            Some(timeout) => Some(AttemptLimit {
+            Some(timeout) => Some(Box::new(AttemptLimit {
                 first: Limit::of_attempt(begun, timeout, deadline),
                 own: Some((timeout, passage.cloned())),
                 deadline,
-            }),
-            None => deadline.map(|deadline| AttemptLimit {
-                first: deadline,
-                own: None,
-                deadline: Some(deadline),
+            })),
+            None => deadline.map(|deadline| {
+                Box::new(AttemptLimit {
+                    first: deadline,
+                    own: None,
+                    deadline: Some(deadline),
+                })
             }),
         }
     }
@@ -154,7 +161,7 @@ impl Limit {
     }
 }
 
-/// When an attempt has to end.
+/// When an attempt has to end. In a box, since most have no limit.
 #[derive(Debug)]
 pub(crate) struct AttemptLimit {
     first: Limit,
