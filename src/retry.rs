@@ -85,7 +85,7 @@ impl Middleware for RetryMiddleware {
             let has_key = (self.settings.keys)
                 .settle(&mut request, own)
                 .map_err(Error::middleware)?;
-            let mut call = Call::open(&self.settings, &request, extensions, has_key);
+            let mut call = Call::open(&self.settings, &request, extensions, own, has_key);
             if call.is_spread() {
                 Box::pin(call.launch()).await;
             }
@@ -121,10 +121,14 @@ fn forget_earlier_call(extensions: &mut Extensions) {
     if extensions.is_empty() {
         return;
     }
-    extensions.remove::<Attempt>();
-    extensions.remove::<Passed>();
-    extensions.remove::<Passage>();
-    if let Some(slot) = RequestSettings::of(extensions).and_then(|own| own.report.as_ref()) {
+    let own = RequestSettings::of(extensions);
+    if let Some(slot) = own.and_then(|own| own.report.as_ref()) {
         slot.clear();
+    }
+    // Most requests carry nothing else.
+    if extensions.len() > usize::from(own.is_some()) {
+        extensions.remove::<Attempt>();
+        extensions.remove::<Passed>();
+        extensions.remove::<Passage>();
     }
 }

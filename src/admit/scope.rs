@@ -140,6 +140,7 @@ mod tests {
 
     use super::*;
     use crate::admit::allowance::Draw;
+    use crate::admit::current::Place;
 
     #[derive(Clone, Debug, PartialEq)]
     struct Others(u32);

@@ -1,10 +1,16 @@
 //! What it takes to send the same request once more.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
+use bytes::Bytes;
 use http::Extensions;
+use http_body::Body as _;
 use reqwest::{Body, Request};
+
+use crate::request::RequestSettings;
 
 /// Builds the body of every attempt after the first.
 #[derive(Clone)]
@@ -25,7 +31,35 @@ impl fmt::Debug for BodyFactory {
 /// What the next attempt starts from, put aside before this one is sent.
 pub(crate) struct Spare {
     request: Request,
-    extensions: Extensions,
+    before: Before,
+}
+
+/// The extensions as they were.
+enum Before {
+    Copy(Extensions),
+    /// Nothing but what the request asked for, which most that have any have. Extensions are a table
+    /// of boxes, and this is a pointer.
+    Settings(Arc<RequestSettings>),
+}
+
+impl Before {
+    fn of(extensions: &Extensions) -> Self {
+        match extensions.get::<Arc<RequestSettings>>() {
+            Some(settings) if extensions.len() == 1 => Self::Settings(Arc::clone(settings)),
+            _ => Self::Copy(extensions.clone()),
+        }
+    }
+
+    fn extensions(self) -> Extensions {
+        match self {
+            Self::Copy(extensions) => extensions,
+            Self::Settings(settings) => {
+                let mut extensions = Extensions::new();
+                extensions.insert(settings);
+                extensions
+            }
+        }
+    }
 }
 
 impl Spare {
@@ -34,24 +68,24 @@ impl Spare {
     // Filled where it is kept, instead of moved there: every call that could be retried pays for it.
     pub(crate) fn keep(
         place: &mut Option<Self>,
-        request: &Request,
+        request: &mut Request,
         rebuilt: bool,
         extensions: &Extensions,
     ) {
-        if request.body().is_some() && !rebuilt {
-            *place = request.try_clone().map(|request| Self {
-                request,
-                extensions: extensions.clone(),
-            });
-            return;
+        let mut body = None;
+        if let Some(original) = request.body_mut().as_mut().filter(|_| !rebuilt) {
+            body = copy_of(original);
+            if body.is_none() {
+                return;
+            }
         }
-        // `try_clone` would also make a table of settings, only to throw it away again; requests
-        // without a body are the many.
+        // `Request::try_clone` would also make a table of settings, only to throw it away again.
         let spare = place.insert(Self {
             request: Request::new(request.method().clone(), request.url().clone()),
-            extensions: extensions.clone(),
+            before: Before::of(extensions),
         });
         let copy = &mut spare.request;
+        *copy.body_mut() = body;
         *copy.headers_mut() = request.headers().clone();
         *copy.version_mut() = request.version();
         if let Some(timeout) = request.timeout() {
@@ -64,8 +98,21 @@ impl Spare {
         if let Some(BodyFactory(build)) = body {
             *self.request.body_mut() = Some(build());
         }
-        (self.request, self.extensions)
+        (self.request, self.before.extensions())
     }
+}
+
+/// Another body with the same bytes, which are not copied; `None` for a stream.
+fn copy_of(body: &mut Body) -> Option<Body> {
+    body.as_bytes()?;
+    // Bytes in memory are one frame, and it is there.
+    let frame = Pin::new(&mut *body).poll_frame(&mut Context::from_waker(Waker::noop()));
+    let bytes = match frame {
+        Poll::Ready(Some(Ok(frame))) => frame.into_data().ok()?,
+        _ => Bytes::new(),
+    };
+    *body = Body::from(bytes.clone());
+    Some(Body::from(bytes))
 }
 
 #[cfg(test)]
@@ -77,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    fn spare_of(request: &Request, rebuilt: bool) -> Option<Spare> {
+    fn spare_of(request: &mut Request, rebuilt: bool) -> Option<Spare> {
         let mut place = None;
         Spare::keep(&mut place, request, rebuilt, &Extensions::new());
         place
@@ -98,8 +145,8 @@ mod tests {
 
     #[test]
     fn a_copy_without_body_differs_in_nothing() {
-        let original = request();
-        let (copy, _) = spare_of(&original, false).unwrap().unpack(None);
+        let mut original = request();
+        let (copy, _) = spare_of(&mut original, false).unwrap().unpack(None);
         assert_eq!(copy.method(), original.method());
         assert_eq!(copy.url(), original.url());
         assert_eq!(copy.headers(), original.headers());
@@ -112,16 +159,25 @@ mod tests {
     fn bytes_are_copied_streams_are_built_anew_or_not_at_all() {
         let mut original = request();
         *original.body_mut() = Some("bytes".into());
-        let spare = spare_of(&original, false).unwrap();
+        let spare = spare_of(&mut original, false).unwrap();
         let (copy, _) = spare.unpack(None);
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"bytes"[..]));
         assert_eq!(copy.timeout(), original.timeout());
+        let left = original.body().and_then(Body::as_bytes);
+        assert_eq!(left, Some(&b"bytes"[..]));
+        // The bytes themselves are shared.
+        let place = |request: &Request| request.body().and_then(Body::as_bytes).map(<[u8]>::as_ptr);
+        assert_eq!(place(&copy), place(&original));
+
+        *original.body_mut() = Some("".into());
+        let (copy, _) = spare_of(&mut original, false).unwrap().unpack(None);
+        assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b""[..]));
 
         *original.body_mut() = Some(Body::wrap(String::from("stream")));
-        assert!(spare_of(&original, false).is_none());
+        assert!(spare_of(&mut original, false).is_none());
 
         let factory = BodyFactory::new(|| "built".into());
-        let spare = spare_of(&original, true).unwrap();
+        let spare = spare_of(&mut original, true).unwrap();
         let (copy, _) = spare.unpack(Some(&factory));
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"built"[..]));
     }

@@ -89,9 +89,9 @@ impl<'a> Call<'a> {
         settings: &'a Settings,
         request: &Request,
         extensions: &Extensions,
+        own: Option<&RequestSettings>,
         has_key: bool,
     ) -> Self {
-        let own = RequestSettings::of(extensions);
         let wants_target = settings.classifier.by_user.is_some() || settings.retry_without_key;
         let target = wants_target.then(|| {
             Box::new(Target {

@@ -13,7 +13,7 @@ use rand::RngExt;
 use tokio::time::Instant;
 
 use super::builder::Settings;
-use super::law::{Answer, Ending, Law, Ticket, Turn};
+use super::law::{Answer, Ending, Law, Ticket, Time, Turn};
 use super::passage::{Passage, Stage};
 use super::queue::{Limit, Place, Queue, State};
 use super::rate::Bucket;
@@ -27,6 +27,8 @@ const MARGIN: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(super) struct Gate {
     key: Arc<str>,
+    /// Everything inside counts its time from here.
+    born: Instant,
     room: Mutex<Room>,
 }
 
@@ -38,10 +40,10 @@ struct Room {
     law: Option<Law>,
     queue: Queue,
     /// Who keeps the time, and until when.
-    timer: Option<(Place, Instant)>,
+    timer: Option<(Place, Time)>,
     /// Nobody who waits has an earlier limit.
-    first_limit: Option<Instant>,
-    last_used: Instant,
+    first_limit: Option<Time>,
+    last_used: Time,
 }
 
 /// What is left to do once the lock is free again.
@@ -52,26 +54,26 @@ struct Wakers {
 }
 
 /// How far a call has come.
-pub(super) enum Entry {
-    Passed(Pass),
-    Waits(Waiting),
+pub(super) enum Entry<'a> {
+    Passed(Pass<'a>),
+    Waits(Waiting<'a>),
 }
 
 impl Gate {
     pub(super) fn new(key: Arc<str>, settings: &Settings) -> Self {
-        let now = clock::now();
-        let law = || Law::new(now, settings.max_in_flight);
+        let law = || Law::new(settings.max_in_flight);
         Self {
             key,
+            born: clock::now(),
             room: Mutex::new(Room {
                 in_flight: 0,
                 most_in_flight: settings.max_in_flight,
-                bucket: settings.rate.map(|rate| Bucket::new(now, rate)),
+                bucket: settings.rate.map(Bucket::new),
                 law: settings.adaptive.then(law),
                 queue: Queue::default(),
                 timer: None,
                 first_limit: None,
-                last_used: now,
+                last_used: Time::ZERO,
             }),
         }
     }
@@ -79,45 +81,39 @@ impl Gate {
     /// Whether forgetting it would lose something.
     pub(super) fn matters(&self) -> bool {
         const REMEMBERED: Duration = Duration::from_secs(60);
-        let now = clock::now();
+        let now = self.now();
         let room = self.lock();
+        let in_use = room.in_flight > 0 || !room.queue.is_empty();
         let learned = room.law.as_ref().is_some_and(|law| law.has_learned(now));
-        let closed = room.not_before(now, 0) > now;
-        let recent = now.saturating_duration_since(room.last_used) < REMEMBERED;
-        room.in_flight > 0 || !room.queue.is_empty() || closed || (learned && recent)
+        let recent = now.saturating_sub(room.last_used) < REMEMBERED;
+        in_use || room.not_before(now, 0) > now || (learned && recent)
     }
 
     /// Lets a call through, gives it a place in the queue, or refuses it. `again`: it was sent
     /// before, and waits before those that were not.
-    pub(super) fn enter(
+    pub(super) fn enter<'a>(
         self: Arc<Self>,
-        settings: &Arc<Settings>,
+        settings: &'a Settings,
         again: bool,
-    ) -> Result<Entry, Refusal> {
-        let now = clock::now();
+    ) -> Result<Entry<'a>, Refusal> {
+        let now = self.now();
         let mut room = self.lock();
         room.last_used = now;
         if room.queue.is_empty() && room.turn(now) == Turn::Now {
             let ticket = room.send(now);
             drop(room);
-            let settings = Arc::clone(settings);
-            return Ok(Entry::Passed(Pass {
-                gate: self,
-                settings,
-                ticket: Some(ticket),
-                passage: None,
-            }));
+            return Ok(Entry::Passed(Pass::new(self, settings, ticket)));
         }
-        let limit = limit(now, settings.max_wait);
+        let limit = self.limit(now, settings.max_wait);
         let ahead = room.queue.len_of(again);
-        let refusal = if ahead >= settings.max_queue {
+        let refused = if ahead >= settings.max_queue {
             Some(RefusalReason::QueueFull)
         } else if room.not_before(now, ahead) > limit.at {
             Some(limit.reason)
         } else {
             None
         };
-        if let Some(reason) = refusal {
+        if let Some(reason) = refused {
             return Err(self.refusal(&room, reason, now));
         }
         let place = room.queue.push(again, limit);
@@ -125,19 +121,42 @@ impl Gate {
         drop(room);
         Ok(Entry::Waits(Waiting {
             gate: self,
-            settings: Arc::clone(settings),
+            settings,
             place: Some(place),
         }))
     }
 
-    fn refusal(&self, room: &Room, reason: RefusalReason, now: Instant) -> Refusal {
+    /// Until when a call can wait that comes now.
+    fn limit(&self, now: Time, max_wait: Duration) -> Limit {
+        let wait = Limit {
+            at: now.saturating_add(max_wait),
+            reason: RefusalReason::WaitTooLong,
+        };
+        let deadline = admit::current_deadline().map(|deadline| {
+            let end = deadline.saturating_duration_since(self.born);
+            end.saturating_sub(MARGIN)
+        });
+        match deadline {
+            Some(at) if at < wait.at => Limit {
+                at,
+                reason: RefusalReason::DeadlineTooClose,
+            },
+            _ => wait,
+        }
+    }
+
+    fn refusal(&self, room: &Room, reason: RefusalReason, now: Time) -> Refusal {
         let depth = room.queue.len();
         Refusal {
             reason,
             key: Arc::clone(&self.key),
             depth,
-            retry_after: room.worth_trying(now, depth).saturating_duration_since(now),
+            retry_after: room.worth_trying(now, depth).saturating_sub(now),
         }
+    }
+
+    fn now(&self) -> Time {
+        clock::now().saturating_duration_since(self.born)
     }
 
     fn lock(&self) -> MutexGuard<'_, Room> {
@@ -146,12 +165,13 @@ impl Gate {
     }
 
     /// Changes something, and lets through whoever may go now.
-    fn change<T>(&self, change: impl FnOnce(&mut Room, &mut Wakers) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut Room, Time, &mut Wakers) -> T) -> T {
+        let now = self.now();
         let mut wakers = Wakers::default();
         let mut room = self.lock();
-        let output = change(&mut room, &mut wakers);
+        let output = change(&mut room, now, &mut wakers);
         if !room.queue.is_empty() {
-            room.let_through(clock::now(), &mut wakers);
+            room.let_through(now, &mut wakers);
         }
         // Waking, or dropping a waker, may run anything: even something that comes back here.
         drop(room);
@@ -160,24 +180,9 @@ impl Gate {
     }
 }
 
-/// Until when a call can wait that comes now.
-fn limit(now: Instant, max_wait: Duration) -> Limit {
-    let wait = Limit {
-        at: clock::after(now, max_wait),
-        reason: RefusalReason::WaitTooLong,
-    };
-    match admit::current_deadline().and_then(|deadline| deadline.checked_sub(MARGIN)) {
-        Some(at) if at < wait.at => Limit {
-            at,
-            reason: RefusalReason::DeadlineTooClose,
-        },
-        _ => wait,
-    }
-}
-
 impl Room {
     /// When the next may go.
-    fn turn(&mut self, now: Instant) -> Turn {
+    fn turn(&mut self, now: Time) -> Turn {
         if self.in_flight >= self.most_in_flight {
             return Turn::AfterAnswer;
         }
@@ -193,7 +198,7 @@ impl Room {
         }
     }
 
-    fn send(&mut self, now: Instant) -> Option<Ticket> {
+    fn send(&mut self, now: Time) -> Option<Ticket> {
         self.in_flight += 1;
         if let Some(bucket) = &mut self.bucket {
             bucket.take(now);
@@ -213,25 +218,25 @@ impl Room {
     }
 
     /// One that comes now, with so many ahead, certainly cannot go earlier.
-    fn not_before(&self, now: Instant, ahead: usize) -> Instant {
+    fn not_before(&self, now: Time, ahead: usize) -> Time {
         let bucket = self.bucket.as_ref().map(|bucket| bucket.next(now, ahead));
         let law = self.law.as_ref().map(|law| law.closed_until(now));
-        bucket.into_iter().chain(law).fold(now, Instant::max)
+        bucket.into_iter().chain(law).fold(now, Time::max)
     }
 
     /// The same, as far as the rate that holds now can tell.
-    fn worth_trying(&self, now: Instant, ahead: usize) -> Instant {
+    fn worth_trying(&self, now: Time, ahead: usize) -> Time {
         let rate = self.law.as_ref().and_then(Law::rate);
         let wait = rate.map(|rate| Duration::try_from_secs_f64(ahead as f64 / rate));
         let at_the_rate = match wait {
-            Some(Ok(wait)) => clock::after(now, wait),
+            Some(Ok(wait)) => now.saturating_add(wait),
             _ => now,
         };
         self.not_before(now, ahead).max(at_the_rate)
     }
 
     /// Grants as many as may go now, and sees to it that somebody keeps the time for the rest.
-    fn let_through(&mut self, now: Instant, wakers: &mut Wakers) {
+    fn let_through(&mut self, now: Time, wakers: &mut Wakers) {
         while let Some(place) = self.next() {
             match self.turn(now) {
                 Turn::Now => {
@@ -240,9 +245,7 @@ impl Room {
                     wakers.to_wake.extend(waker);
                 }
                 Turn::At(due) => {
-                    let kept = self
-                        .timer
-                        .is_some_and(|(who, at)| who == place && at <= due);
+                    let kept = (self.timer).is_some_and(|(who, at)| who == place && at <= due);
                     if !kept {
                         let waker = self.queue.get(place).waker.take();
                         wakers.to_wake.extend(waker);
@@ -261,7 +264,7 @@ impl Room {
     }
 
     /// Those who cannot wait until the gate opens again need not wait at all.
-    fn refuse_hopeless(&mut self, now: Instant, wakers: &mut Wakers) {
+    fn refuse_hopeless(&mut self, now: Time, wakers: &mut Wakers) {
         let closed = self.law.as_ref().map_or(now, |law| law.closed_until(now));
         if self.first_limit.is_some_and(|first| first < closed) {
             self.queue.refuse_before(closed, &mut wakers.to_wake);
@@ -270,7 +273,7 @@ impl Room {
     }
 
     /// When somebody has to look again who waits until `limit`. The next in the queue keeps the time.
-    fn keep_time(&mut self, place: Place, limit: Instant, now: Instant) -> Instant {
+    fn keep_time(&mut self, place: Place, limit: Time, now: Time) -> Time {
         if self.next() != Some(place) {
             return limit;
         }
@@ -292,9 +295,9 @@ impl Room {
 }
 
 /// A place in the queue, which is left when this is dropped.
-pub(super) struct Waiting {
+pub(super) struct Waiting<'a> {
     gate: Arc<Gate>,
-    settings: Arc<Settings>,
+    settings: &'a Settings,
     /// `None` once it is given back.
     place: Option<Place>,
 }
@@ -306,10 +309,10 @@ enum Look {
     Settled(Result<Option<Ticket>, Refusal>),
 }
 
-impl Waiting {
+impl<'a> Waiting<'a> {
     /// Waits for the turn, and not longer than it makes sense.
-    pub(super) async fn turn(mut self) -> Result<Pass, Refusal> {
-        let mut sleep = pin!(tokio::time::sleep_until(clock::now()));
+    pub(super) async fn turn(mut self) -> Result<Pass<'a>, Refusal> {
+        let mut sleep = pin!(tokio::time::sleep_until(self.gate.born));
         let outcome = poll_fn(|context| {
             loop {
                 let until = match self.look(context.waker()) {
@@ -324,23 +327,18 @@ impl Waiting {
                 }
             }
         });
-        outcome.await.map(|ticket| Pass {
-            gate: Arc::clone(&self.gate),
-            settings: Arc::clone(&self.settings),
-            ticket: Some(ticket),
-            passage: None,
-        })
+        let ticket = outcome.await?;
+        Ok(Pass::new(Arc::clone(&self.gate), self.settings, ticket))
     }
 
     /// Looks whether the turn has come, and keeps the time if it is the next.
     fn look(&mut self, waker: &Waker) -> Look {
         let Some(place) = self.place else {
             // Nobody polls a future again that is done.
-            return Look::Waits(clock::after(clock::now(), Duration::MAX));
+            return Look::Waits(clock::after(self.gate.born, Duration::MAX));
         };
         let gate = Arc::clone(&self.gate);
-        gate.change(|room, wakers| {
-            let now = clock::now();
+        gate.change(|room, now, wakers| {
             room.let_through(now, wakers);
             let waiter = room.queue.get(place);
             let limit = waiter.limit;
@@ -350,7 +348,8 @@ impl Waiting {
                         Some(known) if known.will_wake(waker) => {}
                         known => wakers.unused.extend(known.replace(waker.clone())),
                     }
-                    return Look::Waits(room.keep_time(place, limit.at, now));
+                    let until = room.keep_time(place, limit.at, now);
+                    return Look::Waits(clock::after(gate.born, until));
                 }
                 State::Waiting => Err(limit.reason),
                 State::Refused(reason) => Err(reason),
@@ -363,10 +362,10 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
-            self.gate.change(|room, wakers| {
+            self.gate.change(|room, _, wakers| {
                 if let State::Granted(ticket) = room.leave(place, wakers) {
                     room.unsend(ticket);
                 }
@@ -376,15 +375,24 @@ impl Drop for Waiting {
 }
 
 /// A request that was let through. It gives its slot back when dropped.
-pub(super) struct Pass {
+pub(super) struct Pass<'a> {
     gate: Arc<Gate>,
-    settings: Arc<Settings>,
+    settings: &'a Settings,
     /// `None` once the slot is given back.
     ticket: Option<Option<Ticket>>,
     passage: Option<Passage>,
 }
 
-impl Pass {
+impl<'a> Pass<'a> {
+    fn new(gate: Arc<Gate>, settings: &'a Settings, ticket: Option<Ticket>) -> Self {
+        Self {
+            gate,
+            settings,
+            ticket: Some(ticket),
+            passage: None,
+        }
+    }
+
     /// The request is sent now.
     pub(super) fn with(mut self, passage: Option<Passage>) -> Self {
         if let Some(passage) = &passage {
@@ -403,11 +411,10 @@ impl Pass {
             Ending::Accepted => 1.0,
             _ => self.spread(),
         };
-        self.gate.change(|room, wakers| {
+        self.gate.change(|room, now, wakers| {
             room.in_flight -= 1;
             let waiting = !room.queue.is_empty();
             if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
-                let now = clock::now();
                 law.answered(now, ticket, answer, room.in_flight, waiting, spread);
                 if waiting {
                     room.refuse_hopeless(now, wakers);
@@ -423,16 +430,16 @@ impl Pass {
     }
 }
 
-impl Drop for Pass {
+impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             let spread = self.spread();
             let stage = self.passage.as_ref().map(Passage::stage);
             let late = stage == Some(Stage::TimedOut);
-            self.gate.change(|room, _| {
+            self.gate.change(|room, now, _| {
                 room.in_flight -= 1;
                 if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
-                    law.abandoned(clock::now(), ticket, late, spread);
+                    law.abandoned(now, ticket, late, spread);
                 }
             });
         }

@@ -11,9 +11,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::meter::{Endings, Meter};
+use super::meter::{Endings, Meter, Rounds};
 
 /// tokio's timers fire on whole milliseconds.
 const GRAIN: Duration = Duration::from_millis(1);
@@ -49,12 +47,15 @@ const CALM: u64 = 100;
 const FIRST_RATE: f64 = 20.0;
 const LEAST_RATE: f64 = 1.0 / 30.0;
 
+/// Since the law was made, on the clock of whoever asks.
+pub(crate) type Time = Duration;
+
 /// When the next request may go.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Turn {
     Now,
     /// Not before.
-    At(Instant),
+    At(Time),
     /// Not before something in flight has ended.
     AfterAnswer,
 }
@@ -64,7 +65,7 @@ pub(crate) enum Turn {
 pub(crate) struct Ticket {
     /// Counts up from 1.
     number: u64,
-    sent: Instant,
+    sent: Time,
     /// The pace that it was sent at.
     rate: Option<f64>,
 }
@@ -114,13 +115,13 @@ pub(crate) struct Law {
     // The pace.
     pace: Option<Pace>,
     /// Without a pace: answers that come together are read together.
-    release: Instant,
+    release: Time,
 
     // Closed, for a time.
     /// On the server's word.
-    pause_until: Instant,
+    pause_until: Time,
     /// On our own.
-    hold_until: Instant,
+    hold_until: Time,
     trouble: Option<Trouble>,
     quota: Option<Remainder>,
 
@@ -146,7 +147,7 @@ pub(crate) struct Law {
 #[derive(Debug)]
 struct Remainder {
     left: u64,
-    reset: Instant,
+    reset: Time,
     /// Says the answer to this request.
     source: u64,
 }
@@ -154,14 +155,14 @@ struct Remainder {
 /// Half-open: one probe at a time.
 #[derive(Debug)]
 struct Trouble {
-    since: Instant,
+    since: Time,
     holds: u32,
     probe: Option<u64>,
 }
 
 impl Law {
     /// `most`: the window never opens further.
-    pub(crate) fn new(now: Instant, most: u32) -> Self {
+    pub(crate) fn new(most: u32) -> Self {
         let most = f64::from(most);
         Self {
             window: FIRST_WINDOW.min(most),
@@ -170,9 +171,9 @@ impl Law {
             window_limits: false,
             rounds: Rounds::default(),
             pace: None,
-            release: now,
-            pause_until: now,
-            hold_until: now,
+            release: Time::ZERO,
+            pause_until: Time::ZERO,
+            hold_until: Time::ZERO,
             trouble: None,
             quota: None,
             sent: 0,
@@ -194,7 +195,7 @@ impl Law {
     }
 
     /// Until when nobody may go, whatever happens.
-    pub(crate) fn closed_until(&self, now: Instant) -> Instant {
+    pub(crate) fn closed_until(&self, now: Time) -> Time {
         let spent = self.quota.as_ref().filter(|quota| quota.left == 0);
         let quota = spent.map_or(now, |quota| quota.reset);
         self.pause_until.max(self.hold_until).max(quota).max(now)
@@ -206,12 +207,12 @@ impl Law {
     }
 
     /// Whether there is anything that a new law would not know.
-    pub(crate) fn has_learned(&self, now: Instant) -> bool {
+    pub(crate) fn has_learned(&self, now: Time) -> bool {
         self.trouble.is_some() || self.pace.is_some() || self.closed_until(now) > now
     }
 
     /// Whether a call may go now, and if not, when to ask again.
-    pub(crate) fn turn(&mut self, now: Instant, in_flight: u32) -> Turn {
+    pub(crate) fn turn(&mut self, now: Time, in_flight: u32) -> Turn {
         let closed = self.closed_until(now);
         if now < closed {
             return Turn::At(closed);
@@ -244,7 +245,7 @@ impl Law {
     }
 
     /// Lets one go. Only after [`turn`](Self::turn) has said so.
-    pub(crate) fn send(&mut self, now: Instant) -> Ticket {
+    pub(crate) fn send(&mut self, now: Time) -> Ticket {
         self.sent += 1;
         if let Some(quota) = &mut self.quota {
             quota.left = quota.left.saturating_sub(1);
@@ -268,10 +269,7 @@ impl Law {
     pub(crate) fn unsend(&mut self, ticket: Ticket) {
         self.forget_probe(ticket);
         if let (Some(pace), Some(rate)) = (&mut self.pace, ticket.rate) {
-            pace.next = pace
-                .next
-                .checked_sub(seconds(1.0 / rate))
-                .unwrap_or(pace.next);
+            pace.next = pace.next.saturating_sub(seconds(1.0 / rate));
         }
         if let Some(quota) = &mut self.quota {
             quota.left = quota.left.saturating_add(1);
@@ -279,8 +277,8 @@ impl Law {
     }
 
     /// What was sent was given up by its caller: because it took too long, or for whatever reason.
-    pub(crate) fn abandoned(&mut self, now: Instant, ticket: Ticket, late: bool, spread: f64) {
-        let age = now.saturating_duration_since(ticket.sent);
+    pub(crate) fn abandoned(&mut self, now: Time, ticket: Ticket, late: bool, spread: f64) {
+        let age = now.saturating_sub(ticket.sent);
         let usual = self.round_trip.unwrap_or_default();
         if late || age >= (usual * 4).max(FIRST_HOLD) {
             self.failed(now, ticket, true, None, spread);
@@ -292,14 +290,14 @@ impl Law {
     /// `spread`: by how much a hold is longer than it need be.
     pub(crate) fn answered(
         &mut self,
-        now: Instant,
+        now: Time,
         ticket: Ticket,
         answer: Answer,
         in_flight: u32,
         waiting: bool,
         spread: f64,
     ) {
-        let latency = now.saturating_duration_since(ticket.sent);
+        let latency = now.saturating_sub(ticket.sent);
         let hint = answer.hint.map(|hint| hint.min(LONGEST_PAUSE));
         if let Some(hint) = hint {
             // Not all at the same moment, where many were told the same.
@@ -346,7 +344,7 @@ impl Law {
         });
     }
 
-    fn learn_quota(&mut self, now: Instant, ticket: Ticket, quota: Quota) {
+    fn learn_quota(&mut self, now: Time, ticket: Ticket, quota: Quota) {
         let usual = self.round_trip.unwrap_or_default();
         let known = self.quota.as_ref().map_or(0, |quota| quota.source);
         if quota.reset >= SHORTEST_RESET.max(usual * 4) && ticket.number >= known {
@@ -359,15 +357,14 @@ impl Law {
         }
     }
 
-    fn accepted(&mut self, now: Instant, ticket: Ticket, latency: Duration) {
+    fn accepted(&mut self, now: Time, ticket: Ticket, latency: Duration) {
         self.accepted.count(now);
         self.endings.push(true);
         self.calm += 1;
         if self.calm == CALM {
             self.strain_cuts = 0;
         }
-        let slow = self.rounds.is_slow(latency);
-        if self.window_limits && !slow {
+        if self.window_limits && !self.rounds.is_slow(latency) {
             let fast = self.window < self.threshold;
             let step = if fast {
                 1.25
@@ -392,7 +389,7 @@ impl Law {
     /// One failure may be chance; many are a server in trouble.
     fn failed(
         &mut self,
-        now: Instant,
+        now: Time,
         ticket: Ticket,
         late: bool,
         hint: Option<Duration>,
@@ -437,7 +434,7 @@ impl Law {
         }
     }
 
-    fn refused(&mut self, now: Instant, ticket: Ticket, hint: Option<Duration>, spread: f64) {
+    fn refused(&mut self, now: Time, ticket: Ticket, hint: Option<Duration>, spread: f64) {
         if ticket.number <= self.reacted {
             return;
         }
@@ -460,7 +457,7 @@ impl Law {
     }
 
     /// Down to one probe at a time, each after a longer hold.
-    fn half_open(&mut self, now: Instant) -> Duration {
+    fn half_open(&mut self, now: Time) -> Duration {
         let trouble = self.trouble.get_or_insert(Trouble {
             since: now,
             holds: 0,
@@ -468,12 +465,12 @@ impl Law {
         });
         let hold = FIRST_HOLD.saturating_mul(1 << trouble.holds.min(16));
         trouble.holds = trouble.holds.saturating_add(1);
-        let lasted = now.saturating_duration_since(trouble.since);
+        let lasted = now.saturating_sub(trouble.since);
         hold.min(LONG_HOLD.max(lasted / 8)).min(LONGEST_HOLD)
     }
 
     /// A probe came through. From here on there is a pace: what the server has really taken.
-    fn reopen(&mut self, now: Instant) {
+    fn reopen(&mut self, now: Time) {
         self.trouble = None;
         let before = self.pace.as_ref().map(|pace| pace.reference);
         let measured = self.accepted.rate(now);
@@ -493,7 +490,7 @@ impl Law {
 #[derive(Debug)]
 struct Pace {
     /// When the next may go.
-    next: Instant,
+    next: Time,
     rate: f64,
     /// The rate at which the server refused, and the one that it was cut to.
     reference: f64,
@@ -507,11 +504,11 @@ struct Pace {
     searching: bool,
     /// The pace, and nothing else, has held the next call back.
     limits: bool,
-    last: Instant,
+    last: Time,
 }
 
 impl Pace {
-    fn new(now: Instant, rate: f64, searching: bool, round_trip: Option<Duration>) -> Self {
+    fn new(now: Time, rate: f64, searching: bool, round_trip: Option<Duration>) -> Self {
         let rate = rate.max(LEAST_RATE);
         let recovery = recovery(rate, round_trip, None);
         Self {
@@ -529,13 +526,13 @@ impl Pace {
     }
 
     /// Lets one go, and says at which rate.
-    fn send(&mut self, now: Instant, round_trip: Option<Duration>) -> f64 {
-        let gap = now.saturating_duration_since(self.last).as_secs_f64();
+    fn send(&mut self, now: Time, round_trip: Option<Duration>) -> f64 {
+        let gap = now.saturating_sub(self.last).as_secs_f64();
         if std::mem::take(&mut self.limits) {
             self.rise(gap.min(2.0 / self.rate), round_trip);
         }
         self.last = now;
-        let earliest = now.checked_sub(SLACK).unwrap_or(now);
+        let earliest = now.saturating_sub(SLACK);
         self.next = self.next.max(earliest) + seconds(1.0 / self.rate);
         self.rate
     }
@@ -587,46 +584,4 @@ fn recovery(rate: f64, round_trip: Option<Duration>, hint: Option<Duration>) -> 
 
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
-}
-
-/// Tells a slow server from a slow request: by the fastest answer of a whole round.
-#[derive(Debug, Default)]
-struct Rounds {
-    /// The round ends with an answer to a request after this one.
-    ends_after: u64,
-    answers: u32,
-    fastest: Option<Duration>,
-    /// The time that the server needs when it is well.
-    usual: Option<(Duration, Instant)>,
-}
-
-impl Rounds {
-    fn is_slow(&self, latency: Duration) -> bool {
-        let slow = |(usual, _): (Duration, Instant)| (usual * 4).max(usual + FIRST_HOLD);
-        self.usual.is_some_and(|usual| latency > slow(usual))
-    }
-
-    /// Takes an answer's time, and says whether a round has ended in which all were slow.
-    fn end(&mut self, now: Instant, number: u64, sent: u64, latency: Duration) -> bool {
-        let fastest = self.fastest.map_or(latency, |fastest| fastest.min(latency));
-        self.fastest = Some(fastest);
-        self.answers += 1;
-        if number <= self.ends_after || self.answers < 8 {
-            return false;
-        }
-        let slow = self.is_slow(fastest);
-        self.usual = Some(match self.usual {
-            Some((usual, since)) if usual < fastest => {
-                // What lasts is usual. Half of the way in ten seconds.
-                let passed = now.saturating_duration_since(since).as_secs_f64();
-                let way = 1.0 - 0.5_f64.powf(passed / 10.0);
-                (usual + (fastest - usual).mul_f64(way), now)
-            }
-            _ => (fastest, now),
-        });
-        self.ends_after = sent;
-        self.answers = 0;
-        self.fastest = None;
-        slow
-    }
 }

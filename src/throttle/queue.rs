@@ -4,11 +4,9 @@
 
 use std::task::Waker;
 
-use slab::Slab;
-use tokio::time::Instant;
-
-use super::law::Ticket;
+use super::law::{Ticket, Time};
 use super::refusal::RefusalReason;
+use slab::Slab;
 
 /// A place in the queue. Valid until it is given back with [`Queue::remove`].
 pub(super) type Place = usize;
@@ -38,7 +36,7 @@ pub(super) struct Waiter {
 /// The last moment to go, and which limit set it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
-    pub(super) at: Instant,
+    pub(super) at: Time,
     pub(super) reason: RefusalReason,
 }
 
@@ -135,7 +133,7 @@ impl Queue {
     }
 
     /// Refuses all whose limit comes before this.
-    pub(super) fn refuse_before(&mut self, end: Instant, wakers: &mut Vec<Waker>) {
+    pub(super) fn refuse_before(&mut self, end: Time, wakers: &mut Vec<Waker>) {
         for first in [self.again.first, self.fresh.first] {
             let mut next = first;
             while let Some(place) = next {

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use crate::clock;
+use super::law::Time;
 
 /// So many a second, and so many at once after a silence.
 #[derive(Clone, Copy, Debug)]
@@ -18,28 +16,30 @@ pub(crate) struct Rate {
 #[derive(Debug)]
 pub(super) struct Bucket {
     rate: Rate,
-    full: Instant,
+    full: Time,
 }
 
 impl Bucket {
-    pub(super) fn new(now: Instant, rate: Rate) -> Self {
-        Self { rate, full: now }
+    pub(super) fn new(rate: Rate) -> Self {
+        let full = Time::ZERO;
+        Self { rate, full }
     }
 
     /// When one may go that has so many ahead of it.
-    pub(super) fn next(&self, now: Instant, ahead: usize) -> Instant {
+    pub(super) fn next(&self, now: Time, ahead: usize) -> Time {
         let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
-        let full = clock::after(self.full.max(now), self.rate.each.saturating_mul(ahead));
+        let waiting = self.rate.each.saturating_mul(ahead);
+        let full = self.full.max(now).saturating_add(waiting);
         // Everything but one token of a burst may be missing.
         let early = self.rate.each.saturating_mul(self.rate.burst - 1);
-        full.checked_sub(early).map_or(now, |next| next.max(now))
+        full.saturating_sub(early).max(now)
     }
 
-    pub(super) fn take(&mut self, now: Instant) {
-        self.full = clock::after(self.full.max(now), self.rate.each);
+    pub(super) fn take(&mut self, now: Time) {
+        self.full = self.full.max(now).saturating_add(self.rate.each);
     }
 
     pub(super) fn put_back(&mut self) {
-        self.full -= self.rate.each;
+        self.full = self.full.saturating_sub(self.rate.each);
     }
 }
