@@ -402,7 +402,7 @@ impl Law {
         self.calm = 0;
         if self.trouble.is_some() {
             self.refused(now, ticket, hint, spread);
-        } else if self.endings.show_trouble() || hint.is_some() {
+        } else if self.endings.show_trouble() || hint.is_some_and(|hint| !hint.is_zero()) {
             self.shrink(ticket);
             self.refused(now, ticket, hint, spread);
         } else if late && self.endings.failed() > 1 {
@@ -585,3 +585,7 @@ fn recovery(rate: f64, round_trip: Option<Duration>, hint: Option<Duration>) -> 
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
+
+#[cfg(test)]
+#[path = "law_tests.rs"]
+mod tests;
