@@ -47,6 +47,7 @@ mod admit;
 mod answer;
 mod clock;
 mod coalesce;
+mod config;
 mod decide;
 mod entropy;
 mod observe;
@@ -57,12 +58,13 @@ mod throttle;
 
 pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};
+pub use config::ConfigError;
 pub use decide::{
     AttemptOutcome, AttemptView, AutoKey, FailureKind, IdempotencyKey, InvalidKey, StatusClass,
 };
 pub use observe::{Attempt, AttemptReport, ReportSlot, RetryReport, StopReason};
 pub use request::RequestBuilderExt;
-pub use retry::{ConfigError, RetryMiddleware, RetryMiddlewareBuilder};
+pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter, TimeLimit, TimedOut};
 pub use throttle::{
     KeyBy, KeyFn, Refusal, RefusalReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,

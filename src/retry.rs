@@ -10,9 +10,8 @@ use http::Extensions;
 use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 
+pub use builder::RetryMiddlewareBuilder;
 use builder::Settings;
-pub use builder::{ConfigError, RetryMiddlewareBuilder};
-pub(crate) use builder::{header_name, longer_than_zero};
 use call::Call;
 
 use crate::observe::Attempt;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::flight::Flights;
 use super::identity::Ignored;
 use crate::CoalesceMiddleware;
+use crate::config::{ConfigError, header_name, longer_than_zero};
 use crate::observe::unknown_extensions;
-use crate::retry::{ConfigError, header_name, longer_than_zero};
 
 /// What a [`CoalesceMiddleware`] goes by. Checked, and never changed again.
 #[derive(Debug)]

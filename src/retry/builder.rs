@@ -1,6 +1,5 @@
 //! Settings of the retry middleware: defaults, and every check.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,6 +8,7 @@ use http::{HeaderName, StatusCode};
 
 use crate::RetryMiddleware;
 use crate::admit::{Budget, Budgets};
+use crate::config::{ConfigError, header_name, longer_than_zero};
 use crate::decide::{AttemptView, AutoKey, Classifier, ClassifyFn, KeyRule, StatusClass};
 use crate::entropy::Entropy;
 use crate::observe::two_retries_in_one_chain;
@@ -299,60 +299,6 @@ impl RetryMiddlewareBuilder {
         self.refused.get_or_insert(error);
     }
 }
-
-pub(crate) fn longer_than_zero(
-    setting: &'static str,
-    value: Option<Duration>,
-) -> Result<(), ConfigError> {
-    match value {
-        Some(Duration::ZERO) => Err(ConfigError::new(
-            setting,
-            format_args!("{:?}", Duration::ZERO),
-            "should be longer than zero",
-        )),
-        _ => Ok(()),
-    }
-}
-
-pub(crate) fn header_name(setting: &'static str, name: &str) -> Result<HeaderName, ConfigError> {
-    name.parse().map_err(|_| {
-        ConfigError::new(
-            setting,
-            format_args!("{name:?}"),
-            "should be a valid header name",
-        )
-    })
-}
-
-/// A setting that makes no sense. The message names the setting and the value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    setting: &'static str,
-    value: String,
-    rule: String,
-}
-
-impl ConfigError {
-    pub(crate) fn new(
-        setting: &'static str,
-        value: impl fmt::Display,
-        rule: impl fmt::Display,
-    ) -> Self {
-        Self {
-            setting,
-            value: value.to_string(),
-            rule: rule.to_string(),
-        }
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}) {}", self.setting, self.value, self.rule)
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 #[cfg(test)]
 mod tests {
