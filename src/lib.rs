@@ -34,11 +34,15 @@
 //! |---|---|---|
 //! | **decide** | may this be sent again at all? | [`StatusClass`], [`IdempotencyKey`], [`AutoKey`], [`AttemptView`] |
 //! | **schedule** | when? | [`Backoff`], [`Jitter`], the limits of [`RetryMiddlewareBuilder`] |
-//! | **admit** | is there room for it now? | [`Budget`], [`Scope`] |
+//! | **admit** | is there room for it now? | [`Budget`], [`Scope`], [`ThrottleMiddleware`] |
 //! | **observe** | who gets to know? | [`RetryReport`], [`StopReason`], [`ReportSlot`], [`Attempt`] |
 //!
 //! What comes back when a call is given up is the last answer or error itself, untouched. Only what
-//! the middleware refuses by itself has types of its own: [`InvalidKey`] and [`TimedOut`].
+//! the middleware refuses by itself has types of its own: [`InvalidKey`], [`TimedOut`] and [`Refusal`].
+//!
+//! Two more go with it: [`ThrottleMiddleware`], inside the retry, finds the rate that a server accepts
+//! and lets no more go; [`CoalesceMiddleware`], outside of it, makes one request of all that are the
+//! same.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
