@@ -195,7 +195,8 @@ fn a_dead_host_does_not_slow_another() {
         let alone = without_the_dead_host(NEAR, seed, &steady_throttle);
         assert_all_succeed(&beside);
         for rank in [0.5, 0.99, 1.0] {
-            let [beside, alone] = [&beside, &alone].map(|it| it.added_latency(rank, 0 * SEC));
+            let [beside, alone] =
+                [&beside, &alone].map(|it| it.added_latency(rank, Duration::ZERO));
             assert_eq!(beside, alone);
         }
     }
