@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use reqwest_steady::{
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::log::Log;
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
+use crate::support::scripted::{Reply, Server, URL, answer, answer_with, dripping, late};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -533,6 +534,65 @@ async fn a_call_may_be_dropped_at_any_point_and_leaves_nothing_behind() {
                 assert!(call(&client, 101).await.is_ok());
                 assert_eq!(start.elapsed(), 50 * MS, "{polls} polls, {waiting} waiting");
             }
+        }
+    }
+}
+
+/// The same in the middle of a retry: while it waits, reads the old answer, or is a probe.
+#[tokio::test(start_paused = true)]
+async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
+    type Script = fn(usize) -> Reply;
+    let scripts: [Script; 4] = [
+        |index| late(20 * MS, answer(if index % 3 == 0 { 429 } else { 200 })),
+        |index| late(20 * MS, answer(if index % 2 == 0 { 503 } else { 200 })),
+        |index| match index % 3 {
+            0 => late(20 * MS, dripping(503, 5)),
+            1 => Reply::Fail(std::io::ErrorKind::ConnectionReset),
+            _ => late(20 * MS, answer(200)),
+        },
+        |_| late(20 * MS, answer(503)),
+    ];
+    for script in scripts {
+        for polls in 0..40 {
+            let failing = Arc::new(AtomicBool::new(true));
+            let fails = Arc::clone(&failing);
+            let server = Server::new(move |index| match fails.load(Ordering::Relaxed) {
+                true => script(index),
+                false => late(20 * MS, answer(200)),
+            });
+            let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
+            let full = budget.balance();
+            let client = client(
+                &server,
+                retry().budget(budget.clone()),
+                throttle().max_in_flight(2),
+            );
+            {
+                let calls = (0..5).map(|name| call(&client, name));
+                let mut dropped = pin!(join_all(calls));
+                let mut context = Context::from_waker(Waker::noop());
+                for _ in 0..polls {
+                    if dropped.as_mut().poll(&mut context).is_ready() {
+                        break;
+                    }
+                    sleep(10 * MS).await;
+                }
+            }
+            failing.store(false, Ordering::Relaxed);
+            // Whatever was held or paid is over by now.
+            sleep(60 * SEC).await;
+            assert_eq!(budget.balance(), full);
+            let start = Instant::now();
+            let results = join_all((10..12).map(|name| call(&client, name))).await;
+            assert!(
+                results.iter().all(Result::is_ok),
+                "{polls} polls: {results:?}"
+            );
+            assert!(
+                start.elapsed() < 600 * MS,
+                "{polls} polls: {:?}",
+                start.elapsed()
+            );
         }
     }
 }
