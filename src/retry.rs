@@ -105,7 +105,7 @@ impl Middleware for RetryMiddleware {
                 let retry = match step {
                     Ok(retry) => retry,
                     Err(end) => {
-                        call.report(end, &mut result);
+                        call.report(end, &mut result, extensions);
                         return result;
                     }
                 };

@@ -14,6 +14,7 @@ mod signal;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use http::Extensions;
 use reqwest::{Request, Response};
@@ -28,6 +29,7 @@ pub(crate) use passage::{Passage, Passed, Stage};
 pub use refusal::{Refusal, RefusalReason};
 
 use crate::admit::Keyed;
+use crate::clock;
 use crate::observe::{Attempt, RetryReport, throttle_outside_retry};
 
 /// Finds the rate that a server accepts, and holds requests back instead of letting them fail.
@@ -140,13 +142,16 @@ impl Middleware for ThrottleMiddleware {
             let again = Attempt::of(extensions).is_retry();
             let passage = Passage::of(extensions);
             let entry = gate.enter(&shared.settings, again);
+            let mut waited = Duration::ZERO;
             let pass = match entry.map_err(Error::middleware)? {
                 Entry::Passed(pass) => pass,
                 Entry::Waits(waiting) => {
                     if let Some(passage) = &passage {
                         passage.wait();
                     }
+                    let came = clock::now();
                     let turn = Box::pin(waiting.turn()).await;
+                    waited = clock::now().saturating_duration_since(came);
                     turn.map_err(Error::middleware)?
                 }
             };
@@ -154,9 +159,9 @@ impl Middleware for ThrottleMiddleware {
             let result = next.run(request, extensions).await;
             let answer = signal::read(&result);
             pass.answered(answer);
-            if answer.ending != Ending::Accepted {
+            if answer.ending != Ending::Accepted || !waited.is_zero() {
                 let paced = shared.settings.adaptive && answer.ending == Ending::Refused;
-                extensions.insert(Passed { paced });
+                extensions.insert(Passed { waited, paced });
             }
             if let Ok(response) = &result {
                 shared.check_order(response);

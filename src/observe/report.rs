@@ -90,7 +90,8 @@ impl AttemptReport {
         self.sent_at
     }
 
-    /// How long the call waited before it.
+    /// How long the call waited before it, for its turn in a
+    /// [`ThrottleMiddleware`](crate::ThrottleMiddleware) as well.
     pub fn waited(&self) -> Duration {
         self.waited
     }

@@ -17,7 +17,7 @@ use crate::entropy::up_to;
 use crate::observe::{Attempt, AttemptReport, ReportSlot, RetryReport, StopReason};
 use crate::request::RequestSettings;
 use crate::schedule::{AttemptLimit, CallTime};
-use crate::throttle::Passage;
+use crate::throttle::{Passage, Passed};
 pub(crate) use step::{End, Retry, Step};
 
 /// The state of one call. It lives as long as `handle` runs, and nothing else holds it.
@@ -277,7 +277,7 @@ impl<'a> Call<'a> {
         extensions: &mut Extensions,
     ) -> Request {
         let wake = clock::after(clock::now(), retry.wait);
-        let ended = self.ended_attempt(retry.verdict, retry.hint);
+        let ended = self.ended_attempt(retry.verdict, retry.hint, retry.passed);
         let mut earlier = self.earlier.take().unwrap_or_default();
         earlier.history.push(ended);
         earlier.unclear |= retry.verdict.is_unclear();
@@ -314,12 +314,17 @@ impl<'a> Call<'a> {
     }
 
     /// Puts the report beside the last answer, which is not changed otherwise.
-    pub(crate) fn report(&mut self, end: End, result: &mut Result<Response>) {
+    pub(crate) fn report(
+        &mut self,
+        end: End,
+        result: &mut Result<Response>,
+        extensions: &Extensions,
+    ) {
         if end.is_success() && self.feeds_budget {
             self.budget.on_success();
         }
         let mut report = RetryReport {
-            last: self.ended_attempt(end.verdict, end.hint),
+            last: self.ended_attempt(end.verdict, end.hint, Passed::of(extensions)),
             earlier: Vec::new(),
             stop: end.reason,
         };
@@ -334,11 +339,17 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn ended_attempt(&self, verdict: Verdict, hint: Option<Duration>) -> AttemptReport {
+    fn ended_attempt(
+        &self,
+        verdict: Verdict,
+        hint: Option<Duration>,
+        passed: Option<Passed>,
+    ) -> AttemptReport {
+        let queued = passed.map_or(Duration::ZERO, |passed| passed.waited);
         AttemptReport {
             outcome: verdict.outcome,
-            sent_at: self.sent_at,
-            waited: self.waited,
+            sent_at: self.sent_at.saturating_add(queued),
+            waited: self.waited.saturating_add(queued),
             hint,
         }
     }

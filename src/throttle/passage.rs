@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use http::Extensions;
 use tokio::time::Instant;
@@ -9,9 +10,11 @@ use tokio::time::Instant;
 use crate::admit::Fare;
 use crate::clock;
 
-/// Left by a throttle for the retry around it: the attempt that failed came through here.
+/// Left by a throttle for the retry around it, if the attempt failed or had to wait here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed {
+    /// How long it waited for its turn.
+    pub(crate) waited: Duration,
     /// The server said that there were too many, and the throttle sees to it.
     pub(crate) paced: bool,
 }

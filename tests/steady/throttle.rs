@@ -396,6 +396,26 @@ async fn a_repeated_attempt_goes_before_those_that_were_never_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_report_knows_how_long_an_attempt_waited_for_its_turn() {
+    let server = Server::new(|index| match index {
+        0 => late(300 * MS, answer(200)),
+        1 => late(100 * MS, answer(503)),
+        _ => late(100 * MS, answer(200)),
+    });
+    let backoff = Backoff::exponential(50 * MS).jitter(Jitter::None);
+    let client = client(&server, retry().backoff(backoff), fixed().max_in_flight(1));
+    let (first, response, _) =
+        tokio::join!(call(&client, 0), client.get(URL).send(), call(&client, 2),);
+    assert!(first.is_ok());
+    let response = response.unwrap();
+    let report = RetryReport::of(&response).unwrap();
+    let times: Vec<_> = (report.attempts().map(|it| (it.waited(), it.sent_at()))).collect();
+    // 300 ms for the first call; then 50 ms of backoff and another 50 for the third.
+    assert_eq!(times, [(300 * MS, 300 * MS), (100 * MS, 500 * MS)]);
+    assert_eq!(report.waited(), 400 * MS);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_is_down_is_tried_by_one_at_a_time_and_ever_less_often() {
     let server = Server::statuses(&[503]);
     let client = client(&server, retry().max_retries(0), throttle());
