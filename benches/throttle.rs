@@ -219,14 +219,19 @@ fn table(wanted: &impl Fn(&str, &str) -> bool, everywhere: bool) {
             .filter(|(stack, _)| wanted(scenario.name, stack));
         for (stack, build) in stacks {
             for latency in &latencies {
-                for seed in SEEDS {
+                let lines = SEEDS.map(|seed| {
                     let outcome = (scenario.run)(*latency, seed, build);
-                    let (name, remark) = (scenario.name, (scenario.remark)(&outcome));
-                    println!(
-                        "{name:<29} {stack:<15} {:>7} {seed:>4} {}  {remark}",
-                        format!("{latency:?}"),
-                        counts(&outcome)
-                    );
+                    format!("{}  {}", counts(&outcome), (scenario.remark)(&outcome))
+                });
+                let name = scenario.name;
+                let start = format!("{name:<29} {stack:<15} {:>7}", format!("{latency:?}"));
+                // Where nothing is left to chance, one line says it all.
+                if lines.iter().all(|line| *line == lines[0]) {
+                    println!("{start} {:>4} {}", "all", lines[0]);
+                    continue;
+                }
+                for (seed, line) in SEEDS.iter().zip(lines) {
+                    println!("{start} {seed:>4} {line}");
                 }
             }
         }
