@@ -21,6 +21,8 @@ use crate::clock;
 /// cost more than a new connection.
 const DRAIN_BYTES: u64 = 256 * 1024;
 const DRAIN_TIME: Duration = Duration::from_millis(100);
+/// So much of an answer is kept in memory that may still be wanted. The rest stays where it is.
+const KEPT_BYTES: usize = 16 * 1024;
 
 /// Reads what is left of a discarded answer, within bounds, and not after `latest`.
 pub(crate) async fn drain(mut response: Response, latest: Instant) {
@@ -46,7 +48,7 @@ pub(crate) async fn read_ahead(response: Response, latest: Instant) -> Response 
         return response;
     }
     let mut reading = Reading::new(response, None);
-    let read = reading.read(DRAIN_BYTES as usize);
+    let read = reading.read(KEPT_BYTES);
     match tokio::time::timeout_at(drain_end(latest), read).await {
         Ok(Ok(Extent::Whole)) => reading.into_whole().response(),
         Ok(Ok(Extent::OverLimit)) | Err(_) => reading.into_stream(),

@@ -97,6 +97,7 @@ impl Middleware for RetryMiddleware {
                     None => answer.await,
                     Some(limit) => Box::pin(limit.enforce(answer)).await,
                 };
+                call.close_passage(extensions);
                 let verdict = call.judge(&result);
                 let mut step = call.next_step(verdict, &result, extensions);
                 if call.wants_body(&step) {
@@ -128,6 +129,9 @@ fn forget_earlier_call(extensions: &mut Extensions) {
     if extensions.len() > usize::from(own.is_some()) {
         extensions.remove::<Attempt>();
         extensions.remove::<Passed>();
-        extensions.remove::<Passage>();
+        if let Some(outer) = extensions.remove::<Passage>() {
+            // It belongs to a retry around this one, whose attempt this is.
+            outer.pay();
+        }
     }
 }

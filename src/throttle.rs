@@ -24,13 +24,14 @@ use builder::Settings;
 pub use builder::ThrottleMiddlewareBuilder;
 use gate::{Entry, Gate};
 pub use key::{KeyBy, KeyFn};
-use law::Ending;
+use law::{Answer, Ending};
 pub(crate) use passage::{Passage, Passed, Stage};
 pub use refusal::{Refusal, RefusalReason};
 
 use crate::admit::Keyed;
 use crate::clock;
 use crate::observe::{Attempt, RetryReport, throttle_outside_retry};
+use crate::request::RequestSettings;
 
 /// Finds the rate that a server accepts, and holds requests back instead of letting them fail.
 ///
@@ -111,6 +112,19 @@ impl Shared {
         })
     }
 
+    /// Whether a retry around may want to know that the attempt came through here.
+    fn may_be_repeated(
+        &self,
+        answer: &Answer,
+        result: &Result<Response>,
+        extensions: &Extensions,
+    ) -> bool {
+        answer.ending != Ending::Accepted
+            || result.as_ref().map_or(true, |it| it.status().as_u16() >= 400)
+            // Its body is read after this, and may break off.
+            || RequestSettings::of(extensions).is_some_and(|own| own.buffer.is_some())
+    }
+
     /// Says once that the order is wrong: what comes back has been through a retry already.
     fn check_order(&self, response: &Response) {
         if !self.warned.load(Ordering::Relaxed)
@@ -141,7 +155,7 @@ impl Middleware for ThrottleMiddleware {
             let gate = shared.gate_of(&request);
             let again = Attempt::of(extensions).is_retry();
             let passage = Passage::of(extensions);
-            let entry = gate.enter(&shared.settings, again);
+            let entry = gate.enter(&shared.settings, again, passage.as_ref());
             let mut waited = Duration::ZERO;
             let pass = match entry.map_err(Error::middleware)? {
                 Entry::Passed(pass) => pass,
@@ -159,7 +173,7 @@ impl Middleware for ThrottleMiddleware {
             let result = next.run(request, extensions).await;
             let answer = signal::read(&result);
             pass.answered(answer);
-            if answer.ending != Ending::Accepted || !waited.is_zero() {
+            if shared.may_be_repeated(&answer, &result, extensions) || !waited.is_zero() {
                 let paced = shared.settings.adaptive && answer.ending == Ending::Refused;
                 extensions.insert(Passed { waited, paced });
             }

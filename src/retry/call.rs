@@ -205,7 +205,15 @@ impl<'a> Call<'a> {
     fn open_passage(&mut self, extensions: &mut Extensions) {
         let fare = (self.earlier.as_mut()).and_then(|earlier| earlier.fare.take());
         if fare.is_some() || self.time.limits.attempt.is_some() {
-            extensions.insert(Passage::new(fare));
+            let latest = self.attempt.is_retry().then(|| self.time.window_end());
+            extensions.insert(Passage::new(fare, latest));
+        }
+    }
+
+    /// The attempt has ended: what was paid for it is spent, or given back.
+    pub(crate) fn close_passage(&self, extensions: &mut Extensions) {
+        if self.earlier.is_some() || self.time.limits.attempt.is_some() {
+            extensions.remove::<Passage>();
         }
     }
 
@@ -254,7 +262,9 @@ impl<'a> Call<'a> {
     ) -> (Step, Result<Response>) {
         let limit = self.buffer.unwrap_or_default();
         let read = async { answer::buffer(result?, limit).await };
-        let result = match self.time.attempt_limit(self.sent_at, None) {
+        let queued = Passed::of(extensions).map_or(Duration::ZERO, |passed| passed.waited);
+        let sent_at = self.sent_at.saturating_add(queued);
+        let result = match self.time.attempt_limit(sent_at, None) {
             None => read.await,
             Some(limit) => limit.enforce(read).await,
         };

@@ -42,6 +42,11 @@ impl CallTime<'_> {
             .map(|deadline| clock::after(self.started, deadline))
     }
 
+    /// No retry starts later.
+    pub(crate) fn window_end(&self) -> Instant {
+        clock::after(self.started, self.limits.window)
+    }
+
     /// Ends the call by then, if its own deadline is not earlier.
     pub(crate) fn bound_by(&mut self, end: Option<Instant>) {
         let left = end.map(|end| end.saturating_duration_since(self.started));

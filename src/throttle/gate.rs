@@ -95,6 +95,7 @@ impl Gate {
         self: Arc<Self>,
         settings: &'a Settings,
         again: bool,
+        passage: Option<&Passage>,
     ) -> Result<Entry<'a>, Refusal> {
         let now = self.now();
         let mut room = self.lock();
@@ -104,7 +105,7 @@ impl Gate {
             drop(room);
             return Ok(Entry::Passed(Pass::new(self, settings, ticket)));
         }
-        let limit = self.limit(now, settings.max_wait);
+        let limit = self.limit(now, settings.max_wait, passage);
         let ahead = room.queue.len_of(again);
         let refused = if ahead >= settings.max_queue {
             Some(RefusalReason::QueueFull)
@@ -127,15 +128,16 @@ impl Gate {
     }
 
     /// Until when a call can wait that comes now.
-    fn limit(&self, now: Time, max_wait: Duration) -> Limit {
+    fn limit(&self, now: Time, max_wait: Duration, passage: Option<&Passage>) -> Limit {
+        let time = |end: Instant| end.saturating_duration_since(self.born);
+        let latest = passage.and_then(Passage::latest).map(time);
+        let longest = now.saturating_add(max_wait);
         let wait = Limit {
-            at: now.saturating_add(max_wait),
+            at: latest.map_or(longest, |latest| latest.min(longest)),
             reason: RefusalReason::WaitTooLong,
         };
-        let deadline = admit::current_deadline().map(|deadline| {
-            let end = deadline.saturating_duration_since(self.born);
-            end.saturating_sub(MARGIN)
-        });
+        let deadline = admit::current_deadline().map(time);
+        let deadline = deadline.map(|end| end.saturating_sub(MARGIN));
         match deadline {
             Some(at) if at < wait.at => Limit {
                 at,
@@ -226,12 +228,8 @@ impl Room {
 
     /// The same, as far as the rate that holds now can tell.
     fn worth_trying(&self, now: Time, ahead: usize) -> Time {
-        let rate = self.law.as_ref().and_then(Law::rate);
-        let wait = rate.map(|rate| Duration::try_from_secs_f64(ahead as f64 / rate));
-        let at_the_rate = match wait {
-            Some(Ok(wait)) => now.saturating_add(wait),
-            _ => now,
-        };
+        let wait = self.law.as_ref().map(|law| law.time_for(ahead));
+        let at_the_rate = now.saturating_add(wait.unwrap_or_default());
         self.not_before(now, ahead).max(at_the_rate)
     }
 
@@ -274,6 +272,8 @@ impl Room {
 
     /// When somebody has to look again who waits until `limit`. The next in the queue keeps the time.
     fn keep_time(&mut self, place: Place, limit: Time, now: Time) -> Time {
+        // Whatever it was to keep, from now on it sleeps until what is returned here.
+        self.timer = self.timer.filter(|(who, _)| *who != place);
         if self.next() != Some(place) {
             return limit;
         }

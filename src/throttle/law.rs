@@ -38,6 +38,13 @@ const LONGEST_SPREAD: Duration = Duration::from_secs(1);
 /// Whole seconds that count down to nothing may mean any moment now: shorter resets are not trusted.
 const SHORTEST_RESET: Duration = Duration::from_secs(2);
 
+/// Answers that took too long shrink the window if so many of the last 32 failed.
+const MANY_LATE: u32 = 5;
+/// Nothing is heard from the server for a long time.
+const LONG_SILENCE: Duration = Duration::from_secs(1);
+/// A refusal is forgotten if there was none for so long.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
 /// A pace is cut so often for failures that may be chance, before a calm time.
 const MOST_STRAIN_CUTS: u32 = 3;
 /// A calm time is so many successes in a row.
@@ -124,14 +131,23 @@ pub(crate) struct Law {
     hold_until: Time,
     trouble: Option<Trouble>,
     quota: Option<Remainder>,
+    /// The request that asks what the new quota is.
+    asked_after_reset: Option<u64>,
+    distrusts_quota: bool,
 
     // What was seen.
+    /// When something was sent or ended.
+    last_event: Time,
+    last_accepted: Time,
+    last_refused: Time,
     sent: u64,
     /// Answers to requests up to this one are old news: the law has reacted to one of them.
     reacted: u64,
     /// The window was halved then.
     shrunk: u64,
     refused_in_a_row: u32,
+    /// When the server refused for the first time, more wanted to go than could.
+    was_limited: bool,
     accepted_since_cut: u32,
     endings: Endings,
     /// How many were accepted since the last failure.
@@ -146,7 +162,10 @@ pub(crate) struct Law {
 /// What is left of a quota that is worth trusting.
 #[derive(Debug)]
 struct Remainder {
+    /// By our own count.
     left: u64,
+    /// The server itself said so.
+    is_spent: bool,
     reset: Time,
     /// Says the answer to this request.
     source: u64,
@@ -157,7 +176,14 @@ struct Remainder {
 struct Trouble {
     since: Time,
     holds: u32,
-    probe: Option<u64>,
+    probe: Option<Probe>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    number: u64,
+    /// Nobody waits longer for its answer.
+    expires: Time,
 }
 
 impl Law {
@@ -176,10 +202,16 @@ impl Law {
             hold_until: Time::ZERO,
             trouble: None,
             quota: None,
+            asked_after_reset: None,
+            distrusts_quota: false,
+            last_event: Time::ZERO,
+            last_accepted: Time::ZERO,
+            last_refused: Time::ZERO,
             sent: 0,
             reacted: 0,
             shrunk: 0,
             refused_in_a_row: 0,
+            was_limited: false,
             accepted_since_cut: 0,
             endings: Endings::default(),
             calm: 0,
@@ -196,14 +228,19 @@ impl Law {
 
     /// Until when nobody may go, whatever happens.
     pub(crate) fn closed_until(&self, now: Time) -> Time {
-        let spent = self.quota.as_ref().filter(|quota| quota.left == 0);
+        let spent = self.quota.as_ref().filter(|quota| quota.is_spent);
         let quota = spent.map_or(now, |quota| quota.reset);
         self.pause_until.max(self.hold_until).max(quota).max(now)
     }
 
-    /// The pace of requests a second, if there is one.
-    pub(crate) fn rate(&self) -> Option<f64> {
-        self.pace.as_ref().map(|pace| pace.rate)
+    /// How long it takes until so many have gone, as far as can be told.
+    pub(crate) fn time_for(&self, calls: usize) -> Duration {
+        let calls = calls as f64;
+        let time = match &self.pace {
+            Some(pace) => calls / pace.rate,
+            None => (calls + 1.0) / self.window * self.usual().as_secs_f64(),
+        };
+        Duration::try_from_secs_f64(time).unwrap_or(Duration::MAX)
     }
 
     /// Whether there is anything that a new law would not know.
@@ -221,17 +258,34 @@ impl Law {
         if over.is_some_and(|quota| quota.left == 0) {
             // The quota is full again, but nobody knows how much that is.
             self.reacted = self.sent;
+            self.asked_after_reset = Some(self.sent + 1);
             self.half_open(now);
         }
-        if let Some(trouble) = &self.trouble {
+        if let Some(trouble) = &mut self.trouble {
             return match trouble.probe {
                 None => Turn::Now,
-                Some(_) => Turn::AfterAnswer,
+                Some(probe) if now < probe.expires => Turn::At(probe.expires),
+                Some(_) => {
+                    trouble.probe = None;
+                    self.hold_until = now + self.half_open(now);
+                    Turn::At(self.hold_until)
+                }
+            };
+        }
+        if self.quota.as_ref().is_some_and(|quota| quota.left == 0) {
+            // By our own count. The answers that are under way may know better.
+            return match (in_flight, &self.quota) {
+                (0, Some(quota)) => Turn::At(quota.reset),
+                _ => Turn::AfterAnswer,
             };
         }
         if f64::from(in_flight) + 1.0 > self.window {
             self.window_limits = true;
-            return Turn::AfterAnswer;
+            // Requests that take for ever, like long polls, do not keep all others out.
+            let patience = self.last_event + LONG_SILENCE.max(self.usual() * 2);
+            if now < patience {
+                return Turn::At(patience);
+            }
         }
         match &mut self.pace {
             Some(pace) if now < pace.next => {
@@ -251,10 +305,17 @@ impl Law {
             quota.left = quota.left.saturating_sub(1);
         }
         self.accepted.begin(now);
+        self.last_event = now;
+        self.forget_old_pace(now);
+        let usual = self.usual();
         let mut rate = None;
         if let Some(trouble) = &mut self.trouble {
             // A probe does not go at the pace, and so does not use it up.
-            trouble.probe = Some(self.sent);
+            let patience = (usual * 4).clamp(LONG_HOLD, LONGEST_HOLD);
+            trouble.probe = Some(Probe {
+                number: self.sent,
+                expires: now + patience,
+            });
         } else if let Some(pace) = &mut self.pace {
             rate = Some(pace.send(now, self.round_trip));
         }
@@ -279,10 +340,12 @@ impl Law {
     /// What was sent was given up by its caller: because it took too long, or for whatever reason.
     pub(crate) fn abandoned(&mut self, now: Time, ticket: Ticket, late: bool, spread: f64) {
         let age = now.saturating_sub(ticket.sent);
-        let usual = self.round_trip.unwrap_or_default();
-        if late || age >= (usual * 4).max(FIRST_HOLD) {
+        // Callers lose interest for many reasons. Here it may be the server that gave none an answer.
+        let silent = age >= LONG_SILENCE.max(self.usual() * 4) && self.last_accepted <= ticket.sent;
+        if late || silent {
             self.failed(now, ticket, true, None, spread);
         }
+        self.last_event = now;
         self.forget_probe(ticket);
     }
 
@@ -304,6 +367,7 @@ impl Law {
             let spread = hint.min(LONGEST_SPREAD).mul_f64((spread - 1.0) * 4.0);
             self.pause_until = self.pause_until.max(now + hint + spread);
         }
+        self.last_event = now;
         if let Some(quota) = answer.quota {
             self.learn_quota(now, ticket, quota);
         }
@@ -331,9 +395,25 @@ impl Law {
         }
     }
 
+    fn usual(&self) -> Duration {
+        self.round_trip.unwrap_or_default()
+    }
+
+    /// A pace that has held nobody back, and was not refused for long, is of no use any more. What
+    /// comes next starts as carefully as at first.
+    fn forget_old_pace(&mut self, now: Time) {
+        let is_old = now.saturating_sub(self.last_refused) > REMEMBERED;
+        let holds = |pace: &Pace| pace.limits || now.saturating_sub(pace.last) < LONG_SILENCE;
+        if is_old && self.trouble.is_none() && !self.pace.as_ref().is_none_or(holds) {
+            self.pace = None;
+            self.window = self.window.min(FIRST_WINDOW);
+            self.threshold = self.most;
+        }
+    }
+
     fn forget_probe(&mut self, ticket: Ticket) {
         if let Some(trouble) = &mut self.trouble {
-            trouble.probe = trouble.probe.filter(|probe| *probe != ticket.number);
+            trouble.probe = trouble.probe.filter(|probe| probe.number != ticket.number);
         }
     }
 
@@ -345,12 +425,17 @@ impl Law {
     }
 
     fn learn_quota(&mut self, now: Time, ticket: Ticket, quota: Quota) {
-        let usual = self.round_trip.unwrap_or_default();
         let known = self.quota.as_ref().map_or(0, |quota| quota.source);
-        if quota.reset >= SHORTEST_RESET.max(usual * 4) && ticket.number >= known {
+        if self.asked_after_reset == Some(ticket.number) {
+            // If it is still used up, whatever is counted there, it is not us.
+            self.distrusts_quota = quota.left == 0;
+        }
+        let is_far = quota.reset >= SHORTEST_RESET.max(self.usual() * 4);
+        if is_far && ticket.number >= known && !self.distrusts_quota {
             let since = self.sent - ticket.number;
             self.quota = Some(Remainder {
                 left: quota.left.saturating_sub(since),
+                is_spent: quota.left == 0,
                 reset: now + quota.reset.min(LONGEST_PAUSE),
                 source: ticket.number,
             });
@@ -358,6 +443,7 @@ impl Law {
     }
 
     fn accepted(&mut self, now: Time, ticket: Ticket, latency: Duration) {
+        self.last_accepted = now;
         self.accepted.count(now);
         self.endings.push(true);
         self.calm += 1;
@@ -376,6 +462,7 @@ impl Law {
         if self.rounds.end(now, ticket.number, self.sent, latency) && self.window_limits {
             // Even the fastest answer of a whole round was slow.
             self.shrink(ticket);
+            self.threshold = self.window;
         }
         if ticket.number > self.reacted {
             self.accepted_since_cut = self.accepted_since_cut.saturating_add(1);
@@ -405,7 +492,7 @@ impl Law {
         } else if self.endings.show_trouble() || hint.is_some_and(|hint| !hint.is_zero()) {
             self.shrink(ticket);
             self.refused(now, ticket, hint, spread);
-        } else if late && self.endings.failed() > 1 {
+        } else if late && self.endings.failed() >= MANY_LATE {
             self.shrink(ticket);
         } else if self.endings.show_strain() && self.strain_cuts < MOST_STRAIN_CUTS {
             self.slow_down(ticket);
@@ -430,7 +517,6 @@ impl Law {
         if ticket.number > self.shrunk {
             self.shrunk = self.sent;
             self.window = (self.window / 2.0).max(LEAST_WINDOW).min(self.most);
-            self.threshold = self.window;
         }
     }
 
@@ -438,7 +524,11 @@ impl Law {
         if ticket.number <= self.reacted {
             return;
         }
+        self.last_refused = now;
         self.reacted = self.sent;
+        if self.pace.is_none() && self.trouble.is_none() {
+            self.was_limited = self.window_limits;
+        }
         self.refused_in_a_row = self.refused_in_a_row.saturating_add(1);
         self.endings = Endings::default();
         let accepted = f64::from(std::mem::take(&mut self.accepted_since_cut));
@@ -478,7 +568,13 @@ impl Law {
             (Some(rate), None) => (rate, false),
             (Some(rate), Some(before)) => (rate.clamp(0.2 * before, before), false),
             (None, None) => (FIRST_RATE, true),
-            (None, Some(before)) => (0.2 * before, true),
+            // But not less each time, where a second or two is too short to measure anything.
+            (None, Some(before)) => ((0.2 * before).max(before.min(FIRST_RATE)), true),
+        };
+        // A rate that was measured while nobody waited is what was asked for, not what was possible.
+        let (rate, searching) = match before {
+            None if !self.was_limited => (rate.max(FIRST_RATE), true),
+            _ => (rate, searching),
         };
         self.pace = Some(Pace::new(now, rate, searching, self.round_trip));
         // The pace is careful enough for both.

@@ -32,6 +32,8 @@ pub(crate) struct Passage(Arc<Mutex<Way>>);
 struct Way {
     /// What was paid for the attempt. Given back with the last copy of this, unless it is sent.
     fare: Option<Fare>,
+    /// It is not sent later than this.
+    latest: Option<Instant>,
     stage: Stage,
 }
 
@@ -47,11 +49,16 @@ pub(crate) enum Stage {
 }
 
 impl Passage {
-    pub(crate) fn new(fare: Option<Fare>) -> Self {
+    pub(crate) fn new(fare: Option<Fare>, latest: Option<Instant>) -> Self {
         Self(Arc::new(Mutex::new(Way {
             fare,
+            latest,
             stage: Stage::Unknown,
         })))
+    }
+
+    pub(super) fn latest(&self) -> Option<Instant> {
+        self.lock().latest
     }
 
     pub(super) fn of(extensions: &Extensions) -> Option<Self> {
@@ -72,9 +79,13 @@ impl Passage {
 
     /// The attempt is sent now.
     pub(super) fn pass(&self) {
-        let mut way = self.lock();
-        way.stage = Stage::Sent(clock::now());
-        if let Some(fare) = way.fare.take() {
+        self.lock().stage = Stage::Sent(clock::now());
+        self.pay();
+    }
+
+    /// What was paid is not given back any more.
+    pub(crate) fn pay(&self) {
+        if let Some(fare) = self.lock().fare.take() {
             fare.spend();
         }
     }

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use super::law::Time;
 
+/// tokio's timers fire on whole milliseconds.
+const GRAIN: Duration = Duration::from_millis(1);
+
 /// So many a second, and so many at once after a silence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
@@ -31,7 +34,11 @@ impl Bucket {
         let waiting = self.rate.each.saturating_mul(ahead);
         let full = self.full.max(now).saturating_add(waiting);
         // Everything but one token of a burst may be missing.
-        let early = self.rate.each.saturating_mul(self.rate.burst - 1);
+        let mut early = self.rate.each.saturating_mul(self.rate.burst - 1);
+        if self.rate.each < GRAIN {
+            // Or the rate could not be reached: several go at each tick of a timer.
+            early = early.max(GRAIN);
+        }
         full.saturating_sub(early).max(now)
     }
 

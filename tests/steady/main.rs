@@ -22,6 +22,7 @@ mod report;
 mod schedule;
 mod simulation;
 mod throttle;
+mod throttle_and_retry;
 mod tls;
 mod wire;
 mod wiremock_server;

@@ -122,9 +122,10 @@ impl Call<'_> {
             (backoff, schedule::wait(hint, backoff, rng))
         });
         if paced {
-            // It waits in the throttle, for as long as the server asked at least.
-            self.time.allow_wait(now, hint.unwrap_or_default())?;
-            return Ok((backoff, Duration::ZERO));
+            // After that it waits for its turn in the throttle.
+            let asked_for = hint.unwrap_or_default();
+            self.time.allow_wait(now, asked_for)?;
+            return Ok((backoff, asked_for));
         }
         self.time.allow_wait(now, wait)?;
         Ok((backoff, wait))

@@ -1,0 +1,442 @@
+//! What a throttle and the retry around it owe each other; and ways in which a gate could get stuck.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error};
+use reqwest_steady::{
+    Backoff, Budget, Jitter, Refusal, RefusalReason, RequestBuilderExt, RetryMiddleware,
+    RetryMiddlewareBuilder, RetryReport, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+
+/// Retries after a second.
+fn retry() -> RetryMiddlewareBuilder {
+    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
+    RetryMiddleware::builder().seed(1).backoff(backoff)
+}
+
+fn throttle() -> ThrottleMiddlewareBuilder {
+    ThrottleMiddleware::builder().seed(1)
+}
+
+/// One at a time, and nobody waits.
+fn one_place() -> ThrottleMiddlewareBuilder {
+    throttle().adaptive(false).max_in_flight(1).max_queue(0)
+}
+
+fn client(
+    server: &Arc<Server>,
+    retry: RetryMiddlewareBuilder,
+    throttle: ThrottleMiddlewareBuilder,
+) -> ClientWithMiddleware {
+    ClientBuilder::new(reqwest::Client::new())
+        .with(retry.build().unwrap())
+        .with(throttle.build().unwrap())
+        .with_arc(server.clone())
+        .build()
+}
+
+async fn call(client: &ClientWithMiddleware, name: usize) -> Result<u16, Error> {
+    let url = format!("http://api.example.com/{name}");
+    Ok(client.get(url).send().await?.status().as_u16())
+}
+
+fn succeeded(results: &[Result<u16, Error>]) -> usize {
+    let successes = results.iter().filter(|result| matches!(result, Ok(200)));
+    successes.count()
+}
+
+/// Without a reserve that grows back, and as much as it holds.
+fn budget() -> (Budget, f64) {
+    let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
+    let full = budget.balance();
+    (budget, full)
+}
+
+/// Takes the only place for a minute, half a second from now.
+async fn take_the_place(client: &ClientWithMiddleware) {
+    sleep(500 * MS).await;
+    let _ = call(client, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_keeps_the_time_is_woken_for_it_again() {
+    // A token each second. When it comes, a retry takes it before the one that waited for it.
+    let server = Server::new(|index| match index {
+        0 => answer(500),
+        _ => late(100 * MS, answer(200)),
+    });
+    let throttle = throttle().adaptive(false).max_in_flight(1).rate(1.0, 1);
+    let client = client(&server, retry(), throttle);
+    let start = Instant::now();
+    let (first, second) = tokio::join!(call(&client, 0), async {
+        sleep(10 * MS).await;
+        (call(&client, 1).await, start.elapsed())
+    });
+    assert!(first.is_ok() && second.0.is_ok());
+    assert!(second.1 < 3 * SEC, "{:?}", second.1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_was_granted_its_turn_and_never_looked_gives_everything_back() {
+    let server = Server::new(|_| late(50 * MS, answer(200)));
+    let throttle = throttle().adaptive(false).max_in_flight(1).rate(0.1, 3);
+    let client = client(&server, retry(), throttle);
+    let first = tokio::spawn({
+        let client = client.clone();
+        async move { call(&client, 0).await }
+    });
+    tokio::task::yield_now().await;
+    {
+        let mut dropped = pin!(call(&client, 1));
+        let pending = dropped
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        assert!(pending.is_pending());
+        assert!(first.await.unwrap().is_ok());
+        // The first has made room, but the second does not look.
+    }
+    let start = Instant::now();
+    assert!(call(&client, 2).await.is_ok());
+    assert!(call(&client, 3).await.is_ok());
+    assert_eq!(start.elapsed(), 100 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_has_the_time_of_its_attempt_though_that_had_to_wait() {
+    let server = Server::new(|_| late(900 * MS, answer(200)));
+    let throttle = throttle().adaptive(false).max_in_flight(1);
+    let client = client(&server, retry().attempt_timeout(SEC), throttle);
+    let calls = (0..4).map(|name| {
+        let url = format!("http://api.example.com/{name}");
+        client.post(url).body("pay").buffer_response(1000).send()
+    });
+    for result in join_all(calls).await {
+        let response = result.unwrap();
+        assert_eq!(RetryReport::of(&response).unwrap().retries(), 0);
+        assert_eq!(response.text().await.unwrap(), "body of 200");
+    }
+    assert_eq!(server.count(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_answer_that_is_repeated_comes_back_if_its_retry_is_refused() {
+    for status in [408, 425, 500] {
+        let server = Server::new(move |index| match index {
+            0 => answer(status),
+            _ => late(60 * SEC, answer(200)),
+        });
+        let (budget, full) = budget();
+        let client = client(&server, retry().budget(budget.clone()), one_place());
+        let (response, balance) = tokio::join!(
+            async {
+                let response = client.get(URL).send().await.unwrap();
+                (response, budget.balance())
+            },
+            take_the_place(&client)
+        )
+        .0;
+        assert_eq!(response.status(), status);
+        let stop = RetryReport::of(&response).unwrap().stop();
+        assert_eq!(stop, StopReason::Throttled);
+        assert_eq!(balance, full, "nothing was sent, and nothing is paid");
+        assert_eq!(response.text().await.unwrap(), format!("body of {status}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_broke_off_comes_back_as_an_error_if_its_retry_is_refused() {
+    let server = Server::new(|index| match index {
+        0 => {
+            let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+            let cut = futures_util::stream::iter([Ok("some"), Err(reset)]);
+            Reply::Answer(http::Response::new(reqwest::Body::wrap_stream(cut)))
+        }
+        _ => late(60 * SEC, answer(200)),
+    });
+    let client = client(&server, retry(), one_place());
+    let request = client.get(URL).buffer_response(1000).send();
+    let (result, ()) = tokio::join!(request, take_the_place(&client));
+    let error = result.unwrap_err();
+    assert!(Refusal::of(&error).is_none(), "{error:?}");
+    assert!(error.is_decode() || error.is_body(), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_paid_is_given_back_with_the_answer_and_not_with_the_extensions() {
+    let server = Server::new(|index| match index {
+        0 => answer(503),
+        _ => late(60 * SEC, answer(200)),
+    });
+    let (budget, full) = budget();
+    let client = client(&server, retry().budget(budget.clone()), one_place());
+    let mut extensions = http::Extensions::new();
+    let request = client.get(URL).build().unwrap();
+    let blocker = tokio::spawn({
+        let client = client.clone();
+        async move { take_the_place(&client).await }
+    });
+    let result = client
+        .execute_with_extensions(request, &mut extensions)
+        .await;
+    assert_eq!(result.unwrap().status(), 503);
+    assert_eq!(budget.balance(), full);
+    blocker.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_retries_in_one_chain_pay_the_same_with_and_without_a_throttle() {
+    let mut outcomes = Vec::new();
+    for throttled in [false, true] {
+        let server = Server::statuses(&[503]);
+        let budget = Budget::builder()
+            .retry_ratio(0.0)
+            .min_retries_per_sec(100.0);
+        let budget = budget.build().unwrap();
+        let full = budget.balance();
+        let with = |retries| {
+            let retry = retry().max_retries(retries).budget(budget.clone());
+            retry.build().unwrap()
+        };
+        let mut builder = ClientBuilder::new(reqwest::Client::new());
+        builder = builder.with(with(6)).with(with(1));
+        if throttled {
+            builder = builder.with(throttle().adaptive(false).build().unwrap());
+        }
+        let client = builder.with_arc(server.clone()).build();
+        assert_eq!(call(&client, 0).await.unwrap(), 503);
+        outcomes.push((server.count(), full - budget.balance()));
+    }
+    assert_eq!(outcomes, [(7, 6.0), (7, 6.0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_retry_leaves_the_queue_after_its_window_has_closed() {
+    let server = Server::new(|index| match index {
+        0 => answer(503),
+        1 => late(20 * SEC, answer(200)),
+        _ => answer(200),
+    });
+    let throttle = throttle().adaptive(false).max_in_flight(1);
+    let client = client(&server, retry().retry_window(2 * SEC), throttle);
+    let start = Instant::now();
+    let (response, ()) = tokio::join!(
+        async {
+            let response = client.get(URL).send().await.unwrap();
+            assert!(start.elapsed() <= 2 * SEC + MS);
+            response
+        },
+        take_the_place(&client)
+    );
+    assert_eq!(response.status(), 503);
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_longer_than_a_turn_is_waited_for_is_kept_all_the_same() {
+    for status in [429, 503] {
+        let server = Server::new(move |index| match index {
+            0 => answer_with(status, &[("retry-after", "45")]),
+            _ => answer(200),
+        });
+        let client = client(&server, retry(), throttle());
+        let start = Instant::now();
+        assert_eq!(call(&client, 0).await.unwrap(), 200);
+        assert!(start.elapsed() >= 45 * SEC && start.elapsed() <= 47 * SEC);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_hangs_does_not_close_the_gate() {
+    let server = Server::new(|index| match index {
+        0..=4 => answer(503),
+        5 => Reply::Silence,
+        _ => answer(200),
+    });
+    let client = client(&server, retry().max_retries(0), throttle());
+    for name in 0..5 {
+        assert_eq!(call(&client, name).await.unwrap(), 503);
+    }
+    let (hung, results) = tokio::join!(
+        timeout(60 * SEC, call(&client, 5)),
+        join_all((6..30).map(|name| call(&client, name)))
+    );
+    assert!(hung.is_err());
+    assert_eq!(succeeded(&results), 24, "{results:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_polls_do_not_keep_others_out() {
+    let server = Server::new(|index| match index {
+        0..16 => late(300 * SEC, answer(200)),
+        _ => answer(200),
+    });
+    let client = client(&server, retry(), throttle());
+    let start = Instant::now();
+    let (polls, other) = tokio::join!(join_all((0..16).map(|name| call(&client, name))), async {
+        sleep(MS).await;
+        (call(&client, 99).await, start.elapsed())
+    });
+    assert_eq!(succeeded(&polls), 16);
+    assert_eq!(other.0.unwrap(), 200);
+    assert!(other.1 <= SEC + MS, "{:?}", other.1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_long_ago_does_not_slow_anybody() {
+    let server = Server::new(|index| match index {
+        10 => answer(429),
+        _ => late(2 * MS, answer(200)),
+    });
+    let client = client(&server, retry(), throttle());
+    for name in 0..20 {
+        assert_eq!(call(&client, name).await.unwrap(), 200);
+        sleep(700 * MS).await;
+    }
+    sleep(3600 * SEC).await;
+    let start = Instant::now();
+    let results = join_all((0..1000).map(|name| call(&client, name))).await;
+    assert_eq!(succeeded(&results), 1000);
+    assert!(start.elapsed() < 50 * MS, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_lose_interest_do_not_slow_others() {
+    let server = Server::new(|_| late(200 * MS, answer(200)));
+    let client = client(&server, retry(), throttle());
+    for name in 0..5 {
+        assert!(timeout(150 * MS, call(&client, name)).await.is_err());
+    }
+    let start = Instant::now();
+    let results = join_all((0..200).map(|name| call(&client, name))).await;
+    assert_eq!(succeeded(&results), 200);
+    assert!(start.elapsed() < SEC, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn gateway_timeouts_by_chance_do_not_slow_anybody() {
+    for (status, away) in [(504, 50), (504, 200)] {
+        let server = Server::new(move |index| {
+            let spread = (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+            let status = if spread % 100 == 0 { status } else { 200 };
+            late(away * MS, answer(status))
+        });
+        let client = client(&server, retry(), throttle());
+        let calls = (0..5000_u32).map(|index| {
+            let client = &client;
+            async move {
+                sleep(index * 2 * MS).await;
+                let start = Instant::now();
+                (call(client, index as usize).await, start.elapsed())
+            }
+        });
+        let mut results = join_all(calls).await;
+        assert!(results.iter().all(|(result, _)| matches!(result, Ok(200))));
+        results.sort_by_key(|(_, took)| *took);
+        assert_eq!(results[2500].1, away * MS);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fast_fixed_rate_is_reached_though_timers_are_coarse() {
+    let server = Server::statuses(&[200]);
+    let throttle = throttle().adaptive(false).rate(5000.0, 1);
+    let client = client(&server, retry(), throttle);
+    let start = Instant::now();
+    let results = join_all((0..1000).map(|name| call(&client, name))).await;
+    assert_eq!(succeeded(&results), 1000);
+    let took = start.elapsed();
+    assert!(took >= 195 * MS && took <= 205 * MS, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_was_counted_late_refuses_nobody() {
+    // Sixteen were counted before the first was answered.
+    let server = Server::new(|index| {
+        let left = if index < 16 { "10" } else { "9" };
+        let headers = [("x-ratelimit-remaining", left), ("x-ratelimit-reset", "60")];
+        let after = 20 * MS + (index as u32 % 16) * MS;
+        late(after, answer_with(200, &headers))
+    });
+    let client = client(&server, retry(), throttle());
+    let results = join_all((0..20).map(|name| call(&client, name))).await;
+    assert_eq!(succeeded(&results), 20, "{results:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_lies_does_not_close_the_gate_for_ever() {
+    let server = Server::new(|_| {
+        let headers = [
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", "3600"),
+        ];
+        answer_with(200, &headers)
+    });
+    let client = client(&server, retry(), throttle());
+    assert_eq!(call(&client, 0).await.unwrap(), 200);
+    assert!(call(&client, 1).await.is_err());
+    sleep(3600 * SEC).await;
+    for name in 2..100 {
+        assert_eq!(call(&client, name).await.unwrap(), 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_always_refuses_gets_few_requests_and_every_call_ends() {
+    for headers in [&[][..], &[("retry-after", "0")], &[("retry-after", "1")]] {
+        let server = Server::new(move |_| late(5 * MS, answer_with(429, headers)));
+        let client = client(&server, retry(), throttle());
+        let start = Instant::now();
+        let results = join_all((0..200).map(|name| call(&client, name))).await;
+        for result in &results {
+            let refused = |error| Refusal::of(error).is_some();
+            assert!(matches!(result, Ok(429)) || result.as_ref().is_err_and(refused));
+        }
+        assert!(server.count() < 60, "{}", server.count());
+        assert!(start.elapsed() < 200 * SEC, "{:?}", start.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_says_how_long_those_ahead_will_take() {
+    let server = Server::new(|_| late(10 * SEC, answer(200)));
+    let client = client(&server, retry(), throttle().max_in_flight(4).max_queue(4));
+    // From this it knows how long an answer takes.
+    assert!(call(&client, 0).await.is_ok());
+    let (_, refused) = tokio::join!(join_all((0..8).map(|name| call(&client, name))), async {
+        sleep(MS).await;
+        call(&client, 9).await
+    });
+    let error = refused.unwrap_err();
+    let refusal = Refusal::of(&error).unwrap();
+    assert_eq!(refusal.reason(), RefusalReason::QueueFull);
+    // Four ahead, and itself, four at a time.
+    assert_eq!(refusal.retry_after(), 12_500 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_are_refused_together_do_not_come_back_together() {
+    let again = |seed| async move {
+        let server = Server::statuses(&[429, 200]);
+        let client = client(&server, retry().seed(seed), throttle().seed(seed));
+        assert_eq!(call(&client, 0).await.unwrap(), 200);
+        server.gaps()[0]
+    };
+    let mut waits = Vec::new();
+    for seed in 0..20 {
+        waits.push(again(seed).await);
+    }
+    waits.sort();
+    assert!(waits[0] >= 100 * MS && waits[19] <= 126 * MS, "{waits:?}");
+    waits.dedup();
+    assert!(waits.len() > 8, "{waits:?}");
+}
