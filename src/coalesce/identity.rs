@@ -59,13 +59,12 @@ const TRACING: [&str; 10] = [
 
 /// Headers that always count: credentials, and those by which HTTP itself selects another answer (RFC
 /// 9110 §7.2, §12.5, §13.1, §14.2).
-const NEVER_IGNORED: [&str; 19] = [
+const NEVER_IGNORED: [&str; 18] = [
     "authorization",
     "proxy-authorization",
     "cookie",
     "dpop",
     "x-forwarded-user",
-    "x-forwarded-access",
     "x-remote-user",
     "accept",
     "accept-charset",

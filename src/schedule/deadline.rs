@@ -223,7 +223,8 @@ impl AttemptLimit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TimeLimit {
-    /// [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout).
+    /// [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout); or the `timeout` of a
+    /// request that waited in a [`CoalesceMiddleware`](crate::CoalesceMiddleware).
     Attempt,
     /// [`deadline`](crate::RetryMiddlewareBuilder::deadline) of the whole call.
     Deadline,
