@@ -1073,6 +1073,24 @@ async fn inside_a_retry_it_works_as_well_and_says_once_that_it_belongs_outside()
 }
 
 #[tokio::test]
+async fn a_timeout_of_reqwest_itself_is_waited_for_once() {
+    let server = MockServer::start().await;
+    let answer = ResponseTemplate::new(200).set_delay(30 * SEC);
+    Mock::given(any()).respond_with(answer).mount(&server).await;
+    let plain = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = ClientBuilder::new(plain)
+        .with(CoalesceMiddleware::default())
+        .build();
+    let started = Instant::now();
+    let calls = (0..6).map(|_| client.get(server.uri()).timeout(500 * MS).send());
+    let mut errors = join_all(calls).await.into_iter().map(Result::unwrap_err);
+    // One after another, it would have been two seconds.
+    assert!(started.elapsed() < 1500 * MS, "{:?}", started.elapsed());
+    assert!(errors.next().unwrap().is_timeout());
+    assert!(errors.all(|error| TimedOut::of(&error).is_some()));
+}
+
+#[tokio::test]
 async fn a_thousand_identical_requests_over_a_socket_are_one() {
     let server = MockServer::start().await;
     let answer = ResponseTemplate::new(200)
