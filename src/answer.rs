@@ -100,8 +100,7 @@ pub(crate) enum Extent {
 pub(crate) struct Reading {
     response: Response,
     announced: Option<u64>,
-    chunks: VecDeque<Bytes>,
-    length: usize,
+    beginning: Beginning,
 }
 
 impl Reading {
@@ -109,22 +108,21 @@ impl Reading {
         Self {
             response,
             announced,
-            chunks: VecDeque::new(),
-            length: 0,
+            beginning: Beginning::default(),
         }
     }
 
     /// Reads on. If this is dropped, what was read so far is kept.
     pub(crate) async fn read(&mut self, limit: usize) -> Result<Extent> {
-        while self.length <= limit {
+        while self.beginning.length <= limit {
             let chunk = self.response.chunk().await;
             match chunk.map_err(|error| error.with_url(self.response.url().clone()))? {
-                Some(chunk) => {
-                    self.length = self.length.saturating_add(chunk.len());
-                    self.chunks.push_back(chunk);
-                }
+                Some(chunk) => self.beginning.push(chunk),
                 // An HTTP/2 stream that is reset without an error looks like a body that has ended.
-                None if self.announced.is_some_and(|all| all > self.length as u64) => {
+                None if self
+                    .announced
+                    .is_some_and(|all| all > self.beginning.length as u64) =>
+                {
                     let kind = io::ErrorKind::UnexpectedEof;
                     let cut_short = "the body of the answer is shorter than announced";
                     return Err(Error::middleware(io::Error::new(kind, cut_short)));
@@ -138,7 +136,7 @@ impl Reading {
     /// The answer with a body that is all there, to be given out as often as wanted.
     pub(crate) fn into_whole(self) -> Whole {
         let (head, _) = split(self.response);
-        let body = joined(self.chunks);
+        let body = joined(self.beginning.into_chunks());
         Whole { head, body }
     }
 
@@ -159,10 +157,54 @@ impl Reading {
     fn followed_by(self, rest: impl FnOnce(Body) -> Rest) -> Response {
         let (head, unread) = split(self.response);
         let body = Prefixed {
-            chunks: self.chunks,
+            chunks: self.beginning.into_chunks(),
             rest: rest(unread),
         };
         http::Response::from_parts(head, Body::wrap(body)).into()
+    }
+}
+
+/// A chunk below this size is copied to the end of the one before it.
+const SMALL_CHUNK: usize = 4096;
+
+/// What was read of a body. It takes about as much memory as it has bytes, in however small chunks
+/// they came: each chunk has an owner that is a hundred times as large as its smallest content.
+#[derive(Default)]
+struct Beginning {
+    chunks: VecDeque<Bytes>,
+    /// What comes after them.
+    tail: BytesMut,
+    /// Of both.
+    length: usize,
+}
+
+impl Beginning {
+    fn push(&mut self, chunk: Bytes) {
+        if chunk.is_empty() {
+            return;
+        }
+        // The first is often the only one.
+        let is_first = self.length == 0;
+        self.length = self.length.saturating_add(chunk.len());
+        if chunk.len() < SMALL_CHUNK && !is_first {
+            self.tail.extend_from_slice(&chunk);
+        } else {
+            self.close_tail();
+            self.chunks.push_back(chunk);
+        }
+    }
+
+    fn close_tail(&mut self) {
+        if !self.tail.is_empty() {
+            let tail = std::mem::take(&mut self.tail);
+            self.chunks.push_back(tail.freeze());
+        }
+    }
+
+    /// None of them is empty.
+    fn into_chunks(mut self) -> VecDeque<Bytes> {
+        self.close_tail();
+        self.chunks
     }
 }
 
@@ -256,5 +298,67 @@ impl http_body::Body for Prefixed {
             Rest::Failed(_) => hint.set_lower(read),
         }
         hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunks(sizes: &[usize]) -> (usize, Vec<usize>) {
+        let mut beginning = Beginning::default();
+        for size in sizes {
+            beginning.push(vec![b'x'; *size].into());
+        }
+        let length = beginning.length;
+        let chunks = beginning.into_chunks();
+        (length, chunks.iter().map(Bytes::len).collect())
+    }
+
+    #[test]
+    fn small_chunks_become_one_and_empty_ones_none() {
+        for (sizes, expected) in [
+            (&[][..], &[][..]),
+            (&[0, 0, 0], &[]),
+            (&[1], &[1]),
+            (&[0, 1, 0, 1, 0, 1], &[1, 2]),
+            (&[1, 4095, 4095, 4096, 1, 1], &[1, 8190, 4096, 2]),
+            (&[4096, 4096], &[4096, 4096]),
+        ] {
+            let sum = sizes.iter().sum();
+            assert_eq!(chunks(sizes), (sum, expected.to_vec()), "{sizes:?}");
+        }
+        assert_eq!(chunks(&[1; 100_000]), (100_000, vec![1, 99_999]));
+    }
+
+    #[test]
+    fn a_body_in_one_chunk_is_not_copied() {
+        let body = Bytes::from_static(b"whole");
+        let mut beginning = Beginning::default();
+        beginning.push(Bytes::new());
+        beginning.push(body.clone());
+        let joined = joined(beginning.into_chunks());
+        assert_eq!(joined.as_ptr(), body.as_ptr());
+    }
+
+    #[tokio::test]
+    async fn the_limit_counts_bytes_and_nothing_is_lost_or_moved() {
+        let text: String = (0..3000).map(|number| format!("{number},")).collect();
+        let parts: Vec<_> = text.split_inclusive(',').map(str::to_owned).collect();
+        for (limit, extent) in [
+            (text.len(), Extent::Whole),
+            (text.len() - 1, Extent::OverLimit),
+            (0, Extent::OverLimit),
+        ] {
+            let parts = parts.clone().into_iter().map(Ok::<_, io::Error>);
+            let body = Body::wrap_stream(futures_util::stream::iter(parts));
+            let mut reading = Reading::new(http::Response::new(body).into(), None);
+            assert_eq!(reading.read(limit).await.unwrap(), extent);
+            let response = match extent {
+                Extent::Whole => reading.into_whole().response(),
+                Extent::OverLimit => reading.into_stream(),
+            };
+            assert_eq!(response.text().await.unwrap(), text);
+        }
     }
 }

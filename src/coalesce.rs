@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::{Middleware, Next, Result};
+use reqwest_middleware::{Error, Middleware, Next, Result};
 use tokio::time::Instant;
 
 pub use builder::CoalesceMiddlewareBuilder;
@@ -23,12 +23,15 @@ use shareable::is_shareable;
 use crate::admit::{Scope, current_deadline};
 use crate::answer::{Extent, Reading, announced};
 use crate::clock;
-use crate::observe::RetryReport;
+use crate::observe::{Attempt, RetryReport, StopReason};
 use crate::request::RequestSettings;
-use crate::schedule::Limit;
+use crate::schedule::{Limit, TimedOut};
 
 /// The body of an answer that several wait for is read so long, before they are sent on their own.
 const READ_TIME: Duration = Duration::from_secs(2);
+
+/// While it is read, the leader looks so often whether anybody is still there.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Makes one request on the wire of all that are the same and in flight at the same time.
 ///
@@ -64,14 +67,23 @@ const READ_TIME: Duration = Duration::from_secs(2);
 /// # Where to put it
 ///
 /// Outside the [`RetryMiddleware`](crate::RetryMiddleware), so before it: then a call is shared with
-/// all its retries, and its [`RetryReport`] with all who waited. (Inside, each attempt would be shared
-/// by itself, and calls whose attempts have drifted apart would no longer meet.) But inside, so after,
-/// all middleware that adds credentials or other headers: what is added later is not compared.
+/// all its retries, and its [`RetryReport`] with all who waited. Inside, each attempt would be shared
+/// by itself: calls whose attempts have drifted apart would no longer meet, and each who waited would
+/// pay for the one failure with a retry from the [`Budget`](crate::Budget), which is soon empty. With
+/// the feature `tracing` it says so once in the log.
 ///
-/// One client, one table: what a client adds by itself, like its default headers, cookies and
-/// certificates, is not seen here either. So a clone has the same settings and a table of its own. Who
-/// knows that two clients are the same to the server can give both the same one with
-/// [`with_arc`](reqwest_middleware::ClientBuilder::with_arc).
+/// But inside, so after, all middleware that adds credentials or other headers: **what is added later
+/// is not compared.** What a client adds by itself, like its default headers, cookies and
+/// certificates, is not seen here either.
+///
+/// So each client should have a table of its own, and a clone of this middleware has one. But **a
+/// client that is made with
+/// [`ClientBuilder::from_client`](reqwest_middleware::ClientBuilder::from_client) has the same
+/// middleware, and so the same table, as the one it was made from. Whatever is added to it after that
+/// is inside: if that is credentials, one user gets the answers of another.** Add the credentials
+/// first, and this to each client by itself. The same holds for
+/// [`with_arc`](reqwest_middleware::ClientBuilder::with_arc), with which clients that are the same to
+/// the server can share a table on purpose.
 ///
 /// # What is the same
 ///
@@ -80,10 +92,11 @@ const READ_TIME: Duration = Duration::from_secs(2);
 /// and those named with [`ignore_header`](CoalesceMiddlewareBuilder::ignore_header); credentials count
 /// always. Everything else passes as if this were not here, and so does:
 ///
-/// - a request with `Cache-Control: no-cache` or `no-store`, which asks for an answer of its own. An
-///   answer may be as old as the first request for it. Who has just changed something, and must see
-///   the change, asks so.
-/// - a request with an idempotency key, or with extensions that this crate does not know
+/// - a request with `Cache-Control: no-cache`, `no-store` or `max-age=0`, or with `Pragma: no-cache`,
+///   which asks for an answer of its own. An answer may be as old as the first request for it. Who has
+///   just changed something, and must see the change, asks so.
+/// - a request with an idempotency key, as a setting or in a header `Idempotency-Key`, or with
+///   extensions that this crate does not know
 ///   ([`ignore_extensions`](CoalesceMiddlewareBuilder::ignore_extensions) tells why, and changes it).
 ///
 /// # What is shared
@@ -97,18 +110,31 @@ const READ_TIME: Duration = Duration::from_secs(2);
 /// - with `Vary: *`, or a `Vary` that names an ignored header;
 /// - that is a stream of events (`text/event-stream`, `multipart/x-mixed-replace`) or a `101`.
 ///
-/// Then those who waited send their own requests, all at once. Nothing is read and nothing held up if
-/// nobody waits: a lone caller gets its answer as it came. Trailers are not shared.
+/// Then those who waited send their own requests, all at once. An endpoint whose answers are all of
+/// this kind, say because each sets a cookie, so costs them a second round trip every time: leave it
+/// to a client without this. Nothing is read and nothing held up if nobody waits: a lone caller gets
+/// its answer as it came. Trailers are not shared.
+///
+/// An answer with which a retry inside ended for a reason that is the first caller's own, because its
+/// deadline was too close, its [`Scope`] had no retries left or a throttle did not let it through, is
+/// for that caller only, and the next takes its place.
 ///
 /// # When something goes wrong
 ///
-/// If the first caller is dropped, the next takes its place, and the others wait for that one. If its
-/// request fails, or its body breaks off, it gets what it would have got by itself, and the next takes
-/// its place as well; so also if it takes longer than
-/// [`max_wait`](CoalesceMiddlewareBuilder::max_wait). Who has seen three fail goes on alone.
+/// If its request fails, or its body breaks off, the first caller gets what it would have got by
+/// itself, and the next takes its place; so also if it takes longer than
+/// [`max_wait`](CoalesceMiddlewareBuilder::max_wait). If it is dropped, or its own time is up, the one
+/// that came last takes its place, which has the most time left. The others wait for that one. Who has
+/// seen three end like this goes on alone.
 ///
 /// A [`deadline`](crate::RequestBuilderExt::deadline) of a request or a [`Scope`] holds while it waits,
-/// and what is left of it when its own turn comes. It ends with [`TimedOut`](crate::TimedOut).
+/// and what is left of it when its own turn comes. It ends with [`TimedOut`](crate::TimedOut). The
+/// `timeout` of a request is for one attempt, so who waits for a call that is retried waits for all of
+/// its attempts. But if that one fails or is dropped, waiting and the own turn together take no longer
+/// than the timeout, and end with `TimedOut`, too. A deadline or a timeout that is set on a retry inside, or on
+/// the client, cannot be seen from here. It counts from when one's own turn comes: who waited for one
+/// that failed may take up to twice as long, and at most four times. Give the request a deadline if
+/// that is too long.
 #[derive(Debug)]
 pub struct CoalesceMiddleware {
     settings: Arc<Settings>,
@@ -165,6 +191,9 @@ impl Middleware for CoalesceMiddleware {
                 return next.run(request, extensions);
             }
         };
+        if extensions.get::<Attempt>().is_some() {
+            self.settings.warn_of_order();
+        }
         Box::pin(async move {
             let call = Call::open(&self.settings, &identity, extensions);
             match self.flights.board(identity, call.started) {
@@ -186,7 +215,10 @@ struct Call<'a> {
     is_head: bool,
     started: Instant,
     /// Its own deadline, or that of the scope around it.
-    limit: Option<Limit>,
+    deadline: Option<Limit>,
+    /// The end of its own turn, if it has to wait for one: by the deadline or by the request's timeout,
+    /// whichever is earlier.
+    turn: Option<Limit>,
 }
 
 impl<'a> Call<'a> {
@@ -195,11 +227,15 @@ impl<'a> Call<'a> {
         let own = RequestSettings::of(extensions).and_then(|own| own.deadline);
         let own = own.map(|deadline| clock::after(started, deadline));
         let end = own.into_iter().chain(current_deadline()).min();
+        let deadline = end.map(|end| Limit::deadline(started, end));
+        let timeout = identity.timeout();
+        let timeout = timeout.map(|timeout| Limit::timeout(started, timeout));
         Self {
             settings,
             is_head: identity.is_head(),
             started,
-            limit: end.map(|end| Limit::deadline(started, end)),
+            deadline,
+            turn: deadline.into_iter().chain(timeout).min_by_key(Limit::end),
         }
     }
 
@@ -217,7 +253,8 @@ impl<'a> Call<'a> {
             slot.clear();
         }
         let news = async { Ok(seat.news().await) };
-        let news = match self.limit {
+        // The seat sees to the timeout.
+        let news = match self.deadline {
             None => news.await,
             Some(limit) => limit.enforce(news).await,
         };
@@ -237,7 +274,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Sends the request in what is left of this call's time. A retry inside would count from now.
+    /// Sends the request in what is left of this call's time. Without the scope, a retry inside would
+    /// count from now.
     async fn ask<'b>(
         &self,
         request: Request,
@@ -245,12 +283,13 @@ impl<'a> Call<'a> {
         next: Next<'b>,
     ) -> Result<Response> {
         let answer = next.run(request, extensions);
-        match self.limit {
+        match self.turn {
             None => answer.await,
             Some(limit) => {
                 let left = limit.end().saturating_duration_since(clock::now());
                 let scope = Scope::new().deadline(left);
-                limit.enforce(scope.run(answer)).await
+                let answer = limit.enforce(scope.run(answer)).await;
+                answer.map_err(|error| limit.name(error))
             }
         }
     }
@@ -260,12 +299,23 @@ impl<'a> Call<'a> {
         let response = match answer {
             Ok(response) => response,
             Err(error) => {
-                leadership.fail();
+                hand_over(leadership, &error);
                 return Err(error);
             }
         };
         if !leadership.is_awaited() {
             return Ok(response);
+        }
+        match RetryReport::of(&response).map(RetryReport::stop) {
+            Some(StopReason::DeadlineTooClose) => {
+                leadership.leave();
+                return Ok(response);
+            }
+            Some(StopReason::AllowanceSpent | StopReason::Throttled) => {
+                leadership.fail();
+                return Ok(response);
+            }
+            _ => {}
         }
         let announced = match self.is_head {
             true => None,
@@ -282,23 +332,47 @@ impl<'a> Call<'a> {
     /// Reads the body for all who wait.
     async fn share(&self, leadership: Leadership, mut reading: Reading) -> Result<Response> {
         let end = clock::after(clock::now(), READ_TIME);
-        // The head is there in time, and the deadline is about the head.
-        let end = self.limit.map_or(end, |limit| limit.end().min(end));
-        let read = tokio::time::timeout_at(end, reading.read(self.settings.max_body)).await;
-        match read {
-            Ok(Ok(Extent::Whole)) => {
-                let answer = Arc::new(reading.into_whole());
-                leadership.share(&answer);
-                Ok(answer.response())
+        let deadline = self.deadline.map(|deadline| deadline.end());
+        loop {
+            let now = clock::now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                // The head is there in time, and the deadline is about the head. Another may have
+                // the time to read all of it.
+                leadership.leave();
+                return Ok(reading.into_stream());
             }
-            Ok(Ok(Extent::OverLimit)) | Err(_) => {
+            if end <= now {
                 leadership.dissolve();
-                Ok(reading.into_stream())
+                return Ok(reading.into_stream());
             }
-            Ok(Err(error)) => {
-                leadership.fail();
-                Ok(reading.into_broken(error))
+            let look = clock::after(now, LOOK_INTERVAL).min(end);
+            let look = deadline.map_or(look, |deadline| deadline.min(look));
+            match tokio::time::timeout_at(look, reading.read(self.settings.max_body)).await {
+                Ok(Ok(Extent::Whole)) => {
+                    let answer = Arc::new(reading.into_whole());
+                    leadership.share(&answer);
+                    return Ok(answer.response());
+                }
+                Ok(Ok(Extent::OverLimit)) => {
+                    leadership.dissolve();
+                    return Ok(reading.into_stream());
+                }
+                Ok(Err(error)) => {
+                    hand_over(leadership, &error);
+                    return Ok(reading.into_broken(error));
+                }
+                Err(_) if !leadership.is_awaited() => return Ok(reading.into_stream()),
+                Err(_) => {}
             }
         }
+    }
+}
+
+/// Makes another the leader after this error, which stays with its own caller.
+fn hand_over(leadership: Leadership, error: &Error) {
+    if error.is_timeout() || TimedOut::of(error).is_some() {
+        leadership.leave();
+    } else {
+        leadership.fail();
     }
 }

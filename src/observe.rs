@@ -5,5 +5,7 @@ mod log;
 mod report;
 
 pub use attempt::Attempt;
-pub(crate) use log::{throttle_outside_retry, two_retries_in_one_chain, unknown_extensions};
+pub(crate) use log::{
+    coalesce_inside_retry, throttle_outside_retry, two_retries_in_one_chain, unknown_extensions,
+};
 pub use report::{AttemptReport, ReportSlot, RetryReport, StopReason};

@@ -8,7 +8,7 @@ use super::flight::Flights;
 use super::identity::Ignored;
 use crate::CoalesceMiddleware;
 use crate::config::{ConfigError, header_name, longer_than_zero};
-use crate::observe::unknown_extensions;
+use crate::observe::{coalesce_inside_retry, unknown_extensions};
 
 /// What a [`CoalesceMiddleware`] goes by. Checked, and never changed again.
 #[derive(Debug)]
@@ -16,14 +16,22 @@ pub(crate) struct Settings {
     pub(crate) max_body: usize,
     pub(crate) max_wait: Duration,
     pub(crate) ignored: Ignored,
-    warned: AtomicBool,
+    warned_of_extensions: AtomicBool,
+    warned_of_order: AtomicBool,
 }
 
 impl Settings {
     /// Says so once.
     pub(crate) fn warn_of_unknown_extensions(&self) {
-        if !self.warned.swap(true, Ordering::Relaxed) {
+        if !self.warned_of_extensions.swap(true, Ordering::Relaxed) {
             unknown_extensions();
+        }
+    }
+
+    /// Says so once.
+    pub(crate) fn warn_of_order(&self) {
+        if !self.warned_of_order.swap(true, Ordering::Relaxed) {
+            coalesce_inside_retry();
         }
     }
 }
@@ -32,9 +40,10 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             max_body: 1024 * 1024,
-            max_wait: Duration::from_secs(30),
+            max_wait: Duration::from_secs(75),
             ignored: Ignored::default(),
-            warned: AtomicBool::new(false),
+            warned_of_extensions: AtomicBool::new(false),
+            warned_of_order: AtomicBool::new(false),
         }
     }
 }
@@ -76,7 +85,12 @@ impl CoalesceMiddlewareBuilder {
     }
 
     /// How long the others wait for one request before the next of them is sent as well; the first
-    /// answer is then for all. Who has waited for three goes on alone. Default: 30 s.
+    /// answer is then for all. Who has waited for three goes on alone.
+    ///
+    /// Default: 75 s. A retry inside may be keeping a pause that the server asked for, of up to 60 s
+    /// by default ([`max_server_delay`](crate::RetryMiddlewareBuilder::max_server_delay)), and who is
+    /// sent before its end does what the server asked not to do. Without such pauses, a little more
+    /// than the longest that an answer should take is a good value.
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.settings.max_wait = wait;
         self
@@ -87,8 +101,11 @@ impl CoalesceMiddlewareBuilder {
     ///
     /// Those of tracing are ignored anyway: `traceparent`, `tracestate`, `b3`, `x-b3-*`,
     /// `x-request-id` and `x-correlation-id`. Credentials, and what selects another answer by the
-    /// rules of HTTP (`Range`, `If-None-Match` …), can not be ignored. Nobody knows credentials in
-    /// headers of your own: do not name them here.
+    /// rules of HTTP (`Accept`, `Range`, `If-None-Match` …), can not be ignored: neither `x-amz-*`, nor
+    /// a name that ends in `key`, `token`, `secret`, `password`, `signature`, `assertion` or
+    /// `credential`, nor a value that is marked as
+    /// [sensitive](http::HeaderValue::set_sensitive). Nobody knows credentials in other headers of
+    /// your own: do not name them here.
     pub fn ignore_header(mut self, name: impl AsRef<str>) -> Self {
         let setting = "ignore_header";
         let name = name.as_ref();
@@ -161,6 +178,46 @@ mod tests {
             ),
         ] {
             assert_eq!(builder.build().unwrap_err().to_string(), said);
+        }
+    }
+
+    #[test]
+    fn credentials_and_what_selects_the_answer_can_not_be_ignored() {
+        for name in [
+            "accept",
+            "accept-charset",
+            "accept-encoding",
+            "accept-language",
+            "api-key",
+            "cf-access-jwt-assertion",
+            "dpop",
+            "idempotency-key",
+            "ocp-apim-subscription-key",
+            "origin",
+            "private-token",
+            "signature",
+            "x-access-token",
+            "x-amz-date",
+            "x-amz-security-token",
+            "x-api-key",
+            "x-auth-key",
+            "x-auth-token",
+            "x-client-secret",
+            "x-consul-token",
+            "x-csrf-token",
+            "x-forwarded-user",
+            "x-functions-key",
+            "x-goog-api-key",
+            "x-goog-iap-jwt-assertion",
+            "x-vault-token",
+            "x-xsrf-token",
+        ] {
+            let builder = CoalesceMiddleware::builder().ignore_header(name);
+            assert!(builder.build().is_err(), "{name}");
+        }
+        for name in ["x-client-start", "user-agent", "x-session"] {
+            let builder = CoalesceMiddleware::builder().ignore_header(name);
+            assert!(builder.build().is_ok(), "{name}");
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A flight is one request on the wire, and those who wait for its answer. Everything runs in the
 //! callers' own futures, and any of them may be dropped at any time. So whoever holds a [`Leadership`]
-//! owes the others an ending, and if it is dropped without one, the next in line is made the leader.
+//! owes the others an ending, and if it is dropped without one, another of them is made the leader.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -18,8 +18,19 @@ use super::identity::Identity;
 use crate::answer::Whole;
 use crate::clock;
 
-/// Who has seen so many leaders fail goes on alone: nobody waits in a long line of failures.
+/// Who has seen so many leaders fail, or leave, goes on alone: nobody waits in a long line of them.
 const MAX_FAILURES: u32 = 3;
+
+/// How a leader ended that had nothing to share, which tells who is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Its request failed, or takes too long: who has waited longest is next.
+    Failed,
+    /// It was dropped, or its own time was up. If all are as patient, those who came soon after it
+    /// have as little time left, and would each leave in the middle of a request. Who came last has
+    /// the most.
+    Left,
+}
 
 /// The flights of one middleware. An entry lasts as long as its flight, so there are never more of
 /// them than calls.
@@ -57,6 +68,8 @@ struct Follower {
     news: oneshot::Sender<News>,
     /// How many leaders had failed when it came.
     failures_before: u32,
+    /// When the timeout of its request is over.
+    turn_end: Option<Instant>,
 }
 
 /// What a follower waits for.
@@ -84,6 +97,7 @@ impl Flights {
 
     /// Joins the flight of this identity, or begins one.
     pub(crate) fn board(self: &Arc<Self>, identity: Identity, now: Instant) -> Boarding {
+        let turn_end = identity.timeout().map(|timeout| clock::after(now, timeout));
         let mut table = self.lock();
         let number = table.number();
         match table.flights.entry(Arc::new(identity)) {
@@ -112,6 +126,7 @@ impl Flights {
                 let follower = Follower {
                     news: sender,
                     failures_before: flight.failures,
+                    turn_end,
                 };
                 flight.followers.insert(number, follower);
                 Boarding::Follow(Seat {
@@ -121,7 +136,9 @@ impl Flights {
                         flight: flight.number,
                     },
                     number,
+                    first_leader: flight.leader,
                     patient_until: clock::after(flight.led_since, self.max_wait),
+                    turn_end,
                     news,
                 })
             }
@@ -159,21 +176,25 @@ impl Place {
         flight.filter(|flight| flight.number == self.flight)
     }
 
-    /// Makes the next in line the leader, if `leader` still is.
-    fn succeed(&self, leader: u64, failed: bool, now: Instant) {
+    /// Makes another the leader, if `leader` still is.
+    fn succeed(&self, leader: u64, ending: Ending, now: Instant) {
         let mut leaving = Vec::new();
         let mut table = self.flights.lock();
         let number = table.number();
         let Some(flight) = self.flight(&mut table).filter(|it| it.leader == leader) else {
             return;
         };
-        flight.failures += u32::from(failed);
-        let successor = loop {
-            match flight.followers.pop_first() {
-                // Those who came first have seen the most.
-                Some((_, first)) if first.has_seen_enough(flight.failures) => leaving.push(first),
-                other => break other,
+        flight.failures += 1;
+        // Those who came first have seen the most, and waited longest: all have the same timeout.
+        while let Some(first) = flight.followers.first_entry() {
+            if !first.get().has_seen_enough(flight.failures, now) {
+                break;
             }
+            leaving.push(first.remove());
+        }
+        let successor = match ending {
+            Ending::Failed => flight.followers.pop_first(),
+            Ending::Left => flight.followers.pop_last(),
         };
         if successor.is_some() {
             flight.leader = number;
@@ -184,7 +205,7 @@ impl Place {
         drop(table);
         tell(leaving, || News::Alone);
         if let Some((_, follower)) = successor {
-            // If it has just left, what it cannot take is dropped, and so handed to the next.
+            // If it has just left, what it cannot take is dropped, and so handed to another.
             let _ = follower.news.send(News::Lead(Leadership {
                 place: self.clone(),
                 leader: number,
@@ -194,8 +215,9 @@ impl Place {
 }
 
 impl Follower {
-    fn has_seen_enough(&self, failures: u32) -> bool {
+    fn has_seen_enough(&self, failures: u32, now: Instant) -> bool {
         failures - self.failures_before >= MAX_FAILURES
+            || self.turn_end.is_some_and(|end| end <= now)
     }
 }
 
@@ -238,9 +260,15 @@ impl Leadership {
         self.end(|| News::Alone);
     }
 
-    /// Hands over to the next, and counts it.
+    /// Hands over to the first in line.
     pub(crate) fn fail(self) {
-        self.place.succeed(self.leader, true, clock::now());
+        self.place
+            .succeed(self.leader, Ending::Failed, clock::now());
+    }
+
+    /// Hands over to the last in line, as if it were dropped.
+    pub(crate) fn leave(self) {
+        drop(self);
     }
 
     fn end(self, news: impl Fn() -> News) {
@@ -258,7 +286,7 @@ impl Leadership {
 impl Drop for Leadership {
     fn drop(&mut self) {
         // Nothing happens if the flight is over, or another leads it.
-        self.place.succeed(self.leader, false, clock::now());
+        self.place.succeed(self.leader, Ending::Left, clock::now());
     }
 }
 
@@ -266,7 +294,11 @@ impl Drop for Leadership {
 pub(crate) struct Seat {
     place: Place,
     number: u64,
+    /// Who led when it came.
+    first_leader: u64,
     patient_until: Instant,
+    /// When the timeout of its request is over, until that has been looked at.
+    turn_end: Option<Instant>,
     news: oneshot::Receiver<News>,
 }
 
@@ -274,13 +306,31 @@ impl Seat {
     /// Waits for whatever the leader has to tell, or for its own turn.
     pub(crate) async fn news(mut self) -> News {
         loop {
-            match tokio::time::timeout_at(self.patient_until, &mut self.news).await {
+            let end = self.patient_until;
+            let end = self.turn_end.map_or(end, |turn_end| turn_end.min(end));
+            match tokio::time::timeout_at(end, &mut self.news).await {
                 Ok(Ok(news)) => return news,
                 // Nobody drops a follower without news; but if so, nobody waits for ever.
                 Ok(Err(_)) => return News::Alone,
+                Err(_) if self.turn_end.is_some_and(|turn_end| turn_end <= end) => {
+                    if self.is_led_by_another() {
+                        return News::Alone;
+                    }
+                    // The timeout is for one attempt, and the leader may be making its second. If it
+                    // ends without an answer, whose time is up will be told.
+                    self.turn_end = None;
+                }
                 Err(_) => self.patient_until = self.overtake(clock::now()),
             }
         }
+    }
+
+    /// Whether the leader that it came to has failed or left.
+    fn is_led_by_another(&self) -> bool {
+        let mut table = self.place.flights.lock();
+        let flight = self.place.flight(&mut table);
+        // If it has ended just now, the news are on their way.
+        flight.is_some_and(|flight| flight.leader != self.first_leader)
     }
 
     /// Sends the next one if the leader takes too long, and says how long to wait for that one. The
@@ -293,7 +343,7 @@ impl Seat {
         drop(table);
         match led {
             Some((_, patient_until)) if patient_until > now => return patient_until,
-            Some((leader, _)) => self.place.succeed(leader, true, now),
+            Some((leader, _)) => self.place.succeed(leader, Ending::Failed, now),
             // It has ended just now, and the news are on their way.
             None => {}
         }
@@ -365,18 +415,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_in_line_is_the_next_and_nobody_else() {
+    async fn after_a_failure_the_first_is_next_and_after_a_cancellation_the_last() {
         let flights = flights();
         let leader = lead(&flights);
-        let (first, second) = (follow(&flights), follow(&flights));
-        drop(leader);
-        assert_eq!(waiting(&flights), [1]);
+        let [first, second, third] = std::array::from_fn(|_| follow(&flights));
+        leader.fail();
+        assert_eq!(waiting(&flights), [2]);
         let News::Lead(leader) = first.news().await else {
             panic!("it is the next");
         };
-        leader.fail();
-        let News::Lead(leader) = second.news().await else {
+        drop(leader);
+        assert_eq!(waiting(&flights), [1]);
+        let News::Lead(leader) = third.news().await else {
             panic!("it is the next");
+        };
+        // A third one is too much, however it ends.
+        let late = follow(&flights);
+        leader.leave();
+        assert!(matches!(second.news().await, News::Alone));
+        let News::Lead(leader) = late.news().await else {
+            panic!("it has seen but one");
         };
         assert!(!leader.is_awaited());
         assert!(waiting(&flights).is_empty());
@@ -388,8 +446,8 @@ mod tests {
         let leader = lead(&flights);
         let (first, second) = (follow(&flights), follow(&flights));
         drop(leader);
-        drop(first);
-        assert!(matches!(second.news().await, News::Lead(_)));
+        drop(second);
+        assert!(matches!(first.news().await, News::Lead(_)));
         assert!(waiting(&flights).is_empty());
     }
 

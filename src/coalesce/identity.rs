@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, PRAGMA};
 use http::{Extensions, Method, Version};
 use reqwest::{Request, Url};
 
 use crate::observe::Attempt;
 use crate::request::RequestSettings;
-use crate::throttle::Passage;
+use crate::throttle::{Passage, Passed};
 
 /// All of a request by which its answer, or how the answer is come by, could differ. It is compared in
 /// full: a hash that two share must not give one the answer of the other.
@@ -58,15 +58,20 @@ const TRACING: [&str; 10] = [
 ];
 
 /// Headers that always count: credentials, and those by which HTTP itself selects another answer (RFC
-/// 9110 §7.2, §13.1, §14.2).
-const NEVER_IGNORED: [&str; 13] = [
+/// 9110 §7.2, §12.5, §13.1, §14.2).
+const NEVER_IGNORED: [&str; 18] = [
     "authorization",
     "proxy-authorization",
     "cookie",
-    "x-api-key",
-    "x-auth-token",
-    "x-amz-security-token",
+    "dpop",
+    "x-forwarded-user",
+    "x-remote-user",
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
     "host",
+    "origin",
     "range",
     "if-range",
     "if-match",
@@ -75,9 +80,30 @@ const NEVER_IGNORED: [&str; 13] = [
     "if-unmodified-since",
 ];
 
+/// The signature of AWS is spread over several headers.
+const NEVER_IGNORED_START: &str = "x-amz-";
+
+/// `x-api-key`, `ocp-apim-subscription-key`, `private-token`, `x-csrf-token`,
+/// `cf-access-jwt-assertion` … Everybody names their own, but nearly all end like this.
+const NEVER_IGNORED_ENDS: [&str; 7] = [
+    "key",
+    "token",
+    "secret",
+    "password",
+    "signature",
+    "assertion",
+    "credential",
+];
+
+fn always_counts(name: &str) -> bool {
+    NEVER_IGNORED.contains(&name)
+        || name.starts_with(NEVER_IGNORED_START)
+        || NEVER_IGNORED_ENDS.iter().any(|end| name.ends_with(end))
+}
+
 impl Ignored {
     pub(crate) fn add(&mut self, name: HeaderName) -> Result<(), HeaderName> {
-        if NEVER_IGNORED.contains(&name.as_str()) {
+        if always_counts(name.as_str()) {
             return Err(name);
         }
         if !self.has(name.as_str()) {
@@ -89,6 +115,11 @@ impl Ignored {
     pub(crate) fn has(&self, name: &str) -> bool {
         let mut headers = self.headers.iter();
         headers.any(|ignored| ignored.as_str().eq_ignore_ascii_case(name))
+    }
+
+    /// A value that somebody marked as sensitive counts, whatever the header is called.
+    fn has_value(&self, name: &HeaderName, value: &HeaderValue) -> bool {
+        !value.is_sensitive() && self.has(name.as_str())
     }
 }
 
@@ -112,7 +143,8 @@ impl Identity {
             *request.method(),
             Method::GET | Method::HEAD | Method::OPTIONS
         );
-        let has_key = own.is_some_and(|own| own.key.is_some());
+        let has_key = own.is_some_and(|own| own.key.is_some())
+            || request.headers().contains_key("idempotency-key");
         if !is_safe || request.body().is_some() || has_key || wants_its_own(request.headers()) {
             return Err(Unshared::ByItself);
         }
@@ -124,7 +156,7 @@ impl Identity {
         url.set_fragment(None);
         let headers = request.headers().iter();
         let mut headers: Vec<_> = headers
-            .filter(|(name, _)| !ignored.has(name.as_str()))
+            .filter(|(name, value)| !ignored.has_value(name, value))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
         // Stable, so that the values of one name stay in their order.
@@ -139,19 +171,30 @@ impl Identity {
         })
     }
 
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     pub(crate) fn is_head(&self) -> bool {
         self.method == Method::HEAD
     }
 }
 
-/// Whether the caller asked for an answer that was not made for others (RFC 9111 §5.2.1).
+/// Whether the caller asked for an answer that was not made for others (RFC 9111 §5.2.1, §5.4).
 fn wants_its_own(headers: &HeaderMap) -> bool {
-    has_directive(headers, "no-cache") || has_directive(headers, "no-store")
+    ["no-cache", "no-store", "max-age=0"]
+        .iter()
+        .any(|directive| has_directive(headers, directive))
+        || lists(headers, &PRAGMA, "no-cache")
 }
 
 /// Whether `Cache-Control` contains this.
 pub(crate) fn has_directive(headers: &HeaderMap, directive: &str) -> bool {
-    let lines = headers.get_all(CACHE_CONTROL).into_iter();
+    lists(headers, &CACHE_CONTROL, directive)
+}
+
+fn lists(headers: &HeaderMap, name: &HeaderName, directive: &str) -> bool {
+    let lines = headers.get_all(name).into_iter();
     lines
         .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
         .any(|member| {
@@ -167,6 +210,7 @@ fn are_known(extensions: &Extensions) -> bool {
         extensions.get::<Arc<RequestSettings>>().is_some(),
         extensions.get::<Attempt>().is_some(),
         extensions.get::<Passage>().is_some(),
+        extensions.get::<Passed>().is_some(),
     ];
     extensions.len() == known.into_iter().filter(|known| *known).count()
 }
@@ -256,11 +300,21 @@ mod tests {
         }
         let body = request(|it| *it.body_mut() = Some("".into()));
         assert_eq!(identity(&body).err(), Some(Unshared::ByItself));
-        for value in ["no-store", "max-age=0, No-Cache"] {
-            let fresh = with(&[("cache-control", value)]);
-            assert_eq!(identity(&fresh).err(), Some(Unshared::ByItself), "{value}");
+        for (name, value) in [
+            ("cache-control", "no-store"),
+            ("cache-control", "max-age=60, No-Cache"),
+            ("cache-control", "Max-Age=0"),
+            ("pragma", "no-cache"),
+            ("idempotency-key", "key"),
+        ] {
+            let fresh = with(&[(name, value)]);
+            assert_eq!(
+                identity(&fresh).err(),
+                Some(Unshared::ByItself),
+                "{name}: {value}"
+            );
         }
-        assert!(identity(&with(&[("cache-control", "max-age=0")])).is_ok());
+        assert!(identity(&with(&[("cache-control", "max-age=60")])).is_ok());
 
         let mut extensions = Extensions::new();
         extensions.insert(Attempt::FIRST);

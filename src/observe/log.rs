@@ -18,6 +18,15 @@ pub(crate) fn throttle_outside_retry() {
     );
 }
 
+/// It works, but less well: everyone who waits pays for the one failure with a retry.
+pub(crate) fn coalesce_inside_retry() {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        "a CoalesceMiddleware is inside a RetryMiddleware, and shares attempts in place of calls; add it \
+         to the ClientBuilder before the retry"
+    );
+}
+
 /// A request that is never shared looks like one that nobody else sent.
 pub(crate) fn unknown_extensions() {
     #[cfg(feature = "tracing")]

@@ -133,8 +133,23 @@ impl Limit {
         Self { end, error }
     }
 
+    /// The timeout of a request that began at `started`.
+    pub(crate) fn timeout(started: Instant, timeout: Duration) -> Self {
+        Self::of_attempt(started, timeout, None)
+    }
+
     pub(crate) fn end(&self) -> Instant {
         self.end
+    }
+
+    /// What to say for this error. One from inside, that knew only what was left of this limit, and
+    /// ended with it, stands for this one.
+    pub(crate) fn name(self, error: Error) -> Error {
+        let inner = TimedOut::of(&error).map(TimedOut::limit);
+        match inner {
+            Some(TimeLimit::Deadline) if self.end <= clock::now() => Error::middleware(self.error),
+            _ => error,
+        }
     }
 
     /// Waits for an answer as long as it may take.
@@ -213,7 +228,8 @@ impl AttemptLimit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TimeLimit {
-    /// [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout).
+    /// [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout); or the `timeout` of a
+    /// request that waited in a [`CoalesceMiddleware`](crate::CoalesceMiddleware).
     Attempt,
     /// [`deadline`](crate::RetryMiddlewareBuilder::deadline) of the whole call.
     Deadline,

@@ -11,15 +11,20 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
-use http::{Extensions, Method, StatusCode};
+use http::{Extensions, HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request, Response};
-use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, RequestBuilder, Result};
+use reqwest_middleware::{
+    ClientBuilder, ClientWithMiddleware, Middleware, Next, RequestBuilder, Result,
+};
 use reqwest_steady::{
     Backoff, CoalesceMiddleware, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware,
-    RetryReport, Scope, TimeLimit, TimedOut,
+    RetryReport, Scope, StopReason, ThrottleMiddleware, TimeLimit, TimedOut,
 };
 use tokio::time::{Instant, sleep, timeout};
+use wiremock::matchers::any;
+use wiremock::{Mock, MockServer, ResponseTemplate};
 
+use crate::support::log::Log;
 use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
 
 const MS: Duration = Duration::from_millis(1);
@@ -187,7 +192,7 @@ async fn what_is_not_safe_or_not_known_passes() {
     let server = numbered();
     let shared = Shared::of(&server);
     let client = &shared.client;
-    let requests: [fn(&ClientWithMiddleware) -> RequestBuilder; 9] = [
+    let requests: [fn(&ClientWithMiddleware) -> RequestBuilder; 12] = [
         |client| client.post(URL),
         |client| client.put(URL),
         |client| client.delete(URL),
@@ -195,18 +200,87 @@ async fn what_is_not_safe_or_not_known_passes() {
         |client| client.get(URL).body("query"),
         |client| client.get(URL).header("cache-control", "no-cache"),
         |client| client.get(URL).header("cache-control", "no-store"),
+        |client| client.get(URL).header("cache-control", "max-age=0"),
+        |client| client.get(URL).header("pragma", "no-cache"),
+        |client| client.get(URL).header("idempotency-key", "key"),
         |client| client.get(URL).idempotency_key("key"),
         |client| client.get(URL).with_extension("the user's name"),
     ];
     let twice = requests.map(|request| join(request(client).send(), request(client).send()));
     join_all(twice).await;
-    assert_eq!(server.count(), 18);
+    assert_eq!(server.count(), 24);
 
     let server = numbered();
     let coalesce = CoalesceMiddleware::builder().ignore_extensions().build();
     let shared = Shared::new(&server, coalesce.unwrap());
     let request = || shared.get().with_extension("a label").send();
     let (one, other) = join(request(), request()).await;
+    assert_eq!([text(one).await, text(other).await], ["answer 0"; 2]);
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_that_is_marked_as_sensitive_counts_in_an_ignored_header_too() {
+    let server = numbered();
+    let coalesce = CoalesceMiddleware::builder().ignore_header("x-session");
+    let shared = Shared::new(&server, coalesce.build().unwrap());
+    let call = |session, is_sensitive| {
+        let mut value = HeaderValue::from_static(session);
+        value.set_sensitive(is_sensitive);
+        shared.get().header("x-session", value).send()
+    };
+    join_all([call("alice", false), call("bob", false)]).await;
+    assert_eq!(server.count(), 1);
+    join_all([call("alice", true), call("bob", true)]).await;
+    assert_eq!(server.count(), 3);
+}
+
+/// Asks for everything twice, as a retry that is not ours would.
+struct AsksTwice;
+
+#[async_trait::async_trait]
+impl Middleware for AsksTwice {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let again = request.try_clone().unwrap();
+        next.clone().run(request, extensions).await?;
+        next.run(again, extensions).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_throttle_inside_leaves_behind_is_known() {
+    let server = Server::new(|index| match index {
+        0 => late(50 * MS, answer(503)),
+        _ => late(50 * MS, answer(200)),
+    });
+    let client = server.client_behind([
+        Arc::new(AsksTwice) as Arc<dyn Middleware>,
+        Arc::new(CoalesceMiddleware::default()),
+        Arc::new(ThrottleMiddleware::default()),
+    ]);
+    let calls = join_all((0..5).map(|_| client.get(URL).send())).await;
+    assert_eq!(texts(calls).await, ["body of 200"; 5]);
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_are_built_from_one_client_share_its_table() {
+    let server = numbered();
+    let base = ClientBuilder::new(reqwest::Client::new())
+        .with(CoalesceMiddleware::default())
+        .build();
+    let built = || {
+        ClientBuilder::from_client(base.clone())
+            .with_arc(server.clone())
+            .build()
+    };
+    let (one, other) = (built(), built());
+    let (one, other) = join(one.get(URL).send(), other.get(URL).send()).await;
     assert_eq!([text(one).await, text(other).await], ["answer 0"; 2]);
     assert_eq!(server.count(), 1);
 }
@@ -340,6 +414,21 @@ async fn a_slow_body_is_waited_for_two_seconds_and_then_everyone_reads_its_own()
     assert_eq!(started.elapsed(), 2002 * MS);
     shared.assert_empty();
     assert_eq!(texts(responses).await, ["part part part part part "; 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_is_not_held_up_for_those_who_have_left() {
+    let server = Server::new(|_| late(100 * MS, reply(slow(3, 500 * MS))));
+    let shared = Shared::of(&server);
+    let started = Instant::now();
+    let leader = async { (shared.get().send().await, started.elapsed()) };
+    let gone = timeout(150 * MS, shared.get().send());
+    let ((leader, elapsed), gone) = join(leader, gone).await;
+    assert!(gone.is_err());
+    assert!(elapsed <= 200 * MS, "{elapsed:?}");
+    shared.assert_empty();
+    assert_eq!(text(leader).await, "part part part ");
+    assert_eq!(server.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -488,18 +577,93 @@ async fn a_leader_may_be_cancelled_at_any_point() {
     );
 }
 
+/// Calls every 100 ms, for a minute, of a server that takes a second but does not answer its first
+/// request. Says how many had an answer.
+async fn steady_flow<T>(
+    shared: &Shared,
+    call: impl AsyncFn(RequestBuilder) -> std::result::Result<Response, T>,
+) -> usize {
+    let calls = (0..600_u32).map(|nth| {
+        let call = &call;
+        async move {
+            sleep(nth * 100 * MS).await;
+            call(shared.get()).await.is_ok()
+        }
+    });
+    let answered = join_all(calls).await;
+    answered.into_iter().filter(|answered| *answered).count()
+}
+
+fn hangs_once() -> Arc<Server> {
+    Server::new(|index| match index {
+        0 => Reply::Silence,
+        _ => late(SEC, answer(200)),
+    })
+}
+
+/// Each handed over to the one with the least time left, for ever.
 #[tokio::test(start_paused = true)]
-async fn many_leaders_may_be_cancelled_one_after_another() {
-    let server = numbered();
+async fn after_one_hang_a_steady_flow_of_impatient_callers_recovers() {
+    let server = hangs_once();
     let shared = Shared::of(&server);
-    let impatient = (1..=40_u32).map(|nth| timeout(nth * 20 * MS, shared.get().send()));
-    let patient = shared.calls(5);
-    let (cut, responses) = join(join_all(impatient), patient).await;
-    // The first is cut off at 20 ms, the second begins then and is cut off at 40 ms …
-    // which leaves 20 ms to each: none of them has the 50 ms it takes, until the last is patient.
-    assert_eq!(cut.iter().filter(|it| it.is_ok()).count(), 0);
-    assert_eq!(texts(responses).await, ["answer 40"; 5]);
-    assert_eq!(server.count(), 41);
+    let by_timeout = async |request: RequestBuilder| match timeout(5 * SEC, request.send()).await {
+        Ok(response) => response.map_err(drop),
+        Err(_) => Err(()),
+    };
+    let answered = steady_flow(&shared, by_timeout).await;
+    // At 5 s the first is dropped, and the last to come asks. Those of the first second do not live
+    // to see its answer; all others do, and each request is for those of a second.
+    assert!((588..=590).contains(&answered), "{answered}");
+    assert_eq!(server.gaps()[0], 5 * SEC);
+    assert!((45..=60).contains(&server.count()), "{}", server.count());
+    shared.assert_empty();
+
+    let server = hangs_once();
+    let shared = Shared::of(&server);
+    let by_deadline = async |request: RequestBuilder| request.deadline(5 * SEC).send().await;
+    // The leader's own deadline is kept by a retry, if there is one; here by the follower itself.
+    let leader = timeout(5 * SEC, shared.get().send());
+    let (leader, answered) = join(leader, steady_flow(&shared, by_deadline)).await;
+    assert!(leader.is_err());
+    assert!((588..=590).contains(&answered), "{answered}");
+    assert_eq!(server.gaps()[0], 5 * SEC);
+    assert!((45..=60).contains(&server.count()), "{}", server.count());
+    shared.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_one_hang_a_steady_flow_with_deadlines_kept_by_a_retry_recovers() {
+    let server = hangs_once();
+    let coalesce = Arc::new(CoalesceMiddleware::default());
+    let client = server.client_behind([
+        coalesce.clone() as Arc<dyn Middleware>,
+        Arc::new(RetryMiddleware::default()),
+    ]);
+    let shared = Shared { coalesce, client };
+    let by_deadline = async |request: RequestBuilder| request.deadline(5 * SEC).send().await;
+    let answered = steady_flow(&shared, by_deadline).await;
+    assert!((588..=590).contains(&answered), "{answered}");
+    assert_eq!(server.gaps()[0], 5 * SEC);
+    assert!((45..=60).contains(&server.count()), "{}", server.count());
+    shared.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_cancellation_the_last_to_come_is_next_and_after_three_all_go_alone() {
+    let server = Server::new(|index| match index {
+        0..3 => Reply::Silence,
+        _ => late(50 * MS, reply(format!("answer {index}"))),
+    });
+    let shared = Shared::of(&server);
+    // The first leads, then the last, and then the one before it.
+    let patience = [10 * MS, 600 * SEC, 600 * SEC, 30 * MS, 20 * MS];
+    let calls = patience.map(|patience| timeout(patience, shared.get().send()));
+    let started = Instant::now();
+    let results = join_all(calls).await;
+    assert_eq!(started.elapsed(), 80 * MS);
+    assert_eq!(server.gaps(), [10 * MS, 10 * MS, 10 * MS, Duration::ZERO]);
+    let answered: Vec<_> = results.iter().map(|it| it.is_ok()).collect();
+    assert_eq!(answered, [false, true, true, false, false]);
     shared.assert_empty();
 }
 
@@ -508,14 +672,13 @@ async fn a_follower_that_was_just_appointed_and_never_polled_hands_over() {
     let server = numbered();
     let shared = Shared::of(&server);
     let mut context = Context::from_waker(Waker::noop());
-    let mut calls: Vec<_> = (0..4).map(|_| Box::pin(shared.get().send())).collect();
+    let mut calls: Vec<_> = (0..3).map(|_| Box::pin(shared.get().send())).collect();
     for call in &mut calls {
         assert!(call.as_mut().poll(&mut context).is_pending());
     }
-    // Each makes the next the leader, which is dropped before it knows.
-    for call in calls.drain(..3) {
-        drop(call);
-    }
+    // The first makes the last the leader, which is dropped before it knows.
+    drop(calls.remove(0));
+    drop(calls.pop());
     assert_eq!(server.count(), 1);
     let started = Instant::now();
     assert_eq!(text(calls.remove(0).await).await, "answer 1");
@@ -580,7 +743,8 @@ async fn a_leader_that_hangs_is_overtaken_and_the_first_answer_is_for_all() {
         1 => late(45 * SEC, reply("second")),
         _ => late(20 * SEC, reply("third")),
     });
-    let shared = Shared::of(&server);
+    let coalesce = CoalesceMiddleware::builder().max_wait(30 * SEC);
+    let shared = Shared::new(&server, coalesce.build().unwrap());
     let calls = (0..10).map(|_| timeout(600 * SEC, shared.get().send()));
     let results = join_all(calls).await;
     // At 0, 30 and 60 s; the second has its answer at 75 s, the third at 80 s.
@@ -619,6 +783,157 @@ async fn a_server_that_hangs_holds_nobody_up_for_ever() {
     assert_eq!((count, elapsed), (7, 3 * SEC));
     assert_eq!(server.count(), 3 + 14);
     shared.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_the_server_asked_for_is_kept_by_all() {
+    let server = Server::new(|index| match index {
+        0 => late(2 * MS, answer_with(503, &[("retry-after", "60")])),
+        _ => late(2 * MS, answer(200)),
+    });
+    let client = server.client_behind([
+        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
+        Arc::new(RetryMiddleware::default()),
+    ]);
+    let calls = join_all((0..100).map(|_| client.get(URL).send())).await;
+    assert_eq!(texts(calls).await, vec!["body of 200"; 100]);
+    assert_eq!(server.count(), 2);
+    assert!(server.gaps()[0] >= 60 * SEC, "{:?}", server.gaps());
+}
+
+/// Does what reqwest does, which is not there in these tests.
+struct KeepsTimeout;
+
+#[async_trait::async_trait]
+impl Middleware for KeepsTimeout {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let limit = request.timeout().copied().unwrap();
+        let answer = timeout(limit, next.run(request, extensions)).await;
+        answer.unwrap_or_else(|_| {
+            let error = io::Error::from(io::ErrorKind::TimedOut);
+            Err(reqwest_middleware::Error::middleware(error))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timeout_of_a_request_covers_its_wait_and_its_own_turn() {
+    let server = Server::new(|_| Reply::Silence);
+    let client = server.client_behind([
+        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
+        Arc::new(KeepsTimeout),
+    ]);
+    // The later half has half of its time left when the first fails.
+    let call = async |start| {
+        sleep(start).await;
+        let started = Instant::now();
+        let result = client.get(URL).timeout(SEC).send().await;
+        (result.unwrap_err(), started.elapsed())
+    };
+    let starts = (0..10).map(|nth| if nth < 5 { Duration::ZERO } else { 500 * MS });
+    let ends = join_all(starts.map(call)).await;
+    for (error, elapsed) in &ends[1..] {
+        let timed_out = TimedOut::of(error).unwrap();
+        assert_eq!(timed_out.limit(), TimeLimit::Attempt);
+        assert_eq!(timed_out.after(), SEC);
+        assert_eq!(*elapsed, SEC);
+    }
+    assert_eq!(server.count(), 2);
+    assert_eq!(server.gaps(), [SEC]);
+}
+
+/// The timeout is one attempt's: the leader may need several, as each of them would.
+#[tokio::test(start_paused = true)]
+async fn the_timeout_of_a_request_does_not_take_the_leaders_retries_from_others() {
+    let server = Server::new(|index| match index {
+        0 => late(900 * MS, answer(503)),
+        _ => late(900 * MS, answer(200)),
+    });
+    let client = server.client_behind([
+        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
+        Arc::new(RetryMiddleware::default()),
+        Arc::new(KeepsTimeout),
+    ]);
+    let calls = (0..10).map(|_| client.get(URL).timeout(SEC).send());
+    assert_eq!(texts(join_all(calls).await).await, ["body of 200"; 10]);
+    assert_eq!(server.count(), 2);
+}
+
+/// 503 once.
+fn recovers() -> Arc<Server> {
+    Server::new(|index| match index {
+        0 => late(50 * MS, answer(503)),
+        _ => late(50 * MS, answer(200)),
+    })
+}
+
+/// Retries after half a second.
+fn retry() -> RetryMiddleware {
+    let backoff = Backoff::exponential(500 * MS).jitter(Jitter::None);
+    RetryMiddleware::builder().backoff(backoff).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_keeps_a_leader_from_retrying_does_not_keep_others() {
+    let server = recovers();
+    let client = server.client_behind([
+        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
+        Arc::new(retry()),
+    ]);
+    let leader = client.get(URL).deadline(200 * MS).send();
+    let others = join_all((0..10).map(|_| client.get(URL).send()));
+    let (leader, others) = join(leader, others).await;
+    let leader = leader.unwrap();
+    let stop = RetryReport::of(&leader).unwrap().stop();
+    assert_eq!(stop, StopReason::DeadlineTooClose);
+    assert_eq!(leader.text().await.unwrap(), "body of 503");
+    assert_eq!(texts(others).await, ["body of 200"; 10]);
+    assert_eq!(server.count(), 2);
+    assert_eq!(server.gaps(), [50 * MS]);
+
+    let server = recovers();
+    let client = server.client_behind([
+        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
+        Arc::new(retry()),
+    ]);
+    let scope = Scope::new().max_retries(0);
+    let leader = scope.run(client.get(URL).send());
+    let others = join_all((0..10).map(|_| client.get(URL).send()));
+    let (leader, others) = join(leader, others).await;
+    let leader = leader.unwrap();
+    let stop = RetryReport::of(&leader).unwrap().stop();
+    assert_eq!(stop, StopReason::AllowanceSpent);
+    assert_eq!(leader.status(), 503);
+    assert_eq!(texts(others).await, ["body of 200"; 10]);
+    assert_eq!(server.count(), 2);
+    assert_eq!(server.gaps(), [50 * MS]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_in_what_is_left_of_its_deadline_is_told_the_whole_of_it() {
+    let server = Server::new(|index| match index {
+        0 => late(600 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
+        _ => Reply::Silence,
+    });
+    let retry = RetryMiddleware::builder().max_retries(0).build();
+    let client = server.client_behind([
+        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
+        Arc::new(retry.unwrap()),
+    ]);
+    let started = Instant::now();
+    let follower = client.get(URL).deadline(SEC).send();
+    let (leader, follower) = join(client.get(URL).send(), follower).await;
+    leader.unwrap_err();
+    let error = follower.unwrap_err();
+    let timed_out = TimedOut::of(&error).unwrap();
+    assert_eq!(timed_out.limit(), TimeLimit::Deadline);
+    assert_eq!(timed_out.after(), SEC);
+    assert_eq!(started.elapsed(), SEC);
 }
 
 #[tokio::test(start_paused = true)]
@@ -678,7 +993,7 @@ async fn a_scope_bounds_the_wait_and_a_retry_inside_knows_what_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reading_for_others_does_not_pass_the_leaders_deadline() {
+async fn reading_for_others_does_not_pass_the_leaders_deadline_and_another_asks_for_them() {
     let server = Server::new(|_| late(100 * MS, reply(slow(3, 500 * MS))));
     let shared = Shared::of(&server);
     let started = Instant::now();
@@ -686,11 +1001,12 @@ async fn reading_for_others_does_not_pass_the_leaders_deadline() {
         let response = shared.get().deadline(300 * MS).send().await;
         (response, started.elapsed())
     };
-    let ((leader, elapsed), others) = join(leader, shared.calls(2)).await;
+    let ((leader, elapsed), others) = join(leader, shared.calls(100)).await;
     assert_eq!(elapsed, 300 * MS);
     assert_eq!(text(leader).await, "part part part ");
-    assert_eq!(texts(others).await, ["part part part "; 2]);
-    assert_eq!(server.count(), 3);
+    assert_eq!(texts(others).await, vec!["part part part "; 100]);
+    assert_eq!(server.count(), 2);
+    assert_eq!(server.gaps(), [300 * MS]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -720,7 +1036,9 @@ async fn a_call_is_shared_with_all_its_retries_and_its_report() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn inside_a_retry_it_works_as_well() {
+async fn inside_a_retry_it_works_as_well_and_says_once_that_it_belongs_outside() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
     let server = Server::new(|index| match index {
         0 => late(50 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
         _ => late(50 * MS, answer(200)),
@@ -734,6 +1052,65 @@ async fn inside_a_retry_it_works_as_well() {
     assert_eq!(texts(calls).await, ["body of 200"; 10]);
     assert!((2..=3).contains(&server.count()));
     assert!(format!("{coalesce:?}").contains("in_flight: 0"));
+    for statuses in [&[503, 503, 200][..], &[503, 200]] {
+        let again = Server::statuses(statuses);
+        let client =
+            again.client_behind([Arc::new(retry()) as Arc<dyn Middleware>, coalesce.clone()]);
+        client.get(URL).send().await.unwrap();
+        assert_eq!(again.count(), statuses.len());
+    }
+    assert_eq!(log.count(), 1);
+    let said = "CoalesceMiddleware is inside a RetryMiddleware";
+    assert!(log.last().contains(said), "{}", log.last());
+
+    let right = Server::statuses(&[503, 200]);
+    let client = right.client_behind([
+        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
+        Arc::new(retry()),
+    ]);
+    client.get(URL).send().await.unwrap();
+    assert_eq!(log.count(), 1);
+}
+
+#[tokio::test]
+async fn a_timeout_of_reqwest_itself_is_waited_for_once() {
+    let server = MockServer::start().await;
+    let answer = ResponseTemplate::new(200).set_delay(30 * SEC);
+    Mock::given(any()).respond_with(answer).mount(&server).await;
+    let plain = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = ClientBuilder::new(plain)
+        .with(CoalesceMiddleware::default())
+        .build();
+    let started = Instant::now();
+    let calls = (0..6).map(|_| client.get(server.uri()).timeout(500 * MS).send());
+    let mut errors = join_all(calls).await.into_iter().map(Result::unwrap_err);
+    // One after another, it would have been two seconds.
+    assert!(started.elapsed() < 1500 * MS, "{:?}", started.elapsed());
+    assert!(errors.next().unwrap().is_timeout());
+    assert!(errors.all(|error| TimedOut::of(&error).is_some()));
+}
+
+#[tokio::test]
+async fn a_thousand_identical_requests_over_a_socket_are_one() {
+    let server = MockServer::start().await;
+    let answer = ResponseTemplate::new(200)
+        .set_body_string("prices")
+        .set_delay(300 * MS);
+    let mock = Mock::given(any()).respond_with(answer);
+    mock.expect(1).mount(&server).await;
+    let plain = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = ClientBuilder::new(plain)
+        .with(CoalesceMiddleware::default())
+        .with(RetryMiddleware::default())
+        .build();
+    let calls = join_all((0..1000).map(|_| client.get(server.uri()).send())).await;
+    for response in calls {
+        let response = response.unwrap();
+        assert_eq!(response.status(), 200);
+        assert!(response.remote_addr().is_some());
+        assert_eq!(response.text().await.unwrap(), "prices");
+    }
+    assert_eq!(server.received_requests().await.unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
