@@ -24,7 +24,7 @@ use builder::Settings;
 pub use builder::ThrottleMiddlewareBuilder;
 use gate::{Entry, Gate};
 pub use key::{KeyBy, KeyFn};
-use law::{Answer, Ending};
+use law::Ending;
 pub(crate) use passage::{Passage, Passed, Stage};
 pub use refusal::{Refusal, RefusalReason};
 
@@ -112,19 +112,6 @@ impl Shared {
         })
     }
 
-    /// Whether a retry around may want to know that the attempt came through here.
-    fn may_be_repeated(
-        &self,
-        answer: &Answer,
-        result: &Result<Response>,
-        extensions: &Extensions,
-    ) -> bool {
-        answer.ending != Ending::Accepted
-            || result.as_ref().map_or(true, |it| it.status().as_u16() >= 400)
-            // Its body is read after this, and may break off.
-            || RequestSettings::of(extensions).is_some_and(|own| own.buffer.is_some())
-    }
-
     /// Says once that the order is wrong: what comes back has been through a retry already.
     fn check_order(&self, response: &Response) {
         if !self.warned.load(Ordering::Relaxed)
@@ -153,8 +140,15 @@ impl Middleware for ThrottleMiddleware {
         Box::pin(async move {
             let shared = &*self.shared;
             let gate = shared.gate_of(&request);
-            let again = Attempt::of(extensions).is_retry();
-            let passage = Passage::of(extensions);
+            let own = RequestSettings::of(extensions);
+            // Its body is read after this, and may break off.
+            let buffered = own.is_some_and(|own| own.buffer.is_some());
+            let (mut again, mut passage) = (false, None);
+            // Most requests carry nothing else.
+            if extensions.len() > usize::from(own.is_some()) {
+                again = Attempt::of(extensions).is_retry();
+                passage = Passage::of(extensions);
+            }
             let entry = gate.enter(&shared.settings, again, passage.as_ref());
             let mut waited = Duration::ZERO;
             let pass = match entry.map_err(Error::middleware)? {
@@ -173,7 +167,10 @@ impl Middleware for ThrottleMiddleware {
             let result = next.run(request, extensions).await;
             let answer = signal::read(&result);
             pass.answered(answer);
-            if shared.may_be_repeated(&answer, &result, extensions) || !waited.is_zero() {
+            let failed = result
+                .as_ref()
+                .map_or(true, |it| it.status().as_u16() >= 400);
+            if failed || buffered || !waited.is_zero() {
                 let paced = shared.settings.adaptive && answer.ending == Ending::Refused;
                 extensions.insert(Passed { waited, paced });
             }

@@ -44,6 +44,9 @@ enum Before {
 
 impl Before {
     fn of(extensions: &Extensions) -> Self {
+        if extensions.is_empty() {
+            return Self::Copy(Extensions::new());
+        }
         match extensions.get::<Arc<RequestSettings>>() {
             Some(settings) if extensions.len() == 1 => Self::Settings(Arc::clone(settings)),
             _ => Self::Copy(extensions.clone()),
@@ -85,7 +88,9 @@ impl Spare {
             before: Before::of(extensions),
         });
         let copy = &mut spare.request;
-        *copy.body_mut() = body;
+        if body.is_some() {
+            *copy.body_mut() = body;
+        }
         *copy.headers_mut() = request.headers().clone();
         *copy.version_mut() = request.version();
         if let Some(timeout) = request.timeout() {

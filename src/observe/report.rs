@@ -7,6 +7,7 @@ use std::time::Duration;
 use reqwest::Response;
 
 use crate::decide::AttemptOutcome;
+use crate::throttle::Passed;
 
 /// Why a call ended as it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,6 +81,14 @@ pub struct AttemptReport {
 }
 
 impl AttemptReport {
+    /// Adds the time that it waited in a throttle before it was sent.
+    pub(crate) fn add_wait(&mut self, passed: Option<Passed>) {
+        if let Some(passed) = passed {
+            self.sent_at = self.sent_at.saturating_add(passed.waited);
+            self.waited = self.waited.saturating_add(passed.waited);
+        }
+    }
+
     /// How it ended.
     pub fn outcome(&self) -> AttemptOutcome {
         self.outcome

@@ -195,9 +195,15 @@ impl<'a> Call<'a> {
         if self.attempt.retries() < self.max_retries && self.safety.allows_any() {
             Spare::keep(&mut self.spare, request, self.body.is_some(), extensions);
         }
-        if self.earlier.is_some() || self.time.limits.attempt.is_some() {
+        if self.has_passage() {
             self.open_passage(extensions);
         }
+    }
+
+    /// Whether a throttle has to know more of this attempt than its request.
+    #[inline]
+    fn has_passage(&self) -> bool {
+        self.earlier.is_some() || self.time.limits.attempt.is_some()
     }
 
     /// So that a throttle, if there is one, can tell when it lets the attempt through.
@@ -211,8 +217,9 @@ impl<'a> Call<'a> {
     }
 
     /// The attempt has ended: what was paid for it is spent, or given back.
+    #[inline]
     pub(crate) fn close_passage(&self, extensions: &mut Extensions) {
-        if self.earlier.is_some() || self.time.limits.attempt.is_some() {
+        if self.has_passage() {
             extensions.remove::<Passage>();
         }
     }
@@ -287,7 +294,8 @@ impl<'a> Call<'a> {
         extensions: &mut Extensions,
     ) -> Request {
         let wake = clock::after(clock::now(), retry.wait);
-        let ended = self.ended_attempt(retry.verdict, retry.hint, retry.passed);
+        let mut ended = self.ended_attempt(retry.verdict, retry.hint);
+        ended.add_wait(retry.passed);
         let mut earlier = self.earlier.take().unwrap_or_default();
         earlier.history.push(ended);
         earlier.unclear |= retry.verdict.is_unclear();
@@ -334,10 +342,13 @@ impl<'a> Call<'a> {
             self.budget.on_success();
         }
         let mut report = RetryReport {
-            last: self.ended_attempt(end.verdict, end.hint, Passed::of(extensions)),
+            last: self.ended_attempt(end.verdict, end.hint),
             earlier: Vec::new(),
             stop: end.reason,
         };
+        if !extensions.is_empty() {
+            report.last.add_wait(Passed::of(extensions));
+        }
         if let Some(earlier) = &mut self.earlier {
             earlier.complete(&mut report, result);
         }
@@ -349,17 +360,11 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn ended_attempt(
-        &self,
-        verdict: Verdict,
-        hint: Option<Duration>,
-        passed: Option<Passed>,
-    ) -> AttemptReport {
-        let queued = passed.map_or(Duration::ZERO, |passed| passed.waited);
+    fn ended_attempt(&self, verdict: Verdict, hint: Option<Duration>) -> AttemptReport {
         AttemptReport {
             outcome: verdict.outcome,
-            sent_at: self.sent_at.saturating_add(queued),
-            waited: self.waited.saturating_add(queued),
+            sent_at: self.sent_at,
+            waited: self.waited,
             hint,
         }
     }

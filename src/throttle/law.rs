@@ -306,11 +306,13 @@ impl Law {
         }
         self.accepted.begin(now);
         self.last_event = now;
-        self.forget_old_pace(now);
-        let usual = self.usual();
+        if self.pace.is_some() {
+            self.forget_old_pace(now);
+        }
         let mut rate = None;
         if let Some(trouble) = &mut self.trouble {
             // A probe does not go at the pace, and so does not use it up.
+            let usual = self.round_trip.unwrap_or_default();
             let patience = (usual * 4).clamp(LONG_HOLD, LONGEST_HOLD);
             trouble.probe = Some(Probe {
                 number: self.sent,
