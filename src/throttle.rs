@@ -66,7 +66,11 @@ use crate::request::RequestSettings;
 ///
 /// What has to wait does so in order, a repeated attempt first, and not past the deadline of its call.
 /// What cannot be let through is refused with a [`Refusal`]. A retry after a 429 costs nothing of the
-/// retry [`Budget`](crate::Budget), and waits here instead of in the retry.
+/// retry [`Budget`](crate::Budget): it waits as long as the server asked, and then for its turn here,
+/// instead of for a backoff.
+///
+/// Endpoints of one host that differ much, in what they allow or in how long they take, are better off
+/// with [`KeyBy::HostAndPath`].
 ///
 /// Clones share their gates. A slot is in use until the head of the answer is there.
 #[derive(Clone, Debug)]
