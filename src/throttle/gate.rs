@@ -445,3 +445,51 @@ impl Drop for Pass<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(settings: &Settings) -> Arc<Gate> {
+        Arc::new(Gate::new("api.example.com".into(), settings))
+    }
+
+    fn enter<'a>(gate: &Arc<Gate>, settings: &'a Settings) -> Entry<'a> {
+        let entry = Arc::clone(gate).enter(settings, false, None);
+        entry.unwrap_or_else(|refusal| panic!("{refusal}"))
+    }
+
+    #[test]
+    fn a_gate_matters_while_it_is_in_use_or_has_something_to_remember() {
+        let settings = Settings {
+            max_in_flight: 1,
+            ..Settings::default()
+        };
+        let gate = gate(&settings);
+        assert!(!gate.matters());
+        let Entry::Passed(pass) = enter(&gate, &settings) else {
+            panic!("nobody is there");
+        };
+        assert!(gate.matters());
+        let Entry::Waits(waiting) = enter(&gate, &settings) else {
+            panic!("the only place is taken");
+        };
+        let accepted = Answer {
+            ending: Ending::Accepted,
+            hint: None,
+            quota: None,
+        };
+        pass.answered(accepted);
+        // The place was granted to the one that waits.
+        assert!(gate.matters());
+        drop(waiting);
+        assert!(!gate.matters());
+
+        let Entry::Passed(pass) = enter(&gate, &settings) else {
+            panic!("the place is free again");
+        };
+        let ending = Ending::Refused;
+        pass.answered(Answer { ending, ..accepted });
+        assert!(gate.matters());
+    }
+}

@@ -170,3 +170,70 @@ impl Queue {
         line.len -= 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn limit(seconds: u64) -> Limit {
+        Limit {
+            at: Duration::from_secs(seconds),
+            reason: RefusalReason::WaitTooLong,
+        }
+    }
+
+    #[test]
+    fn first_in_is_first_out_and_anybody_may_leave() {
+        let mut queue = Queue::default();
+        let fresh: Vec<_> = (0..5).map(|_| queue.push(false, limit(1))).collect();
+        let again: Vec<_> = (0..2).map(|_| queue.push(true, limit(1))).collect();
+        assert_eq!((queue.len_of(false), queue.len_of(true)), (5, 2));
+        queue.remove(fresh[0]);
+        queue.remove(fresh[2]);
+        queue.remove(fresh[4]);
+        let mut order = Vec::new();
+        while let Some(place) = queue.next(false) {
+            queue.settle(place, State::Granted(None));
+            assert!(matches!(queue.remove(place), State::Granted(None)));
+            order.push(place);
+        }
+        assert_eq!(order, [again[0], again[1], fresh[1], fresh[3]]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_probe_takes_one_that_was_never_tried() {
+        let mut queue = Queue::default();
+        let again = queue.push(true, limit(1));
+        assert_eq!(queue.next(true), Some(again));
+        let fresh = queue.push(false, limit(1));
+        assert_eq!(queue.next(true), Some(fresh));
+        assert_eq!(queue.next(false), Some(again));
+    }
+
+    #[test]
+    fn those_whose_limit_comes_first_are_refused() {
+        let mut queue = Queue::default();
+        let places: Vec<_> = (0..6)
+            .map(|at| queue.push(at % 2 == 0, limit(at)))
+            .collect();
+        queue.refuse_before(Duration::from_secs(3), &mut Vec::new());
+        assert_eq!(queue.len(), 3);
+        for (at, place) in places.into_iter().enumerate() {
+            let refused = matches!(queue.remove(place), State::Refused(_));
+            assert_eq!(refused, at < 3);
+        }
+    }
+
+    #[test]
+    fn an_empty_queue_gives_its_memory_back() {
+        let mut queue = Queue::default();
+        let places: Vec<_> = (0..10_000).map(|_| queue.push(false, limit(1))).collect();
+        for place in places {
+            queue.remove(place);
+        }
+        assert!(queue.waiters.capacity() <= 2 * KEPT_ROOM);
+    }
+}

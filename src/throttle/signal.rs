@@ -63,3 +63,75 @@ fn of_error(error: &Error) -> Ending {
         | FailureKind::Other => Ending::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn answer(status: u16, headers: &[(&str, &str)]) -> Answer {
+        let mut response = http::Response::builder().status(status);
+        for (name, value) in headers {
+            response = response.header(*name, *value);
+        }
+        read(&Ok(response.body("").unwrap().into()))
+    }
+
+    #[test]
+    fn a_status_says_whether_the_server_is_well() {
+        for (status, ending) in [
+            (200, Ending::Accepted),
+            (304, Ending::Accepted),
+            (404, Ending::Accepted),
+            (408, Ending::Accepted),
+            (429, Ending::Refused),
+            (500, Ending::Failed),
+            (501, Ending::Accepted),
+            (503, Ending::Failed),
+            (504, Ending::Late),
+            (529, Ending::Failed),
+        ] {
+            assert_eq!(answer(status, &[]).ending, ending, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_403_is_a_refusal_if_it_says_for_how_long() {
+        assert_eq!(answer(403, &[]).ending, Ending::Accepted);
+        let told = answer(403, &[("retry-after", "60")]);
+        assert_eq!(told.ending, Ending::Refused);
+        assert_eq!(told.hint, Some(Duration::from_secs(60)));
+        let spent = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "60")];
+        assert_eq!(answer(403, &spent).ending, Ending::Refused);
+    }
+
+    #[test]
+    fn a_hint_counts_where_the_server_refuses_and_a_quota_everywhere() {
+        let headers = [
+            ("retry-after", "5"),
+            ("ratelimit", "\"day\";r=900;t=86400, \"minute\";r=7;t=30"),
+        ];
+        let quota = Some(Quota {
+            left: 7,
+            reset: Duration::from_secs(30),
+        });
+        for (status, hint) in [(200, None), (404, None), (503, Some(5)), (429, Some(5))] {
+            let answer = answer(status, &headers);
+            assert_eq!(answer.hint, hint.map(Duration::from_secs), "{status}");
+            assert_eq!(answer.quota, quota, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_failure_counts_if_it_is_the_servers() {
+        let ending = |error: Error| read(&Err(error)).ending;
+        let io = |kind| Error::middleware(io::Error::from(kind));
+        assert_eq!(ending(io(io::ErrorKind::ConnectionRefused)), Ending::Failed);
+        assert_eq!(ending(io(io::ErrorKind::ConnectionReset)), Ending::Failed);
+        assert_eq!(ending(io(io::ErrorKind::TimedOut)), Ending::Late);
+        let other = Error::Middleware(anyhow::anyhow!("no token"));
+        assert_eq!(ending(other), Ending::Unknown);
+    }
+}
