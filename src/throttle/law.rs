@@ -272,12 +272,9 @@ impl Law {
                 }
             };
         }
-        if self.quota.as_ref().is_some_and(|quota| quota.left == 0) {
+        if let Some(quota) = self.quota.as_ref().filter(|quota| quota.left == 0) {
             // By our own count. The answers that are under way may know better.
-            return match (in_flight, &self.quota) {
-                (0, Some(quota)) => Turn::At(quota.reset),
-                _ => Turn::AfterAnswer,
-            };
+            return Turn::At(quota.reset);
         }
         if f64::from(in_flight) + 1.0 > self.window {
             self.window_limits = true;
