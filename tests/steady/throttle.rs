@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error};
+use reqwest_middleware::{ClientBuilder, Error};
 use reqwest_steady::{
     Attempt, Backoff, Budget, FailureKind, Jitter, KeyBy, Refusal, RefusalReason, ReportSlot,
     RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder, RetryReport, Scope, StopReason,
@@ -16,7 +16,9 @@ use reqwest_steady::{
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::log::Log;
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with, dripping, late};
+use crate::support::scripted::{
+    Reply, Server, URL, answer, answer_with, call, dripping, late, throttled,
+};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -34,25 +36,6 @@ fn fixed() -> ThrottleMiddlewareBuilder {
     throttle().adaptive(false)
 }
 
-fn client(
-    server: &Arc<Server>,
-    retry: RetryMiddlewareBuilder,
-    throttle: ThrottleMiddlewareBuilder,
-) -> ClientWithMiddleware {
-    ClientBuilder::new(reqwest::Client::new())
-        .with(retry.build().unwrap())
-        .with(throttle.build().unwrap())
-        .with_arc(server.clone())
-        .build()
-}
-
-/// Sends to `/{name}` of the same host.
-async fn call(client: &ClientWithMiddleware, name: usize) -> Result<u16, Error> {
-    let url = format!("http://api.example.com/{name}");
-    let response = client.get(url).send().await?;
-    Ok(response.status().as_u16())
-}
-
 fn names(server: &Server) -> Vec<usize> {
     let arrivals = server.arrivals().into_iter();
     let name = |url: reqwest::Url| url.path()[1..].parse().unwrap();
@@ -67,7 +50,7 @@ fn refusal<T: std::fmt::Debug>(result: &Result<T, Error>) -> &Refusal {
 #[tokio::test(start_paused = true)]
 async fn no_more_than_allowed_are_in_flight_and_the_rest_waits_in_order() {
     let server = Server::new(|_| late(10 * MS, answer(200)));
-    let client = client(&server, retry(), fixed().max_in_flight(3));
+    let client = throttled(&server, retry(), fixed().max_in_flight(3));
     let calls = (0..9).map(|name| call(&client, name));
     assert!(join_all(calls).await.iter().all(Result::is_ok));
     assert_eq!(names(&server), (0..9).collect::<Vec<_>>());
@@ -79,7 +62,7 @@ async fn no_more_than_allowed_are_in_flight_and_the_rest_waits_in_order() {
 #[tokio::test(start_paused = true)]
 async fn a_fixed_rate_lets_a_burst_through_and_then_one_at_a_time() {
     let server = Server::statuses(&[200]);
-    let client = client(&server, retry(), fixed().rate(10.0, 3));
+    let client = throttled(&server, retry(), fixed().rate(10.0, 3));
     let start = Instant::now();
     join_all((0..6).map(|name| call(&client, name))).await;
     let at = |index: usize| server.arrivals()[index].at - start;
@@ -97,7 +80,7 @@ async fn a_fixed_rate_lets_a_burst_through_and_then_one_at_a_time() {
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_at_once_and_says_so() {
     let server = Server::new(|_| late(SEC, answer(200)));
-    let client = client(&server, retry(), fixed().max_in_flight(1).max_queue(2));
+    let client = throttled(&server, retry(), fixed().max_in_flight(1).max_queue(2));
     let start = Instant::now();
     let slot = ReportSlot::new();
     let (first, refused) = tokio::join!(join_all((0..3).map(|name| call(&client, name))), async {
@@ -127,7 +110,7 @@ async fn a_full_queue_refuses_at_once_and_says_so() {
 #[tokio::test(start_paused = true)]
 async fn who_has_waited_as_long_as_allowed_is_refused() {
     let server = Server::new(|_| late(10 * SEC, answer(200)));
-    let client = client(&server, retry(), fixed().max_in_flight(1).max_wait(SEC));
+    let client = throttled(&server, retry(), fixed().max_in_flight(1).max_wait(SEC));
     let start = Instant::now();
     let (first, second) = tokio::join!(call(&client, 0), async {
         (call(&client, 1).await, start.elapsed())
@@ -140,7 +123,7 @@ async fn who_has_waited_as_long_as_allowed_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn who_would_certainly_wait_too_long_is_refused_at_once() {
     let server = Server::statuses(&[200]);
-    let client = client(&server, retry(), fixed().rate(1.0, 1).max_wait(3 * SEC));
+    let client = throttled(&server, retry(), fixed().rate(1.0, 1).max_wait(3 * SEC));
     let start = Instant::now();
     let results = join_all((0..6).map(|name| {
         let client = &client;
@@ -163,7 +146,7 @@ async fn who_would_certainly_wait_too_long_is_refused_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_before_the_deadline_of_the_call_and_not_after() {
     let server = Server::new(|_| late(10 * SEC, answer(200)));
-    let client = client(&server, retry(), fixed().max_in_flight(1));
+    let client = throttled(&server, retry(), fixed().max_in_flight(1));
     let start = Instant::now();
     let in_a_scope = Scope::new().deadline(3 * SEC);
     let (first, second, third) = tokio::join!(
@@ -196,7 +179,7 @@ async fn a_pause_that_a_server_asks_for_holds_for_everybody_with_that_key() {
         0 => answer_with(429, &[("retry-after", "7")]),
         _ => answer(200),
     });
-    let client = client(&server, retry(), throttle());
+    let client = throttled(&server, retry(), throttle());
     let start = Instant::now();
     assert!(call(&client, 0).await.is_ok());
     let first = server.arrivals()[1].at - start;
@@ -206,7 +189,7 @@ async fn a_pause_that_a_server_asks_for_holds_for_everybody_with_that_key() {
         0 => answer_with(503, &[("retry-after", "7")]),
         _ => answer(200),
     });
-    let client = self::client(&server, retry().max_retries(0), throttle());
+    let client = throttled(&server, retry().max_retries(0), throttle());
     let start = Instant::now();
     assert_eq!(call(&client, 0).await.unwrap(), 503);
     let other = client.get("http://other.example.com/").send();
@@ -234,7 +217,7 @@ async fn a_pause_that_a_server_asks_for_holds_for_everybody_with_that_key() {
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_the_end_of_a_pause_that_is_too_long() {
     let server = asks_for_a_pause(429, "3600");
-    let client = client(&server, retry(), throttle());
+    let client = throttled(&server, retry(), throttle());
     let start = Instant::now();
     // The call that was told so gets the answer.
     assert_eq!(call(&client, 0).await.unwrap(), 429);
@@ -249,7 +232,7 @@ async fn nobody_waits_for_the_end_of_a_pause_that_is_too_long() {
 #[tokio::test(start_paused = true)]
 async fn who_waits_already_when_the_pause_is_asked_for_need_not_wait_on() {
     let server = Server::new(|_| late(SEC, answer_with(429, &[("retry-after", "3600")])));
-    let client = client(&server, retry(), throttle().max_in_flight(1));
+    let client = throttled(&server, retry(), throttle().max_in_flight(1));
     let start = Instant::now();
     let results = join_all((0..50).map(|name| call(&client, name))).await;
     assert_eq!(*results[0].as_ref().unwrap(), 429);
@@ -265,7 +248,7 @@ async fn no_server_keeps_a_key_closed_for_ever() {
         0 => answer_with(429, &[("retry-after", "99999999999999999999")]),
         _ => answer(200),
     });
-    let client = client(&server, retry(), throttle());
+    let client = throttled(&server, retry(), throttle());
     assert_eq!(call(&client, 0).await.unwrap(), 429);
     assert!(call(&client, 1).await.is_err());
     sleep(3602 * SEC).await;
@@ -281,7 +264,7 @@ async fn a_call_that_had_an_answer_gets_it_back_when_its_retry_is_refused() {
     let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
     let budget = Budget::builder().min_retries_per_sec(0.2).build().unwrap();
     let retry = retry().backoff(backoff).budget(budget.clone());
-    let client = client(&server, retry, fixed().max_in_flight(1).max_queue(0));
+    let client = throttled(&server, retry, fixed().max_in_flight(1).max_queue(0));
     let full = budget.balance();
     let (response, blocker) = tokio::join!(client.get(URL).send(), async {
         sleep(500 * MS).await;
@@ -307,7 +290,7 @@ async fn a_call_that_had_an_error_gets_it_back_when_its_retry_is_refused() {
         _ => late(60 * SEC, answer(200)),
     });
     let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
-    let client = client(
+    let client = throttled(
         &server,
         retry().backoff(backoff),
         fixed().max_in_flight(1).max_queue(0),
@@ -339,7 +322,7 @@ async fn a_retry_after_a_429_costs_nothing_of_the_budget_and_one_after_a_503_doe
             builder.min_retries_per_sec(1.0).build().unwrap()
         };
         let (with, without) = (budget(), budget());
-        let client = client(&server, retry().budget(with.clone()), throttle());
+        let client = throttled(&server, retry().budget(with.clone()), throttle());
         assert_eq!(call(&client, 0).await.unwrap(), 200);
         assert_eq!(with.balance(), 10.0 - paid, "{status}");
 
@@ -348,7 +331,7 @@ async fn a_retry_after_a_429_costs_nothing_of_the_budget_and_one_after_a_503_doe
             0 => answer(status),
             _ => answer(200),
         });
-        let client = self::client(&server, retry().budget(without.clone()), fixed());
+        let client = throttled(&server, retry().budget(without.clone()), fixed());
         assert_eq!(call(&client, 0).await.unwrap(), 200);
         assert_eq!(without.balance(), 9.0, "{status}");
     }
@@ -364,7 +347,7 @@ async fn a_retry_that_is_dropped_while_it_waits_for_its_turn_is_not_paid() {
     let full = budget.balance();
     let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
     let retry = retry().backoff(backoff).budget(budget.clone());
-    let client = client(&server, retry, fixed().max_in_flight(1));
+    let client = throttled(&server, retry, fixed().max_in_flight(1));
     let (first, _) = tokio::join!(timeout(3 * SEC, client.get(URL).send()), async {
         sleep(500 * MS).await;
         let blocker = timeout(10 * SEC, call(&client, 1));
@@ -385,7 +368,7 @@ async fn a_repeated_attempt_goes_before_those_that_were_never_sent() {
         _ => late(10 * MS, answer(200)),
     });
     let backoff = Backoff::exponential(5 * MS).jitter(Jitter::None);
-    let client = client(&server, retry().backoff(backoff), fixed().max_in_flight(1));
+    let client = throttled(&server, retry().backoff(backoff), fixed().max_in_flight(1));
     let results = join_all((0..5).map(|name| call(&client, name))).await;
     assert!(
         results
@@ -403,7 +386,7 @@ async fn the_report_knows_how_long_an_attempt_waited_for_its_turn() {
         _ => late(100 * MS, answer(200)),
     });
     let backoff = Backoff::exponential(50 * MS).jitter(Jitter::None);
-    let client = client(&server, retry().backoff(backoff), fixed().max_in_flight(1));
+    let client = throttled(&server, retry().backoff(backoff), fixed().max_in_flight(1));
     let (first, response, _) =
         tokio::join!(call(&client, 0), client.get(URL).send(), call(&client, 2),);
     assert!(first.is_ok());
@@ -418,7 +401,7 @@ async fn the_report_knows_how_long_an_attempt_waited_for_its_turn() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_down_is_tried_by_one_at_a_time_and_ever_less_often() {
     let server = Server::statuses(&[503]);
-    let client = client(&server, retry().max_retries(0), throttle());
+    let client = throttled(&server, retry().max_retries(0), throttle());
     let start = Instant::now();
     let calls = (0..1000).map(|name| {
         let client = &client;
@@ -445,7 +428,7 @@ async fn a_server_that_is_down_is_tried_by_one_at_a_time_and_ever_less_often() {
 #[tokio::test(start_paused = true)]
 async fn a_probe_goes_out_even_after_a_long_silence() {
     let server = Server::new(|index| if index < 20 { answer(503) } else { answer(200) });
-    let client = client(&server, retry().max_retries(0), throttle());
+    let client = throttled(&server, retry().max_retries(0), throttle());
     for name in 0..20 {
         let _ = call(&client, name).await;
     }
@@ -462,7 +445,7 @@ async fn a_probe_that_is_cancelled_makes_room_for_the_next() {
         5 => Reply::Silence,
         _ => answer(200),
     });
-    let client = client(&server, retry().max_retries(0), throttle());
+    let client = throttled(&server, retry().max_retries(0), throttle());
     for name in 0..5 {
         assert_eq!(call(&client, name).await.unwrap(), 503);
     }
@@ -476,7 +459,7 @@ async fn a_probe_that_is_cancelled_makes_room_for_the_next() {
 async fn an_attempts_timeout_begins_when_it_is_sent() {
     let server = Server::new(|_| late(900 * MS, answer(200)));
     let retry_once = retry().attempt_timeout(SEC);
-    let client = client(&server, retry_once, fixed().max_in_flight(1));
+    let client = throttled(&server, retry_once, fixed().max_in_flight(1));
     let results = join_all((0..5).map(|name| call(&client, name))).await;
     assert!(results.iter().all(Result::is_ok), "{results:?}");
     assert_eq!(server.count(), 5);
@@ -487,7 +470,7 @@ async fn an_attempts_timeout_begins_when_it_is_sent() {
         _ => Reply::Silence,
     });
     let retry = retry().attempt_timeout(3 * SEC).max_retries(0);
-    let client = self::client(&server, retry, fixed().max_in_flight(1));
+    let client = throttled(&server, retry, fixed().max_in_flight(1));
     let start = Instant::now();
     let (first, second) = tokio::join!(call(&client, 0), call(&client, 1));
     assert!(first.is_ok());
@@ -500,7 +483,7 @@ async fn an_attempts_timeout_begins_when_it_is_sent() {
 async fn attempts_that_time_out_are_seen_as_a_slow_server() {
     let server = Server::new(|_| Reply::Silence);
     let retry = retry().attempt_timeout(200 * MS).max_retries(0);
-    let client = client(&server, retry, throttle());
+    let client = throttled(&server, retry, throttle());
     let calls = (0..400).map(|name| {
         let client = &client;
         async move {
@@ -523,7 +506,7 @@ async fn a_call_may_be_dropped_at_any_point_and_leaves_nothing_behind() {
         for polls in 0..12 {
             for waiting in [0, 1, 3] {
                 let server = Server::new(|_| late(50 * MS, answer(200)));
-                let client = client(&server, retry(), throttle());
+                let client = throttled(&server, retry(), throttle());
                 let others: Vec<_> = (0..waiting)
                     .map(|name| {
                         let client = client.clone();
@@ -582,7 +565,7 @@ async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
             });
             let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
             let full = budget.balance();
-            let client = client(
+            let client = throttled(
                 &server,
                 retry().budget(budget.clone()),
                 throttle().max_in_flight(2),
@@ -620,7 +603,7 @@ async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_before_it_is_sent_takes_no_token() {
     let server = Server::new(|_| late(50 * MS, answer(200)));
-    let client = client(&server, retry(), fixed().rate(1.0, 1));
+    let client = throttled(&server, retry(), fixed().rate(1.0, 1));
     let start = Instant::now();
     // The second is dropped while it waits, so the third has its turn.
     let (first, second, third) = tokio::join!(
@@ -642,7 +625,7 @@ async fn keys_are_what_the_user_says() {
     });
     for (key_by, together) in [(KeyBy::Host, 3), (by_path, 2), (by_tenant, 1)] {
         let server = Server::new(|_| late(SEC, answer(200)));
-        let client = client(&server, retry(), fixed().max_in_flight(1).key_by(key_by));
+        let client = throttled(&server, retry(), fixed().max_in_flight(1).key_by(key_by));
         let start = Instant::now();
         let get = |path: &str, tenant: &str| {
             let url = format!("http://api.example.com{path}");
@@ -673,7 +656,7 @@ async fn a_throttle_outside_the_retry_is_noticed_and_said_once() {
             .contains("ThrottleMiddleware is outside a RetryMiddleware")
     );
 
-    let right = client(&server, retry(), throttle());
+    let right = throttled(&server, retry(), throttle());
     assert!(call(&right, 4).await.is_ok());
     assert_eq!(log.count(), 1);
 }
@@ -720,7 +703,7 @@ async fn under_load_from_all_threads_nobody_hangs_and_nothing_is_left() {
         _ if index % 50 == 0 => answer(503),
         _ => late(MS, answer(200)),
     });
-    let client = client(&server, retry(), throttle().max_in_flight(8));
+    let client = throttled(&server, retry(), throttle().max_in_flight(8));
     let calls = (0..4000).map(|name| {
         let client = client.clone();
         tokio::spawn(async move {

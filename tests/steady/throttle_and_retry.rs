@@ -1,7 +1,6 @@
 //! What a throttle and the retry around it owe each other; and ways in which a gate could get stuck.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use reqwest_steady::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
+use crate::support::scripted::{Reply, Server, URL, answer, answer_with, call, late, throttled};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -31,23 +30,6 @@ fn throttle() -> ThrottleMiddlewareBuilder {
 /// One at a time, and nobody waits.
 fn one_place() -> ThrottleMiddlewareBuilder {
     throttle().adaptive(false).max_in_flight(1).max_queue(0)
-}
-
-fn client(
-    server: &Arc<Server>,
-    retry: RetryMiddlewareBuilder,
-    throttle: ThrottleMiddlewareBuilder,
-) -> ClientWithMiddleware {
-    ClientBuilder::new(reqwest::Client::new())
-        .with(retry.build().unwrap())
-        .with(throttle.build().unwrap())
-        .with_arc(server.clone())
-        .build()
-}
-
-async fn call(client: &ClientWithMiddleware, name: usize) -> Result<u16, Error> {
-    let url = format!("http://api.example.com/{name}");
-    Ok(client.get(url).send().await?.status().as_u16())
 }
 
 fn succeeded(results: &[Result<u16, Error>]) -> usize {
@@ -76,7 +58,7 @@ async fn whoever_keeps_the_time_is_woken_for_it_again() {
         _ => late(100 * MS, answer(200)),
     });
     let throttle = throttle().adaptive(false).max_in_flight(1).rate(1.0, 1);
-    let client = client(&server, retry(), throttle);
+    let client = throttled(&server, retry(), throttle);
     let start = Instant::now();
     let (first, second) = tokio::join!(call(&client, 0), async {
         sleep(10 * MS).await;
@@ -90,7 +72,7 @@ async fn whoever_keeps_the_time_is_woken_for_it_again() {
 async fn one_that_was_granted_its_turn_and_never_looked_gives_everything_back() {
     let server = Server::new(|_| late(50 * MS, answer(200)));
     let throttle = throttle().adaptive(false).max_in_flight(1).rate(0.1, 3);
-    let client = client(&server, retry(), throttle);
+    let client = throttled(&server, retry(), throttle);
     let first = tokio::spawn({
         let client = client.clone();
         async move { call(&client, 0).await }
@@ -115,7 +97,7 @@ async fn one_that_was_granted_its_turn_and_never_looked_gives_everything_back() 
 async fn a_body_has_the_time_of_its_attempt_though_that_had_to_wait() {
     let server = Server::new(|_| late(900 * MS, answer(200)));
     let throttle = throttle().adaptive(false).max_in_flight(1);
-    let client = client(&server, retry().attempt_timeout(SEC), throttle);
+    let client = throttled(&server, retry().attempt_timeout(SEC), throttle);
     let calls = (0..4).map(|name| {
         let url = format!("http://api.example.com/{name}");
         client.post(url).body("pay").buffer_response(1000).send()
@@ -136,7 +118,7 @@ async fn any_answer_that_is_repeated_comes_back_if_its_retry_is_refused() {
             _ => late(60 * SEC, answer(200)),
         });
         let (budget, full) = budget();
-        let client = client(&server, retry().budget(budget.clone()), one_place());
+        let client = throttled(&server, retry().budget(budget.clone()), one_place());
         let (response, balance) = tokio::join!(
             async {
                 let response = client.get(URL).send().await.unwrap();
@@ -163,7 +145,7 @@ async fn a_body_that_broke_off_comes_back_as_an_error_if_its_retry_is_refused() 
         }
         _ => late(60 * SEC, answer(200)),
     });
-    let client = client(&server, retry(), one_place());
+    let client = throttled(&server, retry(), one_place());
     let request = client.get(URL).buffer_response(1000).send();
     let (result, ()) = tokio::join!(request, take_the_place(&client));
     let error = result.unwrap_err();
@@ -178,7 +160,7 @@ async fn what_was_paid_is_given_back_with_the_answer_and_not_with_the_extensions
         _ => late(60 * SEC, answer(200)),
     });
     let (budget, full) = budget();
-    let client = client(&server, retry().budget(budget.clone()), one_place());
+    let client = throttled(&server, retry().budget(budget.clone()), one_place());
     let mut extensions = http::Extensions::new();
     let request = client.get(URL).build().unwrap();
     let blocker = tokio::spawn({
@@ -227,7 +209,7 @@ async fn no_retry_leaves_the_queue_after_its_window_has_closed() {
         _ => answer(200),
     });
     let throttle = throttle().adaptive(false).max_in_flight(1);
-    let client = client(&server, retry().retry_window(2 * SEC), throttle);
+    let client = throttled(&server, retry().retry_window(2 * SEC), throttle);
     let start = Instant::now();
     let (response, ()) = tokio::join!(
         async {
@@ -248,7 +230,7 @@ async fn a_pause_longer_than_a_turn_is_waited_for_is_kept_all_the_same() {
             0 => answer_with(status, &[("retry-after", "45")]),
             _ => answer(200),
         });
-        let client = client(&server, retry(), throttle());
+        let client = throttled(&server, retry(), throttle());
         let start = Instant::now();
         assert_eq!(call(&client, 0).await.unwrap(), 200);
         assert!(start.elapsed() >= 45 * SEC && start.elapsed() <= 47 * SEC);
@@ -262,7 +244,7 @@ async fn a_probe_that_hangs_does_not_close_the_gate() {
         5 => Reply::Silence,
         _ => answer(200),
     });
-    let client = client(&server, retry().max_retries(0), throttle());
+    let client = throttled(&server, retry().max_retries(0), throttle());
     for name in 0..5 {
         assert_eq!(call(&client, name).await.unwrap(), 503);
     }
@@ -280,7 +262,7 @@ async fn long_polls_do_not_keep_others_out() {
         0..16 => late(300 * SEC, answer(200)),
         _ => answer(200),
     });
-    let client = client(&server, retry(), throttle());
+    let client = throttled(&server, retry(), throttle());
     let start = Instant::now();
     let (polls, other) = tokio::join!(join_all((0..16).map(|name| call(&client, name))), async {
         sleep(MS).await;
@@ -297,7 +279,7 @@ async fn a_refusal_of_long_ago_does_not_slow_anybody() {
         10 => answer(429),
         _ => late(2 * MS, answer(200)),
     });
-    let client = client(&server, retry(), throttle());
+    let client = throttled(&server, retry(), throttle());
     for name in 0..20 {
         assert_eq!(call(&client, name).await.unwrap(), 200);
         sleep(700 * MS).await;
@@ -312,7 +294,7 @@ async fn a_refusal_of_long_ago_does_not_slow_anybody() {
 #[tokio::test(start_paused = true)]
 async fn callers_that_lose_interest_do_not_slow_others() {
     let server = Server::new(|_| late(200 * MS, answer(200)));
-    let client = client(&server, retry(), throttle());
+    let client = throttled(&server, retry(), throttle());
     for name in 0..5 {
         assert!(timeout(150 * MS, call(&client, name)).await.is_err());
     }
@@ -330,7 +312,7 @@ async fn gateway_timeouts_by_chance_do_not_slow_anybody() {
             let status = if spread % 100 == 0 { status } else { 200 };
             late(away * MS, answer(status))
         });
-        let client = client(&server, retry(), throttle());
+        let client = throttled(&server, retry(), throttle());
         let calls = (0..5000_u32).map(|index| {
             let client = &client;
             async move {
@@ -350,7 +332,7 @@ async fn gateway_timeouts_by_chance_do_not_slow_anybody() {
 async fn a_fast_fixed_rate_is_reached_though_timers_are_coarse() {
     let server = Server::statuses(&[200]);
     let throttle = throttle().adaptive(false).rate(5000.0, 1);
-    let client = client(&server, retry(), throttle);
+    let client = throttled(&server, retry(), throttle);
     let start = Instant::now();
     let results = join_all((0..1000).map(|name| call(&client, name))).await;
     assert_eq!(succeeded(&results), 1000);
@@ -367,7 +349,7 @@ async fn a_quota_that_was_counted_late_refuses_nobody() {
         let after = 20 * MS + (index as u32 % 16) * MS;
         late(after, answer_with(200, &headers))
     });
-    let client = client(&server, retry(), throttle());
+    let client = throttled(&server, retry(), throttle());
     let results = join_all((0..20).map(|name| call(&client, name))).await;
     assert_eq!(succeeded(&results), 20, "{results:?}");
 }
@@ -381,7 +363,7 @@ async fn a_quota_that_lies_does_not_close_the_gate_for_ever() {
         ];
         answer_with(200, &headers)
     });
-    let client = client(&server, retry(), throttle());
+    let client = throttled(&server, retry(), throttle());
     assert_eq!(call(&client, 0).await.unwrap(), 200);
     assert!(call(&client, 1).await.is_err());
     sleep(3600 * SEC).await;
@@ -394,7 +376,7 @@ async fn a_quota_that_lies_does_not_close_the_gate_for_ever() {
 async fn a_server_that_always_refuses_gets_few_requests_and_every_call_ends() {
     for headers in [&[][..], &[("retry-after", "0")], &[("retry-after", "1")]] {
         let server = Server::new(move |_| late(5 * MS, answer_with(429, headers)));
-        let client = client(&server, retry(), throttle());
+        let client = throttled(&server, retry(), throttle());
         let start = Instant::now();
         let results = join_all((0..200).map(|name| call(&client, name))).await;
         for result in &results {
@@ -409,7 +391,7 @@ async fn a_server_that_always_refuses_gets_few_requests_and_every_call_ends() {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_says_how_long_those_ahead_will_take() {
     let server = Server::new(|_| late(10 * SEC, answer(200)));
-    let client = client(&server, retry(), throttle().max_in_flight(4).max_queue(4));
+    let client = throttled(&server, retry(), throttle().max_in_flight(4).max_queue(4));
     // From this it knows how long an answer takes.
     assert!(call(&client, 0).await.is_ok());
     let (_, refused) = tokio::join!(join_all((0..8).map(|name| call(&client, name))), async {
@@ -427,7 +409,7 @@ async fn a_refusal_says_how_long_those_ahead_will_take() {
 async fn clients_that_are_refused_together_do_not_come_back_together() {
     let again = |seed| async move {
         let server = Server::statuses(&[429, 200]);
-        let client = client(&server, retry().seed(seed), throttle().seed(seed));
+        let client = throttled(&server, retry().seed(seed), throttle().seed(seed));
         assert_eq!(call(&client, 0).await.unwrap(), 200);
         server.gaps()[0]
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{Extensions, HeaderMap, Method};
 use reqwest::{Body, Request, Response, ResponseBuilderExt, Url};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error, Middleware, Next, Result};
-use reqwest_steady::{Attempt, RetryMiddleware};
+use reqwest_steady::{Attempt, RetryMiddleware, RetryMiddlewareBuilder, ThrottleMiddlewareBuilder};
 use tokio::time::Instant;
 
 /// Nothing is ever sent with it, but reqwest-middleware wants one.
@@ -163,4 +163,23 @@ impl Middleware for Server {
             }
         }
     }
+}
+
+/// A client with a retry, a throttle inside it, and this server.
+pub(crate) fn throttled(
+    server: &Arc<Server>,
+    retry: RetryMiddlewareBuilder,
+    throttle: ThrottleMiddlewareBuilder,
+) -> ClientWithMiddleware {
+    ClientBuilder::new(UNUSED.clone())
+        .with(retry.build().unwrap())
+        .with(throttle.build().unwrap())
+        .with_arc(server.clone())
+        .build()
+}
+
+/// Gets `/{name}` of the same host as [`URL`], and says with which status.
+pub(crate) async fn call(client: &ClientWithMiddleware, name: usize) -> Result<u16> {
+    let url = format!("http://api.example.com/{name}");
+    Ok(client.get(url).send().await?.status().as_u16())
 }
