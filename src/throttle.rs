@@ -155,7 +155,7 @@ impl Middleware for ThrottleMiddleware {
             }
             let entry = gate.enter(&shared.settings, again, passage.as_ref());
             let mut waited = Duration::ZERO;
-            let pass = match entry.map_err(Error::middleware)? {
+            let mut pass = match entry.map_err(Error::middleware)? {
                 Entry::Passed(pass) => pass,
                 Entry::Waits(waiting) => {
                     if let Some(passage) = &passage {
@@ -167,19 +167,21 @@ impl Middleware for ThrottleMiddleware {
                     turn.map_err(Error::middleware)?
                 }
             };
-            let pass = pass.with(passage);
+            if let Some(passage) = passage {
+                pass.tell(passage);
+            }
             let result = next.run(request, extensions).await;
             let answer = signal::read(&result);
-            pass.answered(answer);
+            if let (true, Ok(response)) = (pass.is_sample(), &result) {
+                shared.check_order(response);
+            }
+            pass.answered(&answer);
             let failed = result
                 .as_ref()
                 .map_or(true, |it| it.status().as_u16() >= 400);
             if failed || buffered || !waited.is_zero() {
                 let paced = shared.settings.adaptive && answer.ending == Ending::Refused;
                 extensions.insert(Passed { waited, paced });
-            }
-            if let Ok(response) = &result {
-                shared.check_order(response);
             }
             result
         })

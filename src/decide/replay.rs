@@ -75,26 +75,24 @@ impl Spare {
         rebuilt: bool,
         extensions: &Extensions,
     ) {
-        let mut body = None;
-        if let Some(original) = request.body_mut().as_mut().filter(|_| !rebuilt) {
-            body = copy_of(original);
-            if body.is_none() {
-                return;
-            }
-        }
         // `Request::try_clone` would also make a table of settings, only to throw it away again.
         let spare = place.insert(Self {
             request: Request::new(request.method().clone(), request.url().clone()),
             before: Before::of(extensions),
         });
         let copy = &mut spare.request;
-        if body.is_some() {
-            *copy.body_mut() = body;
-        }
         *copy.headers_mut() = request.headers().clone();
         *copy.version_mut() = request.version();
         if let Some(timeout) = request.timeout() {
             *copy.timeout_mut() = Some(*timeout);
+        }
+        if request.body().is_some() && !rebuilt {
+            let body = request.body_mut().as_mut().and_then(copy_of);
+            if body.is_some() {
+                *copy.body_mut() = body;
+            } else {
+                *place = None;
+            }
         }
     }
 

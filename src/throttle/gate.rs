@@ -393,17 +393,21 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The request is sent now.
-    pub(super) fn with(mut self, passage: Option<Passage>) -> Self {
-        if let Some(passage) = &passage {
-            passage.pass();
-        }
-        self.passage = passage;
-        self
+    /// The request is sent now, and somebody wants to know.
+    pub(super) fn tell(&mut self, passage: Passage) {
+        passage.pass();
+        self.passage = Some(passage);
+    }
+
+    /// Whether this is one of the requests by which the whole chain is judged.
+    pub(super) fn is_sample(&self) -> bool {
+        self.ticket
+            .flatten()
+            .is_none_or(|ticket| ticket.is_sample())
     }
 
     /// Gives the slot back, and lets everybody learn from the answer.
-    pub(super) fn answered(mut self, answer: Answer) {
+    pub(super) fn answered(mut self, answer: &Answer) {
         let Some(ticket) = self.ticket.take() else {
             return;
         };
@@ -479,7 +483,7 @@ mod tests {
             hint: None,
             quota: None,
         };
-        pass.answered(accepted);
+        pass.answered(&accepted);
         // The place was granted to the one that waits.
         assert!(gate.matters());
         drop(waiting);
@@ -489,7 +493,7 @@ mod tests {
             panic!("the place is free again");
         };
         let ending = Ending::Refused;
-        pass.answered(Answer { ending, ..accepted });
+        pass.answered(&Answer { ending, ..accepted });
         assert!(gate.matters());
     }
 }

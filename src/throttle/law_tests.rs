@@ -56,7 +56,8 @@ impl World {
     fn answer(&mut self, answer: Answer) {
         let ticket = self.flying.remove(0);
         let left = self.flying.len() as u32;
-        self.law.answered(self.now, ticket, answer, left, true, 1.0);
+        self.law
+            .answered(self.now, ticket, &answer, left, true, 1.0);
     }
 
     fn answer_all(&mut self, answer: Answer) {
@@ -130,7 +131,7 @@ fn a_window_that_nobody_fills_stays_as_it_is() {
         let ticket = world.law.send(world.now);
         world.pass(MS);
         let now = world.now;
-        world.law.answered(now, ticket, ACCEPTED, 0, false, 1.0);
+        world.law.answered(now, ticket, &ACCEPTED, 0, false, 1.0);
     }
     assert_eq!(world.send_all(), 16);
 }
@@ -240,7 +241,7 @@ fn a_hint_closes_for_at_least_so_long_and_not_for_ever() {
             let answer = Answer { hint, ..REFUSED };
             world
                 .law
-                .answered(world.now, ticket, answer, 0, true, spread);
+                .answered(world.now, ticket, &answer, 0, true, spread);
             let wait = world.wait();
             assert!(wait >= least && wait <= most.mul_f64(spread), "{wait:?}");
         }
@@ -335,7 +336,9 @@ fn what_was_asked_for_is_not_what_was_possible() {
     let mut world = World::new();
     for answer in [ACCEPTED, ACCEPTED, ACCEPTED, REFUSED] {
         let ticket = world.law.send(world.now);
-        world.law.answered(world.now, ticket, answer, 0, false, 1.0);
+        world
+            .law
+            .answered(world.now, ticket, &answer, 0, false, 1.0);
         world.pass(500 * MS);
     }
     assert_eq!(world.send_all(), 1);
@@ -494,7 +497,7 @@ fn a_quota_is_used_up_to_its_end_and_then_one_asks_for_the_next() {
         let ticket = world.law.send(world.now);
         world
             .law
-            .answered(world.now, ticket, plain(Ending::Unknown), 15, true, 1.0);
+            .answered(world.now, ticket, &plain(Ending::Unknown), 15, true, 1.0);
         world.pass(2 * MS);
     }
     // Held by the window or by the quota, but never beyond it.
@@ -526,10 +529,10 @@ fn an_older_answer_does_not_bring_an_older_quota_back() {
     };
     world
         .law
-        .answered(world.now, newer, says(1000), 14, false, 1.0);
+        .answered(world.now, newer, &says(1000), 14, false, 1.0);
     world
         .law
-        .answered(world.now, older, says(0), 13, false, 1.0);
+        .answered(world.now, older, &says(0), 13, false, 1.0);
     assert_eq!(world.law.closed_until(world.now), world.now);
 }
 
@@ -622,7 +625,7 @@ proptest! {
                             reset: Duration::from_secs(reset),
                         }),
                     };
-                    law.answered(now, ticket, answer, flying.len() as u32, which % 2 == 0, 1.1);
+                    law.answered(now, ticket, &answer, flying.len() as u32, which % 2 == 0, 1.1);
                 }
                 Event::Abandon(which, late) if which < flying.len() => {
                     let ticket = flying.remove(which);
