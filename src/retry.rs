@@ -79,8 +79,20 @@ impl Middleware for RetryMiddleware {
         Self: 'async_trait,
     {
         Box::pin(async move {
-            forget_earlier_call(extensions);
-            let own = RequestSettings::of(extensions);
+            let mut own = None;
+            if !extensions.is_empty() {
+                own = match RequestSettings::of(extensions) {
+                    // Most requests carry nothing else.
+                    own if extensions.len() == usize::from(own.is_some()) => own,
+                    _ => {
+                        forget_earlier_call(extensions);
+                        RequestSettings::of(extensions)
+                    }
+                };
+                if let Some(slot) = own.and_then(|own| own.report.as_ref()) {
+                    slot.clear();
+                }
+            }
             let has_key = (self.settings.keys)
                 .settle(&mut request, own)
                 .map_err(Error::middleware)?;
@@ -118,20 +130,10 @@ impl Middleware for RetryMiddleware {
 
 /// Another call may have run with these extensions before: a middleware outside that asks twice.
 fn forget_earlier_call(extensions: &mut Extensions) {
-    if extensions.is_empty() {
-        return;
-    }
-    let own = RequestSettings::of(extensions);
-    if let Some(slot) = own.and_then(|own| own.report.as_ref()) {
-        slot.clear();
-    }
-    // Most requests carry nothing else.
-    if extensions.len() > usize::from(own.is_some()) {
-        extensions.remove::<Attempt>();
-        extensions.remove::<Passed>();
-        if let Some(outer) = extensions.remove::<Passage>() {
-            // It belongs to a retry around this one, whose attempt this is.
-            outer.pay();
-        }
+    extensions.remove::<Attempt>();
+    extensions.remove::<Passed>();
+    if let Some(outer) = extensions.remove::<Passage>() {
+        // It belongs to a retry around this one, whose attempt this is.
+        outer.pay();
     }
 }
