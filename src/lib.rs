@@ -66,7 +66,12 @@ pub use config::ConfigError;
 pub use decide::{
     AttemptOutcome, AttemptView, AutoKey, FailureKind, IdempotencyKey, InvalidKey, StatusClass,
 };
-pub use observe::{Attempt, AttemptReport, ReportSlot, RetryReport, StopReason};
+pub use observe::{
+    Abandoned, Attempt, AttemptFinished, AttemptReport, BudgetRefused, CallInfo, DeadLetterOutcome,
+    Event, EventKind, LimitHeader, LimitHeaders, LoadChange, Observer, ReportSlot, RetryReport,
+    RetryScheduled, StopReason, Stopped, ThrottleLoad, ThrottlePaused, ThrottleRefused,
+    ThrottleWaited,
+};
 pub use request::RequestBuilderExt;
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter, TimeLimit, TimedOut};

@@ -1,11 +1,20 @@
 //! **Observe**: who gets to know?
 
 mod attempt;
+mod event;
 mod log;
+mod observer;
 mod report;
 
 pub use attempt::Attempt;
+pub use event::{
+    Abandoned, AttemptFinished, BudgetRefused, CallInfo, DeadLetterOutcome, Event, EventKind,
+    LimitHeader, LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused,
+    ThrottleRefused, ThrottleWaited,
+};
 pub(crate) use log::{
     coalesce_inside_retry, throttle_outside_retry, two_retries_in_one_chain, unknown_extensions,
 };
+pub use observer::Observer;
+pub(crate) use observer::Observers;
 pub use report::{AttemptReport, ReportSlot, RetryReport, StopReason};

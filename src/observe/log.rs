@@ -35,3 +35,9 @@ pub(crate) fn unknown_extensions() {
          inner middleware answers differently because of them, call `ignore_extensions` on its builder"
     );
 }
+
+/// It is the observer that is broken, and not the call.
+pub(crate) fn observer_panicked() {
+    #[cfg(feature = "tracing")]
+    tracing::error!("an observer panicked, and missed an event; the call goes on");
+}

@@ -11,7 +11,7 @@ use crate::admit::{Budget, Budgets};
 use crate::config::{ConfigError, header_name, longer_than_zero};
 use crate::decide::{AttemptView, AutoKey, Classifier, ClassifyFn, KeyRule, StatusClass};
 use crate::entropy::Entropy;
-use crate::observe::two_retries_in_one_chain;
+use crate::observe::{Event, Observer, Observers, two_retries_in_one_chain};
 use crate::schedule::{Backoff, TimeLimits};
 
 /// What a [`RetryMiddleware`] goes by. Checked, and never changed again.
@@ -29,6 +29,7 @@ pub(crate) struct Settings {
     pub(crate) budgets: Budgets,
     pub(crate) attempt_header: Option<HeaderName>,
     pub(crate) entropy: Entropy,
+    pub(crate) observers: Observers,
     warned: AtomicBool,
 }
 
@@ -60,6 +61,7 @@ impl Default for Settings {
             budgets: Budgets::default(),
             attempt_header: None,
             entropy: Entropy::System,
+            observers: Observers::default(),
             warned: AtomicBool::new(false),
         }
     }
@@ -253,6 +255,31 @@ impl RetryMiddlewareBuilder {
             Ok(name) => self.settings.attempt_header = Some(name),
             Err(error) => self.refuse(error),
         }
+        self
+    }
+
+    /// Tells this [`Observer`] of every call. There can be several.
+    pub fn observer<O: Observer + ?Sized>(mut self, observer: Arc<O>) -> Self {
+        self.settings.observers.add(observer);
+        self
+    }
+
+    /// Tells a function of yours of every call: an [`Observer`] in one piece.
+    ///
+    /// ```
+    /// use reqwest_steady::{EventKind, RetryMiddleware};
+    ///
+    /// let retry = RetryMiddleware::builder()
+    ///     .observe_fn(|event| {
+    ///         if let EventKind::Stopped(stop) = event.kind {
+    ///             println!("{} after {:?}: {}", event.call.host, stop.took, stop.reason);
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), reqwest_steady::ConfigError>(())
+    /// ```
+    pub fn observe_fn(mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.settings.observers.add_fn(observe);
         self
     }
 

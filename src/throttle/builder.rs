@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::key::KeyBy;
 use super::rate::Rate;
 use crate::entropy::Entropy;
+use crate::observe::{Event, Observer, Observers};
 use crate::{ConfigError, ThrottleMiddleware};
 
 /// What a [`ThrottleMiddleware`] goes by. Checked, and never changed again.
@@ -18,6 +19,7 @@ pub(super) struct Settings {
     pub(super) adaptive: bool,
     pub(super) key_by: KeyBy,
     pub(super) entropy: Entropy,
+    pub(super) observers: Observers,
 }
 
 impl Default for Settings {
@@ -30,6 +32,7 @@ impl Default for Settings {
             adaptive: true,
             key_by: KeyBy::Host,
             entropy: Entropy::System,
+            observers: Observers::default(),
         }
     }
 }
@@ -101,6 +104,19 @@ impl ThrottleMiddlewareBuilder {
     /// Which requests share one throttle. Default: those to one host.
     pub fn key_by(mut self, key_by: KeyBy) -> Self {
         self.settings.key_by = key_by;
+        self
+    }
+
+    /// Tells this [`Observer`] of what happens at the gates. There can be several, and the same one may
+    /// be told by a [`RetryMiddleware`](crate::RetryMiddleware) as well.
+    pub fn observer<O: Observer + ?Sized>(mut self, observer: Arc<O>) -> Self {
+        self.settings.observers.add(observer);
+        self
+    }
+
+    /// Tells a function of yours of what happens at the gates: an [`Observer`] in one piece.
+    pub fn observe_fn(mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.settings.observers.add_fn(observe);
         self
     }
 
