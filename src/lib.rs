@@ -66,6 +66,8 @@ pub use config::ConfigError;
 pub use decide::{
     AttemptOutcome, AttemptView, AutoKey, FailureKind, IdempotencyKey, InvalidKey, StatusClass,
 };
+#[cfg(feature = "tracing")]
+pub use observe::LogLevels;
 pub use observe::{
     Abandoned, Attempt, AttemptFinished, AttemptReport, BudgetRefused, CallInfo, DeadLetterOutcome,
     Event, EventKind, LimitHeader, LimitHeaders, LoadChange, Observer, ReportSlot, RetryReport,
