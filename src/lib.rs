@@ -66,7 +66,9 @@ pub use config::ConfigError;
 pub use decide::{
     AttemptOutcome, AttemptView, AutoKey, FailureKind, IdempotencyKey, InvalidKey, StatusClass,
 };
-pub use observe::{Attempt, AttemptReport, ReportSlot, RetryReport, StopReason};
+pub use observe::{
+    Attempt, AttemptReport, Redacted, ReportSlot, RetryReport, Secrets, StopReason,
+};
 pub use request::RequestBuilderExt;
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter, TimeLimit, TimedOut};
