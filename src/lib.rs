@@ -66,9 +66,13 @@ pub use config::ConfigError;
 pub use decide::{
     AttemptOutcome, AttemptView, AutoKey, FailureKind, IdempotencyKey, InvalidKey, StatusClass,
 };
+pub use observe::{Attempt, AttemptReport, ReportSlot, RetryReport, StopReason};
 pub use observe::{
-    Attempt, AttemptReport, Redacted, ReportSlot, RetryReport, Secrets, StopReason,
+    ChannelSink, Credentials, DeadLetter, DeadLetterOutcome, DeadLetterReceiver, DeadLetterSink,
+    Delivery, LetterBody, Redacted, Replay, ReplayError, Secrets, SinkError, dead_letter_channel,
 };
+#[cfg(feature = "dead-letter-file")]
+pub use observe::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use request::RequestBuilderExt;
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter, TimeLimit, TimedOut};
