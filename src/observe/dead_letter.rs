@@ -31,9 +31,9 @@ pub use sink::{DeadLetterOutcome, DeadLetterSink, Delivery, SinkError};
 /// [send it again](DeadLetter::replay), except what is secret.
 ///
 /// It is the request as the [`RetryMiddleware`](crate::RetryMiddleware) got it, so without what the
-/// client or a middleware inside adds to each attempt. Credentials are left out (see
-/// [`Secrets`](crate::Secrets)), and what is left is as private as the body: neither `Debug` nor
-/// `Display` shows it.
+/// client or a middleware inside adds to each attempt, and without a timeout or version of its own.
+/// Credentials are left out (see [`Secrets`](crate::Secrets)), and what is left is as private as the
+/// body: neither `Debug` nor `Display` shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DeadLetter {
     time: SystemTime,

@@ -10,7 +10,7 @@ use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 use super::credentials::{Credentials, Fill, encoded};
 use super::{DeadLetter, LetterBody};
 use crate::RequestBuilderExt;
-use crate::decide::is_idempotent;
+use crate::decide::{Failure, is_idempotent};
 use crate::observe::Redacted;
 use crate::observe::secrets::{PLACEHOLDER, rewrite_query};
 
@@ -45,7 +45,7 @@ impl DeadLetter {
 }
 
 /// A dead letter that is about to be sent again: `.await` it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "nothing is sent unless it is awaited"]
 pub struct Replay<'a> {
     letter: &'a DeadLetter,
@@ -192,6 +192,17 @@ impl Fill<'_> {
     }
 }
 
+/// Without the client, which would show the headers that it adds.
+impl fmt::Debug for Replay<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replay")
+            .field("letter", self.letter)
+            .field("credentials", &self.credentials)
+            .field("even_without_key", &self.even_without_key)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<'a> IntoFuture for Replay<'a> {
     type Output = Result<Response, ReplayError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
@@ -202,7 +213,9 @@ impl<'a> IntoFuture for Replay<'a> {
 }
 
 /// Why a dead letter was not answered. Except for [`Request`](ReplayError::Request), nothing was sent.
-#[derive(Debug)]
+///
+/// Neither `Debug` nor `Display` shows the client's own error, for its text has the whole URL in it: it
+/// is in [`Request`](ReplayError::Request), and the [source](std::error::Error::source).
 #[non_exhaustive]
 pub enum ReplayError {
     /// There are no credentials for these places.
@@ -239,7 +252,22 @@ impl fmt::Display for ReplayError {
             Self::NotRepeatable => f.write_str(
                 "not sent, for it may have had its effect already, and has no idempotency key",
             ),
-            Self::Request(_) => f.write_str("the request failed"),
+            Self::Request(error) => write!(f, "the request failed: {}", Failure::of(error).kind),
+        }
+    }
+}
+
+impl fmt::Debug for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(places) => f.debug_tuple("Missing").field(places).finish(),
+            Self::Invalid(place) => f.debug_tuple("Invalid").field(place).finish(),
+            Self::BodyNotKept => f.write_str("BodyNotKept"),
+            Self::NotRepeatable => f.write_str("NotRepeatable"),
+            Self::Request(error) => {
+                let kind = Failure::of(error).kind;
+                f.debug_tuple("Request").field(&kind).finish()
+            }
         }
     }
 }

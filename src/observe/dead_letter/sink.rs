@@ -182,3 +182,7 @@ async fn hand_over(
         Err(_) => (DeadLetterOutcome::TimedOut, None),
     }
 }
+
+#[cfg(test)]
+#[path = "sink_tests.rs"]
+mod tests;
