@@ -10,7 +10,7 @@ use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 use super::credentials::{Credentials, Fill, encoded};
 use super::{DeadLetter, LetterBody};
 use crate::RequestBuilderExt;
-use crate::decide::{Failure, is_idempotent};
+use crate::decide::Failure;
 use crate::observe::Redacted;
 use crate::observe::secrets::{PLACEHOLDER, rewrite_query};
 
@@ -113,7 +113,8 @@ impl<'a> Replay<'a> {
         if let LetterBody::Bytes(bytes) = &letter.body {
             request = request.body(bytes.clone());
         }
-        if letter.repeatable && letter.key.is_none() && !is_idempotent(&letter.method) {
+        if letter.repeatable {
+            // Also by its key, for this client may look for keys in another header.
             request = request.mark_idempotent();
         }
         Ok(request)

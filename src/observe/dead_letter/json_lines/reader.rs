@@ -230,3 +230,39 @@ impl std::error::Error for UnreadableLetter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_line_beyond_all_measure_is_skipped_without_reading_it_into_memory() {
+        let name = format!("steady-long-line-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let faults = |text: &str| -> Vec<_> {
+            fs::write(&path, text).unwrap();
+            let mut reader = JsonLinesReader::open(&path).unwrap();
+            reader.max_line = 10;
+            let read = reader.map(|letter| letter.unwrap_err());
+            read.map(|error| (error.line(), matches!(error.fault, Fault::TooLong)))
+                .collect()
+        };
+        let long = "x".repeat(1_000_000);
+        assert_eq!(
+            faults(&format!(
+                "0123456789\n0123456789a\n\nshort\n{long}\nshort\n{long}"
+            )),
+            [
+                (1, false),
+                (2, true),
+                (4, false),
+                (5, true),
+                (6, false),
+                (7, true)
+            ]
+        );
+        fs::remove_file(&path).unwrap();
+    }
+}
