@@ -1,7 +1,7 @@
 //! The file of letters: written by many, cut off anywhere, rotated, and full.
 
 use std::error::Error;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 
 use reqwest_steady::{JsonLinesSink, LetterBody};
 use tokio::task::JoinSet;
@@ -87,6 +87,21 @@ async fn a_file_cut_off_anywhere_loses_only_the_letter_that_is_cut() {
         assert_eq!(read.len(), complete + torn + 1, "{length}");
         assert!(read.last().unwrap().as_ref().unwrap() == &*fourth);
     }
+}
+
+#[tokio::test]
+async fn a_line_that_another_process_left_unfinished_spoils_nothing() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let sink = JsonLinesSink::open(&path).unwrap();
+    deliver(&sink, 1).await;
+    let mut other = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    other.write_all(&LINE.as_bytes()[..100]).unwrap();
+    deliver(&sink, 2).await;
+    deliver(&sink, 3).await;
+    let read: Vec<_> = JsonLinesReader::open(&path).unwrap().collect();
+    let torn: Vec<_> = read.iter().map(|letter| letter.is_err()).collect();
+    assert_eq!(torn, [false, true, false, false]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -175,6 +175,22 @@ fn a_line_that_is_no_letter_says_why_and_shows_nothing() {
 #[test]
 fn all_labels_can_be_read_back() {
     for kind in FailureKind::ALL {
+        // A new one is missed here first, and belongs into `ALL` as well.
+        match kind {
+            FailureKind::Dns
+            | FailureKind::Connect
+            | FailureKind::Timeout
+            | FailureKind::Reset
+            | FailureKind::Incomplete
+            | FailureKind::NotProcessed
+            | FailureKind::Handshake
+            | FailureKind::Builder
+            | FailureKind::Redirect
+            | FailureKind::Decode
+            | FailureKind::Middleware
+            | FailureKind::Throttled
+            | FailureKind::Other => {}
+        }
         assert_eq!(FailureKind::from_label(kind.label()), Some(kind));
     }
     assert_eq!(FailureKind::from_label("sunspots"), None);

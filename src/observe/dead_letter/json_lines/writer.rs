@@ -14,54 +14,55 @@ pub(super) struct Options {
 pub(super) struct Writer {
     path: PathBuf,
     file: File,
-    /// The file does not end with a whole line, or may not.
-    torn: bool,
+    /// Whether the file would be found by its name after a power cut.
+    name_synced: bool,
 }
 
 impl Writer {
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        let (file, torn) = open(&path)?;
-        Ok(Self { path, file, torn })
+        Ok(Self {
+            file: options().create(true).open(&path)?,
+            path,
+            name_synced: false,
+        })
     }
 
     /// Appends one line, which ends with a newline.
     pub(super) fn append(&mut self, line: &[u8], options: Options) -> io::Result<()> {
         if !self.is_in_its_place() {
-            self.reopen(options)?;
+            *self = Self::open(self.path.clone())?;
         }
+        let mut length = self.file.metadata()?.len();
         if let Some(limit) = options.rotate_at {
-            let length = self.file.metadata()?.len();
-            if length > 0 && length.saturating_add(line.len() as u64) > limit {
-                // Rather a file that is too large than a letter that is lost.
-                if self.rotate().is_ok() {
-                    self.reopen(options)?;
-                }
+            let is_full = length.saturating_add(line.len() as u64) > limit;
+            // Rather a file that is too large than a letter that is lost.
+            if length > 0 && is_full && self.rotate().is_ok() {
+                *self = Self::open(self.path.clone())?;
+                length = self.file.metadata()?.len();
             }
         }
-        let mut record = Vec::new();
-        let mut bytes = line;
-        if self.torn {
-            record.reserve(line.len() + 1);
-            record.push(b'\n');
-            record.extend_from_slice(line);
-            bytes = &record;
+        // Looked at each time: another process may have ended in the middle of a line, or the last
+        // write may have failed there. A line in vain is blank, and nobody minds.
+        if length > 0 && self.last_byte().ok() != Some(b'\n') {
+            self.file.write_all(&[b"\n", line].concat())?;
+        } else {
+            self.file.write_all(line)?;
         }
-        // Part of it may be there if this fails.
-        self.torn = true;
-        self.file.write_all(bytes)?;
-        self.torn = false;
         if options.sync {
             self.file.sync_data()?;
+            if !self.name_synced {
+                sync_directory(&self.path);
+                self.name_synced = true;
+            }
         }
         Ok(())
     }
 
-    fn reopen(&mut self, options: Options) -> io::Result<()> {
-        (self.file, self.torn) = open(&self.path)?;
-        if options.sync {
-            sync_directory(&self.path);
-        }
-        Ok(())
+    fn last_byte(&mut self) -> io::Result<u8> {
+        let mut last = [0];
+        self.file.seek(SeekFrom::End(-1))?;
+        self.file.read_exact(&mut last)?;
+        Ok(last[0])
     }
 
     /// Whether the open file is still the one that has the name.
@@ -106,19 +107,6 @@ fn options() -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options
-}
-
-/// The file, and whether its last line is not whole.
-fn open(path: &Path) -> io::Result<(File, bool)> {
-    let mut file = options().create(true).open(path)?;
-    let mut torn = false;
-    if file.metadata()?.len() > 0 {
-        let mut last = [0];
-        file.seek(SeekFrom::End(-1))?;
-        file.read_exact(&mut last)?;
-        torn = last != *b"\n";
-    }
-    Ok((file, torn))
 }
 
 /// A new name is on the disk when its directory is. Where that cannot be asked for, it need not.
