@@ -17,8 +17,11 @@ mod decide;
 mod herd;
 mod http2;
 mod keys;
+#[cfg(feature = "tracing")]
+mod logging;
 #[cfg(unix)]
 mod nginx;
+mod observe;
 mod properties;
 mod report;
 mod schedule;
