@@ -3,6 +3,8 @@
 mod attempt;
 mod event;
 mod log;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod observer;
 mod report;
 
@@ -15,6 +17,8 @@ pub use event::{
 pub(crate) use log::{
     coalesce_inside_retry, throttle_outside_retry, two_retries_in_one_chain, unknown_extensions,
 };
+#[cfg(feature = "metrics")]
+pub use metrics::Metrics;
 pub use observer::Observer;
 pub(crate) use observer::Observers;
 pub use report::{AttemptReport, ReportSlot, RetryReport, StopReason};
