@@ -1,6 +1,8 @@
 //! Numbers for a dashboard, behind the feature `metrics`.
 
 mod catalogue;
+#[cfg(test)]
+mod docs_tests;
 mod host;
 #[cfg(test)]
 mod tests;
