@@ -7,6 +7,7 @@ mod allowance;
 mod budget;
 mod current;
 mod fare;
+mod host;
 mod keyed;
 mod scope;
 
@@ -15,5 +16,6 @@ pub use budget::{Budget, BudgetBuilder, Deposit};
 pub(crate) use budget::{Budgets, Withdrawal};
 pub(crate) use current::{Covered, current_deadline};
 pub(crate) use fare::Fare;
+pub(crate) use host::Host;
 pub(crate) use keyed::Keyed;
 pub use scope::Scope;

@@ -66,8 +66,9 @@ pub use config::ConfigError;
 pub use decide::{
     AttemptOutcome, AttemptView, AutoKey, FailureKind, IdempotencyKey, InvalidKey, StatusClass,
 };
+#[cfg(feature = "tracing")]
+pub use observe::LogLevels;
 #[cfg(feature = "metrics")]
-#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
 pub use observe::Metrics;
 pub use observe::{
     Abandoned, Attempt, AttemptFinished, AttemptReport, BudgetRefused, CallInfo, DeadLetterOutcome,

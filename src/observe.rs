@@ -2,6 +2,9 @@
 
 mod attempt;
 mod event;
+mod following;
+#[cfg(feature = "tracing")]
+mod levels;
 mod log;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -14,6 +17,9 @@ pub use event::{
     LimitHeader, LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused,
     ThrottleRefused, ThrottleWaited,
 };
+pub(crate) use following::Following;
+#[cfg(feature = "tracing")]
+pub use levels::LogLevels;
 pub(crate) use log::{
     coalesce_inside_retry, throttle_outside_retry, two_retries_in_one_chain, unknown_extensions,
 };

@@ -97,6 +97,9 @@ impl Middleware for RetryMiddleware {
                 .settle(&mut request, own)
                 .map_err(Error::middleware)?;
             let mut call = Call::open(&self.settings, &request, extensions, own, has_key);
+            if call.is_followed() {
+                call.follow(&request);
+            }
             if call.is_spread() {
                 Box::pin(call.launch()).await;
             }
@@ -115,14 +118,16 @@ impl Middleware for RetryMiddleware {
                 if call.wants_body(&step) {
                     (step, result) = Box::pin(call.read_body(step, result, extensions)).await;
                 }
-                let retry = match step {
-                    Ok(retry) => retry,
-                    Err(end) => {
-                        call.report(end, &mut result, extensions);
-                        return result;
+                let end = match step {
+                    Ok(retry) if call.sends_again() => {
+                        request = Box::pin(call.wait(retry, result, extensions)).await;
+                        continue;
                     }
+                    Ok(retry) => call.rehearse(*retry, &result),
+                    Err(end) => end,
                 };
-                request = Box::pin(call.wait(retry, result, extensions)).await;
+                call.report(end, &mut result, extensions);
+                return result;
             }
         })
     }

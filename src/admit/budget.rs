@@ -16,6 +16,7 @@ use reqwest::Url;
 use tokio::time::Instant;
 
 use crate::ConfigError;
+use crate::admit::Host;
 use crate::admit::keyed::Keyed;
 use crate::clock;
 use window::{SlotEnd, Window};
@@ -385,11 +386,9 @@ impl Budgets {
     pub(crate) fn of(&self, url: &Url) -> Budget {
         match self {
             Self::Shared(budget) => budget.clone(),
-            Self::PerHost(table) => {
-                let host = url.host_str().unwrap_or_default();
-                let host = (host, url.port().unwrap_or_default());
-                table.get(host, || BudgetBuilder::default().build_checked())
-            }
+            Self::PerHost(table) => table.get(Host(url).parts(), || {
+                BudgetBuilder::default().build_checked()
+            }),
         }
     }
 }

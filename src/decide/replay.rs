@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http::Extensions;
+use http::{Extensions, Method};
 use http_body::Body as _;
-use reqwest::{Body, Request};
+use reqwest::{Body, Request, Url};
 
 use crate::request::RequestSettings;
 
@@ -96,6 +96,11 @@ impl Spare {
         }
     }
 
+    /// Where the request goes.
+    pub(crate) fn target(&self) -> (&Method, &Url) {
+        (self.request.method(), self.request.url())
+    }
+
     /// The request for the next attempt, and the extensions as they were before this one.
     pub(crate) fn unpack(mut self, body: Option<&BodyFactory>) -> (Request, Extensions) {
         if let Some(BodyFactory(build)) = body {
@@ -122,8 +127,7 @@ fn copy_of(body: &mut Body) -> Option<Body> {
 mod tests {
     use std::time::Duration;
 
-    use http::{HeaderValue, Method, Version};
-    use reqwest::Url;
+    use http::{HeaderValue, Version};
 
     use super::*;
 

@@ -42,6 +42,9 @@ pub enum StopReason {
     /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not let the next attempt through. The
     /// last attempt that it did let through is the last in the report.
     Throttled,
+    /// The call would have been sent again: see
+    /// [`dry_run`](crate::RetryMiddlewareBuilder::dry_run).
+    DryRun,
 }
 
 impl StopReason {
@@ -61,6 +64,25 @@ impl StopReason {
             Self::ServerVeto => "server_veto",
             Self::Disabled => "disabled",
             Self::Throttled => "throttled",
+            Self::DryRun => "dry_run",
+        }
+    }
+
+    /// Whether the call was given up although it might have worked later: such calls go to the
+    /// [`DeadLetterSink`](crate::DeadLetterSink), if there is one.
+    pub fn is_given_up(self) -> bool {
+        match self {
+            Self::Succeeded | Self::NotRetryable | Self::ServerVeto | Self::DryRun => false,
+            Self::NotIdempotent
+            | Self::BodyNotReplayable
+            | Self::RetriesExhausted
+            | Self::WindowClosed
+            | Self::DeadlineTooClose
+            | Self::BudgetEmpty
+            | Self::AllowanceSpent
+            | Self::ServerDelayTooLong
+            | Self::Disabled
+            | Self::Throttled => true,
         }
     }
 }

@@ -11,7 +11,9 @@ use crate::admit::{Budget, Budgets};
 use crate::config::{ConfigError, header_name, longer_than_zero};
 use crate::decide::{AttemptView, AutoKey, Classifier, ClassifyFn, KeyRule, StatusClass};
 use crate::entropy::Entropy;
-use crate::observe::{Event, Observer, Observers, two_retries_in_one_chain};
+#[cfg(feature = "tracing")]
+use crate::observe::LogLevels;
+use crate::observe::{Event, Following, Observer, Observers, StopReason, two_retries_in_one_chain};
 use crate::schedule::{Backoff, TimeLimits};
 
 /// What a [`RetryMiddleware`] goes by. Checked, and never changed again.
@@ -29,7 +31,11 @@ pub(crate) struct Settings {
     pub(crate) budgets: Budgets,
     pub(crate) attempt_header: Option<HeaderName>,
     pub(crate) entropy: Entropy,
-    pub(crate) observers: Observers,
+    pub(crate) dry_run: bool,
+    observers: Observers,
+    following: Following,
+    #[cfg(feature = "tracing")]
+    levels: LogLevels,
     warned: AtomicBool,
 }
 
@@ -39,6 +45,38 @@ impl Settings {
         if !self.warned.swap(true, Ordering::Relaxed) {
             two_retries_in_one_chain();
         }
+    }
+
+    /// Whether somebody wants to know of every call, from its beginning on.
+    #[inline]
+    pub(crate) fn follows(&self, could_retry: bool) -> bool {
+        self.following.is_on(could_retry)
+    }
+
+    /// Whether the log wants to know of a retry.
+    pub(crate) fn says_retries(&self) -> bool {
+        #[cfg(feature = "tracing")]
+        return self.levels.says_retries();
+        #[cfg(not(feature = "tracing"))]
+        false
+    }
+
+    /// Whether the log wants to know of a call that ends like this.
+    pub(crate) fn says_stop(&self, reason: StopReason, retried: bool) -> bool {
+        #[cfg(feature = "tracing")]
+        return self.levels.says_stop(reason, retried);
+        #[cfg(not(feature = "tracing"))]
+        {
+            let _ = (reason, retried);
+            false
+        }
+    }
+
+    /// Tells all who want to know.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        self.observers.tell(event);
+        #[cfg(feature = "tracing")]
+        self.levels.say(event);
     }
 }
 
@@ -61,7 +99,11 @@ impl Default for Settings {
             budgets: Budgets::default(),
             attempt_header: None,
             entropy: Entropy::System,
+            dry_run: false,
             observers: Observers::default(),
+            following: Following::default(),
+            #[cfg(feature = "tracing")]
+            levels: LogLevels::default(),
             warned: AtomicBool::new(false),
         }
     }
@@ -283,6 +325,49 @@ impl RetryMiddlewareBuilder {
         self
     }
 
+    /// How loud the log is, for each kind of event.
+    #[cfg(feature = "tracing")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
+    pub fn log_levels(mut self, levels: LogLevels) -> Self {
+        self.settings.levels = levels;
+        self
+    }
+
+    /// Decides and reports, but sends nothing again: to see what it would do before switching it on.
+    ///
+    /// A call that would be sent again ends there, without a wait, with
+    /// [`StopReason::DryRun`](crate::StopReason::DryRun); observers and the log are told when it would
+    /// have been. The budget is charged for it, as it would have been. All else is done for real:
+    /// keys, timeouts, deadlines and `launch_spread`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = wiremock::MockServer::start().await;
+    /// # let down = wiremock::Mock::given(wiremock::matchers::any()).respond_with(wiremock::ResponseTemplate::new(503));
+    /// # down.expect(1).mount(&server).await;
+    /// use reqwest_middleware::ClientBuilder;
+    /// use reqwest_steady::{EventKind, RetryMiddleware, RetryReport, StopReason};
+    ///
+    /// let retry = RetryMiddleware::builder()
+    ///     .dry_run(true)
+    ///     .observe_fn(|event| {
+    ///         if let EventKind::RetryScheduled(retry) = event.kind {
+    ///             println!("{} from {}: again in {:?}", retry.cause, event.call.host, retry.wait);
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// let client = ClientBuilder::new(reqwest::Client::new()).with(retry).build();
+    ///
+    /// let response = client.get(server.uri()).send().await?;
+    /// assert_eq!(response.status(), 503);
+    /// assert_eq!(RetryReport::of(&response).unwrap().stop(), StopReason::DryRun);
+    /// # Ok(()) }
+    /// ```
+    pub fn dry_run(mut self, dry_run: bool) -> Self {
+        self.settings.dry_run = dry_run;
+        self
+    }
+
     /// Draws all jitter from a generator with this seed, for tests and simulations that must come
     /// out the same every time. Never in production: clients with one seed come back in step.
     pub fn seed(mut self, seed: u64) -> Self {
@@ -295,7 +380,14 @@ impl RetryMiddlewareBuilder {
         if let Some(error) = self.refused {
             return Err(error);
         }
-        let settings = self.settings;
+        let mut settings = self.settings;
+        #[cfg(feature = "tracing")]
+        {
+            settings.following = settings.levels.following();
+        }
+        if !settings.observers.is_empty() {
+            settings.following = Following::ALWAYS;
+        }
         settings.backoff.check()?;
         longer_than_zero("retry_window", Some(settings.limits.window))?;
         longer_than_zero("deadline", settings.limits.deadline)?;

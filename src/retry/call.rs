@@ -1,6 +1,7 @@
 //! One call: what it may do, what it has done, and how long it may take.
 
 mod step;
+mod watch;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::request::RequestSettings;
 use crate::schedule::{AttemptLimit, CallTime};
 use crate::throttle::{Passage, Passed};
 pub(crate) use step::{End, Retry, Step};
+use watch::Watch;
 
 /// The state of one call. It lives as long as `handle` runs, and nothing else holds it.
 pub(crate) struct Call<'a> {
@@ -30,7 +32,6 @@ pub(crate) struct Call<'a> {
     body: Option<BodyFactory>,
     buffer: Option<usize>,
     slot: Option<ReportSlot>,
-    target: Option<Box<Target>>,
     budget: Budget,
     /// Whether this call credits its budget. One that is nested in a call with the same budget does
     /// not: one deposit for one call.
@@ -44,8 +45,18 @@ pub(crate) struct Call<'a> {
     sent_at: Duration,
     spare: Option<Spare>,
 
-    /// The attempts before it, if there were any.
-    earlier: Option<Box<Earlier>>,
+    aside: Option<Box<Aside<'a>>>,
+}
+
+/// What most calls do without.
+#[derive(Default)]
+struct Aside<'a> {
+    /// Where the request goes, if somebody will ask: it is gone when its answer comes.
+    target: Option<Target>,
+    /// The attempts before the running one.
+    earlier: Option<Earlier>,
+    /// For those who want to know what happens.
+    watch: Option<Watch<'a>>,
 }
 
 /// What is known of the attempts before the running one.
@@ -63,7 +74,6 @@ struct Earlier {
 
 impl Earlier {
     /// Adds what was before to the report; and to the result, if nothing came after it.
-    #[cold]
     fn complete(&mut self, report: &mut RetryReport, result: &mut Result<Response>) {
         report.earlier = std::mem::take(&mut self.history);
         if report.stop != StopReason::Throttled {
@@ -93,12 +103,7 @@ impl<'a> Call<'a> {
         has_key: bool,
     ) -> Self {
         let wants_target = settings.classifier.by_user.is_some() || settings.retry_without_key;
-        let target = wants_target.then(|| {
-            Box::new(Target {
-                method: request.method().clone(),
-                url: request.url().clone(),
-            })
-        });
+        let aside = wants_target.then(|| Aside::with_target(request));
         let (max_retries, deadline, harmless) = match own {
             None => (settings.max_retries, settings.limits.deadline, false),
             Some(own) => (
@@ -159,7 +164,6 @@ impl<'a> Call<'a> {
                 .and_then(|own| own.buffer)
                 .filter(|_| request.method() != Method::HEAD),
             slot: own.and_then(|own| own.report.clone()),
-            target,
             budget,
             feeds_budget,
             allowance,
@@ -167,8 +171,31 @@ impl<'a> Call<'a> {
             waited: Duration::ZERO,
             sent_at: Duration::ZERO,
             spare: None,
-            earlier: None,
+            aside,
         }
+    }
+
+    /// Whether any ending of an attempt could have led to another.
+    fn could_retry(&self) -> bool {
+        self.max_retries > 0 && self.safety.allows_any()
+    }
+
+    /// Whether somebody wants to know of it from its beginning on.
+    #[inline]
+    pub(crate) fn is_followed(&self) -> bool {
+        self.settings.follows(self.could_retry())
+    }
+
+    /// Tells of this call from now on.
+    #[cold]
+    pub(crate) fn follow(&mut self, request: &Request) {
+        self.watch(request.method(), request.url()).call_started();
+    }
+
+    /// What is known of the attempts before this one, if there were any.
+    #[inline]
+    fn earlier(&self) -> Option<&Earlier> {
+        self.aside.as_ref()?.earlier.as_ref()
     }
 
     /// Spreads the first attempts of calls that begin on the same beat.
@@ -195,21 +222,27 @@ impl<'a> Call<'a> {
         if self.attempt.retries() < self.max_retries && self.safety.allows_any() {
             Spare::keep(&mut self.spare, request, self.body.is_some(), extensions);
         }
-        if self.has_passage() {
+        if !self.is_plain() {
             self.open_passage(extensions);
         }
     }
 
-    /// Whether a throttle has to know more of this attempt than its request.
+    /// Whether there is no more to an attempt than its request.
     #[inline]
-    fn has_passage(&self) -> bool {
-        self.earlier.is_some() || self.time.limits.attempt.is_some()
+    fn is_plain(&self) -> bool {
+        self.aside.is_none() && self.time.limits.attempt.is_none()
     }
 
     /// So that a throttle, if there is one, can tell when it lets the attempt through.
     #[cold]
     fn open_passage(&mut self, extensions: &mut Extensions) {
-        let fare = (self.earlier.as_mut()).and_then(|earlier| earlier.fare.take());
+        let mut fare = None;
+        if let Some(aside) = &mut self.aside {
+            fare = (aside.earlier.as_mut()).and_then(|earlier| earlier.fare.take());
+            if let Some(watch) = &mut aside.watch {
+                watch.attempt_started(self.attempt);
+            }
+        }
         if fare.is_some() || self.time.limits.attempt.is_some() {
             let latest = self.attempt.is_retry().then(|| self.time.window_end());
             extensions.insert(Passage::new(fare, latest));
@@ -219,7 +252,7 @@ impl<'a> Call<'a> {
     /// The attempt has ended: what was paid for it is spent, or given back.
     #[inline]
     pub(crate) fn close_passage(&self, extensions: &mut Extensions) {
-        if self.has_passage() {
+        if !self.is_plain() {
             extensions.remove::<Passage>();
         }
     }
@@ -244,9 +277,9 @@ impl<'a> Call<'a> {
     pub(crate) fn judge(&self, result: &Result<Response>) -> Verdict {
         self.settings.classifier.judge(
             result,
-            self.target.as_deref(),
+            (self.aside.as_ref()).and_then(|aside| aside.target.as_ref()),
             self.attempt,
-            self.has_key && self.earlier.as_ref().is_some_and(|earlier| earlier.unclear),
+            self.has_key && self.earlier().is_some_and(|earlier| earlier.unclear),
         )
     }
 
@@ -286,6 +319,23 @@ impl<'a> Call<'a> {
         (self.next_step(verdict, &result, extensions), result)
     }
 
+    /// Whether retries are sent, and not only decided on.
+    pub(crate) fn sends_again(&self) -> bool {
+        !self.settings.dry_run
+    }
+
+    /// Ends the call where it would have been sent again.
+    pub(crate) fn rehearse(&mut self, retry: Retry, result: &Result<Response>) -> End {
+        self.tell_retry(&retry, result);
+        // What others in this task may do is not touched.
+        retry.fare.withdrawal.spend();
+        End {
+            verdict: retry.verdict,
+            reason: StopReason::DryRun,
+            hint: retry.hint,
+        }
+    }
+
     /// Clears the old answer away, waits, and gives out what to send next.
     pub(crate) async fn wait(
         &mut self,
@@ -293,10 +343,12 @@ impl<'a> Call<'a> {
         result: Result<Response>,
         extensions: &mut Extensions,
     ) -> Request {
+        self.tell_retry(&retry, &result);
         let wake = clock::after(clock::now(), retry.wait);
         let mut ended = self.ended_attempt(retry.verdict, retry.hint);
         ended.add_wait(retry.passed);
-        let mut earlier = self.earlier.take().unwrap_or_default();
+        let aside = self.aside.get_or_insert_default();
+        let mut earlier = aside.earlier.take().unwrap_or_default();
         earlier.history.push(ended);
         earlier.unclear |= retry.verdict.is_unclear();
         earlier.backoff = Some(retry.backoff);
@@ -324,7 +376,7 @@ impl<'a> Call<'a> {
         } else {
             retry.fare.spend();
         }
-        self.earlier = Some(earlier);
+        self.aside.get_or_insert_default().earlier = Some(earlier);
         let (request, before) = retry.spare.unpack(self.body.as_ref());
         *extensions = before;
         extensions.insert(self.attempt);
@@ -338,9 +390,6 @@ impl<'a> Call<'a> {
         result: &mut Result<Response>,
         extensions: &Extensions,
     ) {
-        if end.is_success() && self.feeds_budget {
-            self.budget.on_success();
-        }
         let mut report = RetryReport {
             last: self.ended_attempt(end.verdict, end.hint),
             earlier: Vec::new(),
@@ -349,14 +398,38 @@ impl<'a> Call<'a> {
         if !extensions.is_empty() {
             report.last.add_wait(Passed::of(extensions));
         }
-        if let Some(earlier) = &mut self.earlier {
-            earlier.complete(&mut report, result);
+        if end.reason == StopReason::Succeeded && self.aside.is_none() {
+            // Most calls have no more to tell.
+            self.feed_budget();
+        } else {
+            self.conclude(end, &mut report, result);
         }
         if let Some(slot) = &self.slot {
             slot.put(report.clone());
         }
         if let Ok(response) = result {
             response.extensions_mut().insert(report);
+        }
+    }
+
+    /// Completes the report, and tells those who want to know.
+    #[cold]
+    fn conclude(&mut self, end: End, report: &mut RetryReport, result: &mut Result<Response>) {
+        if end.is_success() {
+            self.feed_budget();
+        }
+        self.tell_last(end, result);
+        let earlier = (self.aside.as_mut()).and_then(|aside| aside.earlier.as_mut());
+        if let Some(earlier) = earlier {
+            earlier.complete(report, result);
+        }
+        self.tell_stop(report);
+    }
+
+    #[inline]
+    fn feed_budget(&self) {
+        if self.feeds_budget {
+            self.budget.on_success();
         }
     }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use reqwest::{Request, Url};
 
+use crate::admit::Host;
+
 /// Which requests share one throttle: those with the same key.
 ///
 /// ```
@@ -83,8 +85,8 @@ impl Hash for Key<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Url { url, path } => {
-                let host = url.host_str().unwrap_or_default();
-                (host, url.port().unwrap_or_default(), path).hash(state);
+                let (host, port) = Host(url).parts();
+                (host, port, path).hash(state);
             }
             Self::Text(text) => text.hash(state),
         }
@@ -95,11 +97,7 @@ impl fmt::Display for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Url { url, path } => {
-                f.write_str(url.host_str().unwrap_or_default())?;
-                if let Some(port) = url.port() {
-                    write!(f, ":{port}")?;
-                }
-                f.write_str(path)
+                write!(f, "{}{path}", Host(url))
             }
             Self::Text(text) => f.write_str(text),
         }

@@ -73,11 +73,17 @@ impl Call<'_> {
         let passed = Passed::of(extensions);
         // The throttle keeps the pause that the server asks for.
         let paced = passed.is_some_and(|passed| passed.paced);
-        let (backoff, wait) = self
-            .schedule(hint, now, paced)
-            .map_err(|reason| end(reason, hint))?;
+        let scheduled = self.schedule(hint, now, paced);
         // Last, so that a refusal leaks nothing.
-        let fare = self.admit(now, paced).map_err(|reason| end(reason, hint))?;
+        let admitted = scheduled.and_then(|times| Ok((times, self.admit(now, paced)?)));
+        let ((backoff, wait), fare) = match admitted {
+            Ok(admitted) => admitted,
+            Err(reason) => {
+                // Somebody may want to know which request it was.
+                self.spare = Some(spare);
+                return Err(end(reason, hint));
+            }
+        };
         Ok(Box::new(Retry {
             verdict,
             spare,
@@ -117,7 +123,7 @@ impl Call<'_> {
         }
         let (backoff, wait) = self.settings.entropy.with(|rng| {
             let retries = self.attempt.retries();
-            let previous = self.earlier.as_ref().and_then(|earlier| earlier.backoff);
+            let previous = self.earlier().and_then(|earlier| earlier.backoff);
             let backoff = self.settings.backoff.draw(retries, previous, rng);
             (backoff, schedule::wait(hint, backoff, rng))
         });

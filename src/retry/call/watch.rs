@@ -1,0 +1,197 @@
+//! One call as those see it who want to know: observers, the log, and whoever gets the letters.
+
+use std::time::Duration;
+
+use http::Method;
+use reqwest::{Request, Response, Url};
+use reqwest_middleware::Result;
+use tokio::time::Instant;
+
+use super::super::builder::Settings;
+use super::{Aside, Call, End, Retry};
+use crate::admit::Host;
+use crate::clock;
+use crate::decide::{Target, Verdict};
+use crate::observe::{
+    Abandoned, Attempt, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeaders,
+    RetryReport, RetryScheduled, StopReason, Stopped,
+};
+
+/// What is kept of a call only because somebody wants to know. When this is dropped before the call
+/// is over, the caller has dropped the call.
+pub(crate) struct Watch<'a> {
+    settings: &'a Settings,
+    method: Method,
+    host: String,
+    attempt: Attempt,
+    started: Instant,
+    /// When the running attempt began.
+    begun: Instant,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Waiting,
+    InAttempt,
+    Over,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(
+        settings: &'a Settings,
+        method: &Method,
+        url: &Url,
+        started: Instant,
+    ) -> Self {
+        Self {
+            settings,
+            method: method.clone(),
+            host: Host(url).to_string(),
+            attempt: Attempt::FIRST,
+            started,
+            begun: started,
+            stage: Stage::Waiting,
+        }
+    }
+
+    fn tell(&self, kind: EventKind) {
+        let call = CallInfo {
+            method: &self.method,
+            host: &self.host,
+            attempt: self.attempt.number(),
+        };
+        self.settings.tell(&Event { call, kind });
+    }
+
+    pub(super) fn call_started(&self) {
+        self.tell(EventKind::CallStarted);
+    }
+
+    pub(super) fn attempt_started(&mut self, attempt: Attempt) {
+        self.attempt = attempt;
+        self.begun = clock::now();
+        self.stage = Stage::InAttempt;
+        self.tell(EventKind::AttemptStarted);
+    }
+
+    fn attempt_finished(&mut self, verdict: Verdict, result: &Result<Response>) {
+        self.stage = Stage::Waiting;
+        let headers = result.as_ref().ok().map(Response::headers);
+        self.tell(EventKind::AttemptFinished(AttemptFinished {
+            outcome: verdict.outcome,
+            took: clock::now().saturating_duration_since(self.begun),
+            limit_headers: headers.map(LimitHeaders::in_answer).unwrap_or_default(),
+        }));
+    }
+
+    fn took(&self) -> Duration {
+        clock::now().saturating_duration_since(self.started)
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if self.stage != Stage::Over {
+            self.tell(EventKind::Abandoned(Abandoned {
+                in_attempt: self.stage == Stage::InAttempt,
+                took: self.took(),
+            }));
+        }
+    }
+}
+
+impl Aside<'_> {
+    pub(super) fn with_target(request: &Request) -> Box<Self> {
+        let target = Target {
+            method: request.method().clone(),
+            url: request.url().clone(),
+        };
+        Box::new(Self {
+            target: Some(target),
+            ..Self::default()
+        })
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Tells of this call from now on.
+    pub(super) fn watch(&mut self, method: &Method, url: &Url) -> &mut Watch<'a> {
+        let mut watch = Watch::new(self.settings, method, url, self.time.started);
+        watch.attempt = self.attempt;
+        self.aside.get_or_insert_default().watch.insert(watch)
+    }
+
+    fn watched(&mut self) -> Option<&mut Watch<'a>> {
+        self.aside.as_mut()?.watch.as_mut()
+    }
+
+    /// How many attempts it may make in all.
+    fn max_attempts(&self) -> u32 {
+        self.max_retries.saturating_add(1)
+    }
+
+    /// Tells of an attempt that is followed by another.
+    pub(super) fn tell_retry(&mut self, retry: &Retry, result: &Result<Response>) {
+        if self.watched().is_none() && self.settings.says_retries() {
+            // Only the log wants to know, and only of calls that do not go as they should: one that does
+            // pays nothing for it.
+            let (method, url) = retry.spare.target();
+            self.watch(method, url);
+        }
+        let (max_attempts, budget) = (self.max_attempts(), self.budget.balance());
+        let Some(watch) = self.watched() else {
+            return;
+        };
+        watch.attempt_finished(retry.verdict, result);
+        watch.tell(EventKind::RetryScheduled(RetryScheduled {
+            cause: retry.verdict.outcome,
+            wait: retry.wait,
+            hint: retry.hint,
+            max_attempts,
+            budget,
+            dry_run: watch.settings.dry_run,
+        }));
+    }
+
+    /// Tells of the last attempt.
+    pub(super) fn tell_last(&mut self, end: End, result: &Result<Response>) {
+        if self.watched().is_none() {
+            let retried = self.attempt.is_retry();
+            let spare = self.spare.take();
+            if let Some(spare) = spare.filter(|_| self.settings.says_stop(end.reason, retried)) {
+                let (method, url) = spare.target();
+                self.watch(method, url);
+            }
+        }
+        let budget = self.budget.balance();
+        let Some(watch) = self.watched() else {
+            return;
+        };
+        if end.reason != StopReason::DryRun {
+            watch.attempt_finished(end.verdict, result);
+        }
+        if end.reason == StopReason::BudgetEmpty {
+            let cause = end.verdict.outcome;
+            watch.tell(EventKind::BudgetRefused(BudgetRefused { cause, budget }));
+        }
+    }
+
+    /// Tells how the call ended.
+    pub(super) fn tell_stop(&mut self, report: &RetryReport) {
+        let max_attempts = self.max_attempts();
+        let budget = self.could_retry().then(|| self.budget.balance());
+        let Some(watch) = self.watched() else {
+            return;
+        };
+        watch.stage = Stage::Over;
+        watch.tell(EventKind::Stopped(Stopped {
+            reason: report.stop,
+            outcome: report.last.outcome,
+            max_attempts,
+            waited: report.waited(),
+            took: watch.took(),
+            budget,
+        }));
+    }
+}
