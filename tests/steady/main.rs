@@ -15,6 +15,8 @@ mod decide;
 mod herd;
 mod http2;
 mod keys;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(unix)]
 mod nginx;
 mod properties;
