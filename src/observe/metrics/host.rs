@@ -118,24 +118,27 @@ impl HostMetrics {
 
     pub(super) fn throttle_load(&self, told: &ThrottleLoad) {
         let throttle = self.throttle();
-        let waiting = self.change_load(|load| {
+        self.change_load(|load| {
             match told.change {
-                LoadChange::Queued => load.waiting += 1,
-                LoadChange::Left => load.waiting -= 1,
+                LoadChange::Queued => {
+                    load.waiting += 1;
+                    throttle.queue_depth.increment(1);
+                }
+                LoadChange::Left => {
+                    load.waiting -= 1;
+                    throttle.queue_depth.decrement(1);
+                }
                 LoadChange::Sent => load.sent += 1,
                 LoadChange::Ended => load.sent -= 1,
             }
-            load.waiting
+            // What another thread saw before must not outlive the last who waited. And a host may have
+            // several gates: an empty one says nothing of the others.
+            if load.waiting == 0 {
+                throttle.queue_age.set(0);
+            } else if told.waiting > 0 {
+                throttle.queue_age.set(told.oldest);
+            }
         });
-        match told.change {
-            LoadChange::Queued => throttle.queue_depth.increment(1),
-            LoadChange::Left => throttle.queue_depth.decrement(1),
-            LoadChange::Sent | LoadChange::Ended => {}
-        }
-        // A throttle may have several gates for a host. One where nobody waits says nothing of the others.
-        if told.waiting > 0 || waiting == 0 {
-            throttle.queue_age.set(told.oldest);
-        }
     }
 
     pub(super) fn throttle_wait(&self, wait: Duration) {
@@ -150,21 +153,17 @@ impl HostMetrics {
         })
     }
 
-    /// Steps add up in whatever order they arrive, where of values that threads set the last to arrive
-    /// would stay, though it need not be the latest.
-    fn change_load<T>(&self, change: impl FnOnce(&mut Load) -> T) -> T {
-        let (step, result) = {
-            let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = load.in_flight();
-            let result = change(&mut load);
-            (load.in_flight() - before, result)
-        };
-        match step {
+    /// Gauges move while the counts are locked, so that no thread overtakes another; and in steps, so that
+    /// several `Metrics` at one recorder add up.
+    fn change_load(&self, change: impl FnOnce(&mut Load)) {
+        let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = load.in_flight();
+        change(&mut load);
+        match load.in_flight() - before {
             0 => {}
-            1.. => self.in_flight.increment(step as f64),
-            _ => self.in_flight.decrement(-step as f64),
+            step @ 1.. => self.in_flight.increment(step as f64),
+            step => self.in_flight.decrement(-step as f64),
         }
-        result
     }
 }
 

@@ -248,6 +248,36 @@ fn a_throttle_without_an_observed_retry_counts_what_it_has_sent() {
 }
 
 #[test]
+fn threads_that_come_and_go_leave_nothing_in_flight() {
+    use LoadChange::{Ended, Left, Queued, Sent};
+
+    let recorder = DebuggingRecorder::new();
+    let metrics = with_local_recorder(&recorder, || {
+        let metrics = Metrics::new();
+        // All is made now: the other threads have no recorder.
+        metrics.throttle_load(&to("a"), &load(Sent, 0, 0));
+        metrics
+    });
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..1000 {
+                    metrics.attempt_started(&to("a"));
+                    for change in [Queued, Left, Sent, Ended] {
+                        metrics.throttle_load(&to("a"), &load(change, 0, 0));
+                    }
+                    metrics.attempt_finished(&to("a"), &finished());
+                }
+            });
+        }
+    });
+    metrics.throttle_load(&to("a"), &load(Ended, 0, 0));
+    let lines = seen(&recorder);
+    assert_eq!(value(&lines, "steady_inflight_requests").unwrap(), "0");
+    assert_eq!(value(&lines, "steady_queue_depth").unwrap(), "0");
+}
+
+#[test]
 fn waits_that_ended_with_a_refusal_are_waits() {
     let recorder = DebuggingRecorder::new();
     with_local_recorder(&recorder, || {
