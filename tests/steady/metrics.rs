@@ -245,6 +245,7 @@ async fn a_throttle_shows_its_queue_its_waits_and_what_it_refuses() {
         ThrottleMiddleware::builder()
             .max_in_flight(1)
             .max_queue(2)
+            .adaptive(false)
             .observer(metrics),
     );
 
