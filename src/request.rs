@@ -165,8 +165,8 @@ impl RequestBuilderExt for RequestBuilder {
 }
 
 impl RequestSettings {
-    pub(crate) fn of(extensions: &Extensions) -> Option<&Self> {
-        extensions.get::<Arc<Self>>().map(Arc::as_ref)
+    pub(crate) fn of(extensions: &Extensions) -> Option<&Arc<Self>> {
+        extensions.get()
     }
 }
 

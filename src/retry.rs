@@ -94,7 +94,7 @@ impl Middleware for RetryMiddleware {
                 }
             }
             let has_key = (self.settings.keys)
-                .settle(&mut request, own)
+                .settle(&mut request, own.map(Arc::as_ref))
                 .map_err(Error::middleware)?;
             let mut call = Call::open(&self.settings, &request, extensions, own, has_key);
             if call.is_followed() {

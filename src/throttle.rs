@@ -10,6 +10,7 @@ mod queue;
 mod rate;
 mod refusal;
 mod signal;
+mod watch;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub use key::{KeyBy, KeyFn};
 use law::Ending;
 pub(crate) use passage::{Passage, Passed, Stage};
 pub use refusal::{Refusal, RefusalReason};
+use watch::Watch;
 
 use crate::admit::Keyed;
 use crate::clock;
@@ -111,9 +113,22 @@ impl ThrottleMiddleware {
 impl Shared {
     fn gate_of(&self, request: &Request) -> Arc<Gate> {
         let key = self.settings.key_by.key(request);
-        self.gates.get(&key, || {
-            Arc::new(Gate::new(key.to_string().into(), &self.settings))
-        })
+        self.gates
+            .get(&key, || Arc::new(Gate::new(key.to_owned(), &self.settings)))
+    }
+
+    /// For those who want to know.
+    #[inline]
+    fn watch(
+        &self,
+        gate: &Arc<Gate>,
+        request: &Request,
+        extensions: &Extensions,
+    ) -> Option<Box<Watch<'_>>> {
+        if self.settings.observers.is_empty() {
+            return None;
+        }
+        Some(Watch::new(&self.settings, gate, request, extensions))
     }
 
     /// Says once that the order is wrong: what comes back has been through a retry already.
@@ -153,22 +168,34 @@ impl Middleware for ThrottleMiddleware {
                 again = Attempt::of(extensions).is_retry();
                 passage = Passage::of(extensions);
             }
-            let entry = gate.enter(&shared.settings, again, passage.as_ref());
+            // Declared before the place that it tells of, so that it is dropped after it.
+            let mut watch = shared.watch(&gate, &request, extensions);
             let mut waited = Duration::ZERO;
-            let mut pass = match entry.map_err(Error::middleware)? {
-                Entry::Passed(pass) => pass,
-                Entry::Waits(waiting) => {
+            let entry = gate.enter(&shared.settings, again, passage.as_ref());
+            let mut pass = match entry {
+                Ok(Entry::Passed(pass)) => pass,
+                Ok(Entry::Waits(waiting)) => {
                     if let Some(passage) = &passage {
                         passage.wait();
+                    }
+                    if let Some(watch) = &mut watch {
+                        watch.queued();
                     }
                     let came = clock::now();
                     let turn = Box::pin(waiting.turn()).await;
                     waited = clock::now().saturating_duration_since(came);
-                    turn.map_err(Error::middleware)?
+                    match turn {
+                        Ok(pass) => pass,
+                        Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
+                    }
                 }
+                Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
             };
             if let Some(passage) = passage {
                 pass.tell(passage);
+            }
+            if let Some(watch) = &mut watch {
+                watch.sent(waited);
             }
             let result = next.run(request, extensions).await;
             let answer = signal::read(&result);
@@ -186,4 +213,18 @@ impl Middleware for ThrottleMiddleware {
             result
         })
     }
+}
+
+#[cold]
+fn refuse(
+    refusal: Refusal,
+    request: &Request,
+    watch: Option<Box<Watch<'_>>>,
+    waited: Duration,
+) -> Error {
+    let refusal = refusal.of_request(request);
+    if let Some(mut watch) = watch {
+        watch.refused(&refusal, waited);
+    }
+    Error::middleware(refusal)
 }

@@ -3,6 +3,7 @@
 mod step;
 mod watch;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Extensions, HeaderValue, Method};
@@ -15,7 +16,7 @@ use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Target, Verdict, is_idempotent};
 use crate::entropy::up_to;
-use crate::observe::{Attempt, AttemptReport, ReportSlot, RetryReport, StopReason};
+use crate::observe::{Attempt, AttemptReport, RetryReport, StopReason};
 use crate::request::RequestSettings;
 use crate::schedule::{AttemptLimit, CallTime};
 use crate::throttle::{Passage, Passed};
@@ -29,9 +30,10 @@ pub(crate) struct Call<'a> {
     max_retries: u32,
     safety: Safety,
     has_key: bool,
-    body: Option<BodyFactory>,
-    buffer: Option<usize>,
-    slot: Option<ReportSlot>,
+    /// What this request asked for.
+    own: Option<Arc<RequestSettings>>,
+    /// The answer to a HEAD has no body, whatever its length says.
+    is_head: bool,
     budget: Budget,
     /// Whether this call credits its budget. One that is nested in a call with the same budget does
     /// not: one deposit for one call.
@@ -99,7 +101,7 @@ impl<'a> Call<'a> {
         settings: &'a Settings,
         request: &Request,
         extensions: &Extensions,
-        own: Option<&RequestSettings>,
+        own: Option<&Arc<RequestSettings>>,
         has_key: bool,
     ) -> Self {
         let wants_target = settings.classifier.by_user.is_some() || settings.retry_without_key;
@@ -158,12 +160,8 @@ impl<'a> Call<'a> {
             max_retries,
             safety,
             has_key,
-            body: own.and_then(|own| own.body.clone()),
-            // The answer to a HEAD has no body, whatever its length says.
-            buffer: own
-                .and_then(|own| own.buffer)
-                .filter(|_| request.method() != Method::HEAD),
-            slot: own.and_then(|own| own.report.clone()),
+            own: own.cloned(),
+            is_head: request.method() == Method::HEAD,
             budget,
             feeds_budget,
             allowance,
@@ -190,6 +188,14 @@ impl<'a> Call<'a> {
     #[cold]
     pub(crate) fn follow(&mut self, request: &Request) {
         self.watch(request.method(), request.url()).call_started();
+    }
+
+    fn body(&self) -> Option<&BodyFactory> {
+        self.own.as_ref()?.body.as_ref()
+    }
+
+    fn buffer(&self) -> Option<usize> {
+        self.own.as_ref()?.buffer.filter(|_| !self.is_head)
     }
 
     /// What is known of the attempts before this one, if there were any.
@@ -220,7 +226,8 @@ impl<'a> Call<'a> {
             request.headers_mut().insert(name, number);
         }
         if self.attempt.retries() < self.max_retries && self.safety.allows_any() {
-            Spare::keep(&mut self.spare, request, self.body.is_some(), extensions);
+            let rebuilt = self.body().is_some();
+            Spare::keep(&mut self.spare, request, rebuilt, extensions);
         }
         if !self.is_plain() {
             self.open_passage(extensions);
@@ -290,7 +297,7 @@ impl<'a> Call<'a> {
             matches!(end.reason, StopReason::Succeeded | StopReason::NotRetryable)
                 && end.verdict.status().is_some()
         };
-        self.buffer.is_some() && step.as_ref().is_err_and(is_final)
+        self.buffer().is_some() && step.as_ref().is_err_and(is_final)
     }
 
     /// Reads the body of the answer. If that fails, the attempt has failed.
@@ -300,7 +307,7 @@ impl<'a> Call<'a> {
         result: Result<Response>,
         extensions: &Extensions,
     ) -> (Step, Result<Response>) {
-        let limit = self.buffer.unwrap_or_default();
+        let limit = self.buffer().unwrap_or_default();
         let read = async { answer::buffer(result?, limit).await };
         let queued = Passed::of(extensions).map_or(Duration::ZERO, |passed| passed.waited);
         let sent_at = self.sent_at.saturating_add(queued);
@@ -377,7 +384,7 @@ impl<'a> Call<'a> {
             retry.fare.spend();
         }
         self.aside.get_or_insert_default().earlier = Some(earlier);
-        let (request, before) = retry.spare.unpack(self.body.as_ref());
+        let (request, before) = retry.spare.unpack(self.body());
         *extensions = before;
         extensions.insert(self.attempt);
         request
@@ -404,7 +411,7 @@ impl<'a> Call<'a> {
         } else {
             self.conclude(end, &mut report, result);
         }
-        if let Some(slot) = &self.slot {
+        if let Some(slot) = self.own.as_ref().and_then(|own| own.report.as_ref()) {
             slot.put(report.clone());
         }
         if let Ok(response) = result {

@@ -13,6 +13,7 @@ use rand::RngExt;
 use tokio::time::Instant;
 
 use super::builder::Settings;
+use super::key::GateKey;
 use super::law::{Answer, Ending, Law, Ticket, Time, Turn};
 use super::passage::{Passage, Stage};
 use super::queue::{Limit, Place, Queue, State};
@@ -20,13 +21,14 @@ use super::rate::Bucket;
 use super::refusal::{Refusal, RefusalReason};
 use crate::admit;
 use crate::clock;
+use crate::observe::{LoadChange, ThrottleLoad};
 
 /// Giving up this much before a deadline is giving up before it: a timer may be late by half of it.
 const MARGIN: Duration = Duration::from_millis(2);
 
 #[derive(Debug)]
 pub(super) struct Gate {
-    key: Arc<str>,
+    key: GateKey,
     /// Everything inside counts its time from here.
     born: Instant,
     room: Mutex<Room>,
@@ -44,6 +46,16 @@ struct Room {
     /// Nobody who waits has an earlier limit.
     first_limit: Option<Time>,
     last_used: Time,
+    /// Somebody was told that it is closed.
+    told_closed: Option<Time>,
+}
+
+/// What has become of a gate, for those who want to know.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum News {
+    /// Nobody goes, for so long.
+    Closed(Duration),
+    Open,
 }
 
 /// What is left to do once the lock is free again.
@@ -60,7 +72,7 @@ pub(super) enum Entry<'a> {
 }
 
 impl Gate {
-    pub(super) fn new(key: Arc<str>, settings: &Settings) -> Self {
+    pub(super) fn new(key: GateKey, settings: &Settings) -> Self {
         let law = || Law::new(settings.max_in_flight);
         Self {
             key,
@@ -74,6 +86,7 @@ impl Gate {
                 timer: None,
                 first_limit: None,
                 last_used: Time::ZERO,
+                told_closed: None,
             }),
         }
     }
@@ -117,7 +130,7 @@ impl Gate {
         if let Some(reason) = refused {
             return Err(self.refusal(&room, reason, now));
         }
-        let place = room.queue.push(again, limit);
+        let place = room.queue.push(again, now, limit);
         room.first_limit = Some(room.first_limit.map_or(limit.at, |at| at.min(limit.at)));
         drop(room);
         Ok(Entry::Waits(Waiting {
@@ -151,10 +164,44 @@ impl Gate {
         let depth = room.queue.len();
         Refusal {
             reason,
-            key: Arc::clone(&self.key),
+            key: self.key.clone(),
+            host: String::new(),
             depth,
             retry_after: room.worth_trying(now, depth).saturating_sub(now),
         }
+    }
+
+    /// How much it has to do.
+    pub(super) fn load(&self, change: LoadChange) -> ThrottleLoad {
+        let now = self.now();
+        let room = self.lock();
+        ThrottleLoad {
+            change,
+            in_flight: room.in_flight,
+            waiting: room.queue.len(),
+            oldest: (room.queue.oldest()).map_or(Duration::ZERO, |since| now.saturating_sub(since)),
+        }
+    }
+
+    /// What nobody was told yet. A gate that opens for a probe only, and closes again, was not open.
+    pub(super) fn news(&self) -> Option<News> {
+        let now = self.now();
+        let mut room = self.lock();
+        let law = room.law.as_ref()?;
+        let (closed, probing) = (law.closed_until(now), law.is_probing());
+        if now < closed {
+            // Once for each time, however many answers say the same.
+            let known = room.told_closed.is_some_and(|told| now < told);
+            if known {
+                return None;
+            }
+            room.told_closed = Some(closed);
+            return Some(News::Closed(closed - now));
+        }
+        if probing {
+            return None;
+        }
+        room.told_closed.take().map(|_| News::Open)
     }
 
     fn now(&self) -> Time {
@@ -455,7 +502,7 @@ mod tests {
     use super::*;
 
     fn gate(settings: &Settings) -> Arc<Gate> {
-        Arc::new(Gate::new("api.example.com".into(), settings))
+        Arc::new(Gate::new(GateKey::shown("api.example.com"), settings))
     }
 
     fn enter<'a>(gate: &Arc<Gate>, settings: &'a Settings) -> Entry<'a> {

@@ -81,6 +81,49 @@ pub(super) enum Key<'r> {
     Text(String),
 }
 
+impl Key<'_> {
+    /// The same for as long as there is a gate for it.
+    pub(super) fn to_owned(&self) -> GateKey {
+        GateKey {
+            text: self.to_string().into(),
+            is_private: matches!(self, Self::Text(_)),
+        }
+    }
+}
+
+/// The key of a gate. A function of the user's may have made it of anything, of an API key perhaps:
+/// such a text is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct GateKey {
+    text: Arc<str>,
+    is_private: bool,
+}
+
+impl GateKey {
+    #[cfg(test)]
+    pub(super) fn shown(text: &str) -> Self {
+        Self {
+            text: text.into(),
+            is_private: false,
+        }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The text, if it may be shown.
+    pub(super) fn public(&self) -> Option<&str> {
+        Some(&*self.text).filter(|_| !self.is_private)
+    }
+}
+
+impl fmt::Debug for GateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.public().unwrap_or(".."))
+    }
+}
+
 impl Hash for Key<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {

@@ -28,6 +28,7 @@ pub(super) struct Waiter {
     pub(super) state: State,
     /// Waiting longer makes no sense.
     pub(super) limit: Limit,
+    since: Time,
     again: bool,
     before: Option<Place>,
     behind: Option<Place>,
@@ -87,7 +88,14 @@ impl Queue {
         &mut self.waiters[place]
     }
 
-    pub(super) fn push(&mut self, again: bool, limit: Limit) -> Place {
+    /// Since when the one waits that waits longest.
+    pub(super) fn oldest(&self) -> Option<Time> {
+        let firsts = [self.again.first, self.fresh.first];
+        let since = |place: Place| self.waiters[place].since;
+        firsts.into_iter().flatten().map(since).min()
+    }
+
+    pub(super) fn push(&mut self, again: bool, now: Time, limit: Limit) -> Place {
         let line = if again {
             &mut self.again
         } else {
@@ -98,6 +106,7 @@ impl Queue {
             waker: None,
             state: State::Waiting,
             limit,
+            since: now,
             again,
             before,
             behind: None,
@@ -187,8 +196,12 @@ mod tests {
     #[test]
     fn first_in_is_first_out_and_anybody_may_leave() {
         let mut queue = Queue::default();
-        let fresh: Vec<_> = (0..5).map(|_| queue.push(false, limit(1))).collect();
-        let again: Vec<_> = (0..2).map(|_| queue.push(true, limit(1))).collect();
+        let fresh: Vec<_> = (0..5)
+            .map(|_| queue.push(false, Time::ZERO, limit(1)))
+            .collect();
+        let again: Vec<_> = (0..2)
+            .map(|_| queue.push(true, Time::ZERO, limit(1)))
+            .collect();
         assert_eq!((queue.len_of(false), queue.len_of(true)), (5, 2));
         queue.remove(fresh[0]);
         queue.remove(fresh[2]);
@@ -206,9 +219,9 @@ mod tests {
     #[test]
     fn a_probe_takes_one_that_was_never_tried() {
         let mut queue = Queue::default();
-        let again = queue.push(true, limit(1));
+        let again = queue.push(true, Time::ZERO, limit(1));
         assert_eq!(queue.next(true), Some(again));
-        let fresh = queue.push(false, limit(1));
+        let fresh = queue.push(false, Time::ZERO, limit(1));
         assert_eq!(queue.next(true), Some(fresh));
         assert_eq!(queue.next(false), Some(again));
     }
@@ -217,7 +230,7 @@ mod tests {
     fn those_whose_limit_comes_first_are_refused() {
         let mut queue = Queue::default();
         let places: Vec<_> = (0..6)
-            .map(|at| queue.push(at % 2 == 0, limit(at)))
+            .map(|at| queue.push(at % 2 == 0, Time::ZERO, limit(at)))
             .collect();
         queue.refuse_before(Duration::from_secs(3), &mut Vec::new());
         assert_eq!(queue.len(), 3);
@@ -230,7 +243,9 @@ mod tests {
     #[test]
     fn an_empty_queue_gives_its_memory_back() {
         let mut queue = Queue::default();
-        let places: Vec<_> = (0..10_000).map(|_| queue.push(false, limit(1))).collect();
+        let places: Vec<_> = (0..10_000)
+            .map(|_| queue.push(false, Time::ZERO, limit(1)))
+            .collect();
         for place in places {
             queue.remove(place);
         }

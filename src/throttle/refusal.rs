@@ -1,10 +1,13 @@
 //! What a throttle says when it does not let a request through.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::Request;
 use reqwest_middleware::Error;
+
+use super::key::GateKey;
+use crate::admit::Host;
 
 /// Why a [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not let a request through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,7 +56,9 @@ impl fmt::Display for RefusalReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub(super) reason: RefusalReason,
-    pub(super) key: Arc<str>,
+    pub(super) key: GateKey,
+    /// Of the request.
+    pub(super) host: String,
     pub(super) depth: usize,
     pub(super) retry_after: Duration,
 }
@@ -67,14 +72,20 @@ impl Refusal {
         }
     }
 
+    pub(super) fn of_request(mut self, request: &Request) -> Self {
+        self.host = Host(request.url()).to_string();
+        self
+    }
+
     /// Why.
     pub fn reason(&self) -> RefusalReason {
         self.reason
     }
 
-    /// The key that the request belongs to, as [`KeyBy`](crate::KeyBy) makes it.
+    /// The key that the request belongs to, as [`KeyBy`](crate::KeyBy) makes it. One that a function of
+    /// yours has made is not in the error's text, for it may tell secrets; the host is there instead.
     pub fn key(&self) -> &str {
-        &self.key
+        self.key.text()
     }
 
     /// How many calls were waiting with the same key.
@@ -90,11 +101,9 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.key.public().unwrap_or(&self.host);
         let Self {
-            key,
-            depth,
-            retry_after,
-            ..
+            depth, retry_after, ..
         } = self;
         let why = match self.reason {
             RefusalReason::QueueFull => "the queue is full",

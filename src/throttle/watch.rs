@@ -1,0 +1,121 @@
+//! One request at a throttle, as its observers see it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Extensions, Method};
+use reqwest::Request;
+
+use super::builder::Settings;
+use super::gate::{Gate, News};
+use super::refusal::Refusal;
+use crate::admit::Host;
+use crate::observe::{
+    Attempt, CallInfo, Event, EventKind, LoadChange, ThrottlePaused, ThrottleRefused,
+    ThrottleWaited,
+};
+
+/// Dropped after the request has given up its place, it tells of that, too.
+pub(super) struct Watch<'a> {
+    settings: &'a Settings,
+    gate: Arc<Gate>,
+    method: Method,
+    host: String,
+    attempt: Attempt,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Outside,
+    Waiting,
+    Sent,
+}
+
+impl<'a> Watch<'a> {
+    #[cold]
+    pub(super) fn new(
+        settings: &'a Settings,
+        gate: &Arc<Gate>,
+        request: &Request,
+        extensions: &Extensions,
+    ) -> Box<Self> {
+        Box::new(Self {
+            settings,
+            gate: Arc::clone(gate),
+            method: request.method().clone(),
+            host: Host(request.url()).to_string(),
+            attempt: Attempt::of(extensions),
+            stage: Stage::Outside,
+        })
+    }
+
+    fn tell(&self, kind: EventKind) {
+        let call = CallInfo {
+            method: &self.method,
+            host: &self.host,
+            attempt: self.attempt.number(),
+        };
+        self.settings.observers.tell(&Event { call, kind });
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        let change = match (self.stage, stage) {
+            (Stage::Waiting, _) => Some(LoadChange::Left),
+            (Stage::Sent, _) => Some(LoadChange::Ended),
+            (Stage::Outside, Stage::Waiting) => Some(LoadChange::Queued),
+            (Stage::Outside, Stage::Sent) => Some(LoadChange::Sent),
+            (Stage::Outside, Stage::Outside) => None,
+        };
+        self.stage = stage;
+        if let Some(change) = change {
+            self.tell(EventKind::ThrottleLoad(self.gate.load(change)));
+        }
+    }
+
+    /// It has to wait for its turn.
+    pub(super) fn queued(&mut self) {
+        self.enter(Stage::Waiting);
+    }
+
+    /// It is not let through, now or after a wait.
+    pub(super) fn refused(&mut self, refusal: &Refusal, waited: Duration) {
+        self.enter(Stage::Outside);
+        self.tell(EventKind::ThrottleRefused(ThrottleRefused {
+            reason: refusal.reason(),
+            waited,
+            depth: refusal.depth(),
+            retry_after: refusal.retry_after(),
+        }));
+    }
+
+    /// It goes to the server, at once or after a wait.
+    pub(super) fn sent(&mut self, wait: Duration) {
+        if self.stage == Stage::Waiting {
+            self.enter(Stage::Outside);
+            self.tell(EventKind::ThrottleWaited(ThrottleWaited { wait }));
+        }
+        self.enter(Stage::Sent);
+        self.tell_news();
+    }
+
+    /// What has become of the gate since somebody looked the last time.
+    fn tell_news(&self) {
+        match self.gate.news() {
+            None => {}
+            Some(News::Closed(pause)) => {
+                self.tell(EventKind::ThrottlePaused(ThrottlePaused { pause }));
+            }
+            Some(News::Open) => self.tell(EventKind::ThrottleReleased),
+        }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if self.stage != Stage::Outside {
+            self.enter(Stage::Outside);
+            self.tell_news();
+        }
+    }
+}
