@@ -10,7 +10,10 @@ use anyhow::ensure;
 use futures_util::future::{join, join_all};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use reqwest_steady::{Backoff, Budget, Metrics, RetryMiddleware, ThrottleMiddleware};
+use reqwest_steady::{
+    Backoff, Budget, DeadLetterSink, Metrics, RetryMiddleware, ThrottleMiddleware,
+    dead_letter_channel,
+};
 use tokio::time::{sleep, timeout};
 use wiremock::matchers::path;
 use wiremock::{Mock, MockServer, ResponseTemplate};
@@ -59,10 +62,14 @@ fn free_address() -> std::io::Result<SocketAddr> {
 }
 
 /// Three retries in ten seconds, and five requests at once; the other values are as they come.
-fn client(metrics: Arc<Metrics>) -> anyhow::Result<ClientWithMiddleware> {
+fn client(
+    metrics: Arc<Metrics>,
+    letters: impl DeadLetterSink,
+) -> anyhow::Result<ClientWithMiddleware> {
     let retry = RetryMiddleware::builder()
         .backoff(Backoff::exponential(Duration::from_millis(100)))
         .budget(Budget::builder().min_retries_per_sec(0.3).build()?)
+        .dead_letter_sink(letters)
         .observer(Arc::clone(&metrics));
     let throttle = ThrottleMiddleware::builder()
         .max_in_flight(5)
@@ -81,7 +88,9 @@ async fn main() -> anyhow::Result<()> {
         .with_http_listener(exporter)
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
         .install()?;
-    let client = client(Arc::new(Metrics::new()))?;
+    // One letter finds room here, and a second does not.
+    let (letters, _unread) = dead_letter_channel(1);
+    let client = client(Arc::new(Metrics::new()), letters)?;
 
     let server = start_server().await;
     let get = |route: &str| client.get(format!("{}{route}", server.uri())).send();

@@ -17,7 +17,7 @@ pub use classify::{AttemptOutcome, AttemptView};
 pub(crate) use classify::{Classifier, ClassifyFn, Target, Verdict};
 pub use idempotency::{AutoKey, IdempotencyKey, InvalidKey};
 pub(crate) use idempotency::{KeyRule, is_idempotent};
-pub(crate) use replay::{BodyFactory, Spare};
+pub(crate) use replay::{BodyFactory, Spare, bytes_of};
 pub use status::StatusClass;
 pub(crate) use status::default_class;
 pub(crate) use transport::Failure;

@@ -71,11 +71,16 @@ pub use observe::LogLevels;
 #[cfg(feature = "metrics")]
 pub use observe::Metrics;
 pub use observe::{
-    Abandoned, Attempt, AttemptFinished, AttemptReport, BudgetRefused, CallInfo, DeadLetterOutcome,
-    Event, EventKind, LimitHeader, LimitHeaders, LoadChange, Observer, ReportSlot, RetryReport,
-    RetryScheduled, StopReason, Stopped, ThrottleLoad, ThrottlePaused, ThrottleRefused,
-    ThrottleWaited,
+    Abandoned, Attempt, AttemptFinished, AttemptReport, BudgetRefused, CallInfo, Event, EventKind,
+    LimitHeader, LimitHeaders, LoadChange, Observer, ReportSlot, RetryReport, RetryScheduled,
+    StopReason, Stopped, ThrottleLoad, ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
+pub use observe::{
+    ChannelSink, Credentials, DeadLetter, DeadLetterOutcome, DeadLetterReceiver, DeadLetterSink,
+    Delivery, LetterBody, Redacted, Replay, ReplayError, Secrets, SinkError, dead_letter_channel,
+};
+#[cfg(feature = "dead-letter-file")]
+pub use observe::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use request::RequestBuilderExt;
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter, TimeLimit, TimedOut};

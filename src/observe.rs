@@ -1,6 +1,7 @@
 //! **Observe**: who gets to know?
 
 mod attempt;
+mod dead_letter;
 mod event;
 mod following;
 #[cfg(feature = "tracing")]
@@ -10,21 +11,31 @@ mod log;
 mod metrics;
 mod observer;
 mod report;
+mod secrets;
 
 pub use attempt::Attempt;
+pub use dead_letter::{
+    ChannelSink, Credentials, DeadLetter, DeadLetterOutcome, DeadLetterReceiver, DeadLetterSink,
+    Delivery, LetterBody, Replay, ReplayError, SinkError, dead_letter_channel,
+};
+pub(crate) use dead_letter::{DeadLetters, Draft};
+#[cfg(feature = "dead-letter-file")]
+pub use dead_letter::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use event::{
-    Abandoned, AttemptFinished, BudgetRefused, CallInfo, DeadLetterOutcome, Event, EventKind,
-    LimitHeader, LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused,
+    Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeader,
+    LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused,
     ThrottleRefused, ThrottleWaited,
 };
 pub(crate) use following::Following;
 #[cfg(feature = "tracing")]
 pub use levels::LogLevels;
 pub(crate) use log::{
-    coalesce_inside_retry, throttle_outside_retry, two_retries_in_one_chain, unknown_extensions,
+    coalesce_inside_retry, letter_not_delivered, throttle_outside_retry, two_retries_in_one_chain,
+    unknown_extensions,
 };
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
 pub use observer::Observer;
 pub(crate) use observer::Observers;
 pub use report::{AttemptReport, ReportSlot, RetryReport, StopReason};
+pub use secrets::{Redacted, Secrets};

@@ -98,7 +98,7 @@ impl Middleware for RetryMiddleware {
                 .map_err(Error::middleware)?;
             let mut call = Call::open(&self.settings, &request, extensions, own, has_key);
             if call.is_followed() {
-                call.follow(&request);
+                call.follow(&mut request);
             }
             if call.is_spread() {
                 Box::pin(call.launch()).await;
@@ -126,7 +126,9 @@ impl Middleware for RetryMiddleware {
                     Ok(retry) => call.rehearse(*retry, &result),
                     Err(end) => end,
                 };
-                call.report(end, &mut result, extensions);
+                if let Some(delivery) = call.report(end, &mut result, extensions) {
+                    delivery.await;
+                }
                 return result;
             }
         })

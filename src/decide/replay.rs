@@ -20,6 +20,10 @@ impl BodyFactory {
     pub(crate) fn new(build: impl Fn() -> Body + Send + Sync + 'static) -> Self {
         Self(Arc::new(build))
     }
+
+    pub(crate) fn build(&self) -> Body {
+        (self.0)()
+    }
 }
 
 impl fmt::Debug for BodyFactory {
@@ -103,8 +107,8 @@ impl Spare {
 
     /// The request for the next attempt, and the extensions as they were before this one.
     pub(crate) fn unpack(mut self, body: Option<&BodyFactory>) -> (Request, Extensions) {
-        if let Some(BodyFactory(build)) = body {
-            *self.request.body_mut() = Some(build());
+        if let Some(factory) = body {
+            *self.request.body_mut() = Some(factory.build());
         }
         (self.request, self.before.extensions())
     }
@@ -112,6 +116,11 @@ impl Spare {
 
 /// Another body with the same bytes, which are not copied; `None` for a stream.
 fn copy_of(body: &mut Body) -> Option<Body> {
+    bytes_of(body).map(Body::from)
+}
+
+/// The bytes of a body, which are not copied; `None` for a stream.
+pub(crate) fn bytes_of(body: &mut Body) -> Option<Bytes> {
     body.as_bytes()?;
     // Bytes in memory are one frame, and it is there.
     let frame = Pin::new(&mut *body).poll_frame(&mut Context::from_waker(Waker::noop()));
@@ -120,7 +129,7 @@ fn copy_of(body: &mut Body) -> Option<Body> {
         _ => Bytes::new(),
     };
     *body = Body::from(bytes.clone());
-    Some(Body::from(bytes))
+    Some(bytes)
 }
 
 #[cfg(test)]

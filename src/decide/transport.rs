@@ -71,6 +71,29 @@ impl FailureKind {
         }
     }
 
+    #[cfg(feature = "dead-letter-file")]
+    pub(crate) const ALL: [Self; 13] = [
+        Self::Dns,
+        Self::Connect,
+        Self::Timeout,
+        Self::Reset,
+        Self::Incomplete,
+        Self::NotProcessed,
+        Self::Handshake,
+        Self::Builder,
+        Self::Redirect,
+        Self::Decode,
+        Self::Middleware,
+        Self::Throttled,
+        Self::Other,
+    ];
+
+    /// The kind with this label, if this version knows it.
+    #[cfg(feature = "dead-letter-file")]
+    pub(crate) fn from_label(label: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.label() == label)
+    }
+
     pub(crate) fn class(self) -> StatusClass {
         match self {
             Self::Dns

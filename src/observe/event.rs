@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, Method};
 
 use crate::decide::AttemptOutcome;
-use crate::observe::StopReason;
+use crate::observe::{DeadLetterOutcome, StopReason};
 use crate::throttle::RefusalReason;
 
 /// The call that something happened to.
@@ -131,29 +131,6 @@ pub struct Abandoned {
     pub in_attempt: bool,
     /// The time since it began.
     pub took: Duration,
-}
-
-/// What became of a letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DeadLetterOutcome {
-    /// The sink has it.
-    Delivered,
-    /// The sink said that it could not take it.
-    Failed,
-    /// The sink took too long.
-    TimedOut,
-}
-
-impl DeadLetterOutcome {
-    /// A stable name in snake_case, for logs and metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Delivered => "delivered",
-            Self::Failed => "failed",
-            Self::TimedOut => "timed_out",
-        }
-    }
 }
 
 /// What a throttle has to do for the key of this request, after a change.

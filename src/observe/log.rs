@@ -36,6 +36,21 @@ pub(crate) fn unknown_extensions() {
     );
 }
 
+/// The call is over and has its answer, but nobody may know what it was about.
+pub(crate) fn letter_not_delivered(host: &str, outcome: &'static str, error: Option<&str>) {
+    #[cfg(feature = "tracing")]
+    {
+        let error = error.unwrap_or("no more is known");
+        tracing::warn!(
+            host,
+            outcome,
+            "a dead letter about a call to {host} was not delivered ({outcome}): {error}"
+        );
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = (host, outcome, error);
+}
+
 /// It is the observer that is broken, and not the call.
 pub(crate) fn observer_panicked() {
     #[cfg(feature = "tracing")]

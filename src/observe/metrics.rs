@@ -14,11 +14,10 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use foldhash::quality::RandomState;
 
 use self::host::HostMetrics;
-use super::event::{
-    Abandoned, AttemptFinished, BudgetRefused, CallInfo, DeadLetterOutcome, RetryScheduled,
-    Stopped, ThrottleLoad, ThrottleRefused, ThrottleWaited,
+use super::{
+    Abandoned, AttemptFinished, BudgetRefused, CallInfo, DeadLetterOutcome, Observer,
+    RetryScheduled, Stopped, ThrottleLoad, ThrottleRefused, ThrottleWaited,
 };
-use super::observer::Observer;
 
 /// Enough for the services that one process talks to, and few enough for Prometheus: each has some
 /// twenty series.

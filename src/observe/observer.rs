@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::event::{
-    Abandoned, AttemptFinished, BudgetRefused, CallInfo, DeadLetterOutcome, Event, EventKind,
-    RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused, ThrottleRefused, ThrottleWaited,
+    Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, RetryScheduled, Stopped,
+    ThrottleLoad, ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
-use super::log;
+use super::{DeadLetterOutcome, log};
 
 /// Gets to know what happens to calls.
 ///

@@ -85,6 +85,28 @@ impl StopReason {
             | Self::Throttled => true,
         }
     }
+
+    const ALL: [Self; 14] = [
+        Self::Succeeded,
+        Self::NotRetryable,
+        Self::NotIdempotent,
+        Self::BodyNotReplayable,
+        Self::RetriesExhausted,
+        Self::WindowClosed,
+        Self::DeadlineTooClose,
+        Self::BudgetEmpty,
+        Self::AllowanceSpent,
+        Self::ServerDelayTooLong,
+        Self::ServerVeto,
+        Self::Disabled,
+        Self::Throttled,
+        Self::DryRun,
+    ];
+
+    /// The reason with this label, if this version knows it.
+    pub(crate) fn from_label(label: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.label() == label)
+    }
 }
 
 impl fmt::Display for StopReason {
@@ -238,5 +260,35 @@ impl ReportSlot {
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<RetryReport>> {
         // Nothing panics while it is held, and a report is replaced as a whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_found_by_its_label() {
+        for reason in StopReason::ALL {
+            // A new one is missed here first, and belongs into `ALL` as well.
+            match reason {
+                StopReason::Succeeded
+                | StopReason::NotRetryable
+                | StopReason::NotIdempotent
+                | StopReason::BodyNotReplayable
+                | StopReason::RetriesExhausted
+                | StopReason::WindowClosed
+                | StopReason::DeadlineTooClose
+                | StopReason::BudgetEmpty
+                | StopReason::AllowanceSpent
+                | StopReason::ServerDelayTooLong
+                | StopReason::ServerVeto
+                | StopReason::Disabled
+                | StopReason::Throttled
+                | StopReason::DryRun => {}
+            }
+            assert_eq!(StopReason::from_label(reason.label()), Some(reason));
+        }
+        assert_eq!(StopReason::from_label("bored"), None);
     }
 }

@@ -13,7 +13,10 @@ use crate::decide::{AttemptView, AutoKey, Classifier, ClassifyFn, KeyRule, Statu
 use crate::entropy::Entropy;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
-use crate::observe::{Event, Following, Observer, Observers, StopReason, two_retries_in_one_chain};
+use crate::observe::{
+    DeadLetterSink, DeadLetters, Event, Following, Observer, Observers, Secrets, StopReason,
+    two_retries_in_one_chain,
+};
 use crate::schedule::{Backoff, TimeLimits};
 
 /// What a [`RetryMiddleware`] goes by. Checked, and never changed again.
@@ -32,7 +35,9 @@ pub(crate) struct Settings {
     pub(crate) attempt_header: Option<HeaderName>,
     pub(crate) entropy: Entropy,
     pub(crate) dry_run: bool,
-    observers: Observers,
+    pub(crate) dead_letters: Option<DeadLetters>,
+    pub(crate) secrets: Secrets,
+    pub(crate) observers: Observers,
     following: Following,
     #[cfg(feature = "tracing")]
     levels: LogLevels,
@@ -100,6 +105,8 @@ impl Default for Settings {
             attempt_header: None,
             entropy: Entropy::System,
             dry_run: false,
+            dead_letters: None,
+            secrets: Secrets::default(),
             observers: Observers::default(),
             following: Following::default(),
             #[cfg(feature = "tracing")]
@@ -152,6 +159,8 @@ impl Default for Settings {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RetryMiddlewareBuilder {
     settings: Settings,
+    dead_letter_max_body: Option<usize>,
+    dead_letter_max_wait: Option<Duration>,
     /// The first setting that could not even be stored.
     refused: Option<ConfigError>,
 }
@@ -325,6 +334,55 @@ impl RetryMiddlewareBuilder {
         self
     }
 
+    /// Takes what is given up although it might have worked later, see
+    /// [`StopReason::is_given_up`](crate::StopReason::is_given_up): it can be
+    /// [sent again](crate::DeadLetter::replay). Default: none.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = wiremock::MockServer::start().await;
+    /// # let down = wiremock::Mock::given(wiremock::matchers::any()).respond_with(wiremock::ResponseTemplate::new(503));
+    /// # down.up_to_n_times(2).mount(&server).await;
+    /// use reqwest_middleware::ClientBuilder;
+    /// use reqwest_steady::{RequestBuilderExt, RetryMiddleware, dead_letter_channel};
+    ///
+    /// let (sink, mut letters) = dead_letter_channel(100);
+    /// let retry = RetryMiddleware::builder().max_retries(1).dead_letter_sink(sink).build()?;
+    /// let client = ClientBuilder::new(reqwest::Client::new()).with(retry).build();
+    ///
+    /// let response = client.put(server.uri()).body("order").send().await?;
+    /// assert_eq!(response.status(), 503); // twice, and the last one comes back as ever
+    ///
+    /// let letter = letters.recv().await.expect("the sink is still there");
+    /// println!("{letter}, not before {:?}", letter.not_before());
+    /// let response = letter.replay(&client).await?; // the same request, with the same key
+    /// # assert_eq!(response.status(), 404);
+    /// # Ok(()) }
+    /// ```
+    pub fn dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Self {
+        self.settings.dead_letters = Some(DeadLetters::new(Arc::new(sink)));
+        self
+    }
+
+    /// The largest body that a letter keeps; one that is larger is left out whole. Default: 1 MiB.
+    pub fn dead_letter_max_body(mut self, bytes: usize) -> Self {
+        self.dead_letter_max_body = Some(bytes);
+        self
+    }
+
+    /// How long the sink may take for a letter, and the call waits for it; never beyond the call's
+    /// deadline, after which the letter is delivered all the same. Default: 5 s.
+    pub fn dead_letter_max_wait(mut self, wait: Duration) -> Self {
+        self.dead_letter_max_wait = Some(wait);
+        self
+    }
+
+    /// What is left out of dead letters, by name. Default: every usual name for a credential.
+    pub fn secrets(mut self, secrets: Secrets) -> Self {
+        self.settings.secrets = secrets;
+        self
+    }
+
     /// How loud the log is, for each kind of event.
     #[cfg(feature = "tracing")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
@@ -381,11 +439,16 @@ impl RetryMiddlewareBuilder {
             return Err(error);
         }
         let mut settings = self.settings;
+        longer_than_zero("dead_letter_max_wait", self.dead_letter_max_wait)?;
+        if let Some(letters) = &mut settings.dead_letters {
+            letters.max_body = self.dead_letter_max_body.unwrap_or(letters.max_body);
+            letters.max_wait = self.dead_letter_max_wait.unwrap_or(letters.max_wait);
+        }
         #[cfg(feature = "tracing")]
         {
             settings.following = settings.levels.following();
         }
-        if !settings.observers.is_empty() {
+        if !settings.observers.is_empty() || settings.dead_letters.is_some() {
             settings.following = Following::ALWAYS;
         }
         settings.backoff.check()?;

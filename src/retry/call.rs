@@ -1,5 +1,6 @@
 //! One call: what it may do, what it has done, and how long it may take.
 
+mod letter;
 mod step;
 mod watch;
 
@@ -16,10 +17,11 @@ use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Target, Verdict, is_idempotent};
 use crate::entropy::up_to;
-use crate::observe::{Attempt, AttemptReport, RetryReport, StopReason};
+use crate::observe::{Attempt, AttemptReport, Draft, RetryReport, StopReason};
 use crate::request::RequestSettings;
 use crate::schedule::{AttemptLimit, CallTime};
 use crate::throttle::{Passage, Passed};
+use letter::DeliveryEnd;
 pub(crate) use step::{End, Retry, Step};
 use watch::Watch;
 
@@ -186,8 +188,20 @@ impl<'a> Call<'a> {
 
     /// Tells of this call from now on.
     #[cold]
-    pub(crate) fn follow(&mut self, request: &Request) {
-        self.watch(request.method(), request.url()).call_started();
+    pub(crate) fn follow(&mut self, request: &mut Request) {
+        let draft = self.settings.dead_letters.as_ref().map(|letters| {
+            Draft::of(
+                request,
+                self.body(),
+                &self.settings.keys.header,
+                self.has_key,
+                self.safety.repeatable,
+                letters.max_body,
+            )
+        });
+        let watch = self.watch(request.method(), request.url());
+        watch.draft = draft;
+        watch.call_started();
     }
 
     fn body(&self) -> Option<&BodyFactory> {
@@ -390,13 +404,15 @@ impl<'a> Call<'a> {
         request
     }
 
-    /// Puts the report beside the last answer, which is not changed otherwise.
+    /// Puts the report beside the last answer, which is not changed otherwise. If the call is given up,
+    /// there may be a letter about it, which is under way then.
     pub(crate) fn report(
         &mut self,
         end: End,
         result: &mut Result<Response>,
         extensions: &Extensions,
-    ) {
+    ) -> Option<DeliveryEnd> {
+        let mut letter = None;
         let mut report = RetryReport {
             last: self.ended_attempt(end.verdict, end.hint),
             earlier: Vec::new(),
@@ -409,7 +425,7 @@ impl<'a> Call<'a> {
             // Most calls have no more to tell.
             self.feed_budget();
         } else {
-            self.conclude(end, &mut report, result);
+            letter = self.conclude(end, &mut report, result);
         }
         if let Some(slot) = self.own.as_ref().and_then(|own| own.report.as_ref()) {
             slot.put(report.clone());
@@ -417,20 +433,28 @@ impl<'a> Call<'a> {
         if let Ok(response) = result {
             response.extensions_mut().insert(report);
         }
+        letter
     }
 
     /// Completes the report, and tells those who want to know.
     #[cold]
-    fn conclude(&mut self, end: End, report: &mut RetryReport, result: &mut Result<Response>) {
+    fn conclude(
+        &mut self,
+        end: End,
+        report: &mut RetryReport,
+        result: &mut Result<Response>,
+    ) -> Option<DeliveryEnd> {
         if end.is_success() {
             self.feed_budget();
         }
         self.tell_last(end, result);
+        let pause = letter::pause_after(end, result);
         let earlier = (self.aside.as_mut()).and_then(|aside| aside.earlier.as_mut());
         if let Some(earlier) = earlier {
             earlier.complete(report, result);
         }
         self.tell_stop(report);
+        self.write_letter(report, pause)
     }
 
     #[inline]

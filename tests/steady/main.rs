@@ -11,6 +11,8 @@ mod support;
 mod admit;
 mod bodies;
 mod coalesce;
+#[cfg(feature = "dead-letter-file")]
+mod dead_letters;
 mod decide;
 mod herd;
 mod http2;

@@ -10,9 +10,7 @@ use super::catalogue::{
     LIMITER_WAIT, QUEUE_AGE, QUEUE_DEPTH, REQUESTS, RETRIES,
 };
 use crate::decide::AttemptOutcome;
-use crate::observe::event::{
-    DeadLetterOutcome, LimitHeader, LimitHeaders, LoadChange, ThrottleLoad,
-};
+use crate::observe::{DeadLetterOutcome, LimitHeader, LimitHeaders, LoadChange, ThrottleLoad};
 
 /// The handles are kept, so that counting needs neither an allocation nor a search in the recorder.
 pub(super) struct HostMetrics {
@@ -31,10 +29,11 @@ pub(super) struct HostMetrics {
     throttle: OnceLock<ThrottleMetrics>,
 }
 
-const DEAD_LETTER_OUTCOMES: [DeadLetterOutcome; 3] = [
+const DEAD_LETTER_OUTCOMES: [DeadLetterOutcome; 4] = [
     DeadLetterOutcome::Delivered,
     DeadLetterOutcome::Failed,
     DeadLetterOutcome::TimedOut,
+    DeadLetterOutcome::Panicked,
 ];
 
 struct ThrottleMetrics {
@@ -102,10 +101,14 @@ impl HostMetrics {
     }
 
     pub(super) fn dead_letter(&self, outcome: DeadLetterOutcome) {
-        let mut counters = DEAD_LETTER_OUTCOMES.iter().zip(&self.dead_letters);
-        if let Some((_, counter)) = counters.find(|(known, _)| **known == outcome) {
-            counter.increment(1);
-        }
+        // Written out, so that a new one cannot be forgotten here.
+        let place = match outcome {
+            DeadLetterOutcome::Delivered => 0,
+            DeadLetterOutcome::Failed => 1,
+            DeadLetterOutcome::TimedOut => 2,
+            DeadLetterOutcome::Panicked => 3,
+        };
+        self.dead_letters[place].increment(1);
     }
 
     pub(super) fn attempt_started(&self) {

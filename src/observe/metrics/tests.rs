@@ -137,6 +137,7 @@ fn counters_with_few_labels_start_with_zero_and_the_balance_only_with_a_budget()
             "steady_backoff_delay_seconds{host=a} []",
             "steady_dead_letters_total{host=a,outcome=delivered} 0",
             "steady_dead_letters_total{host=a,outcome=failed} 0",
+            "steady_dead_letters_total{host=a,outcome=panicked} 0",
             "steady_dead_letters_total{host=a,outcome=timed_out} 0",
             "steady_inflight_requests{host=a} 0",
             "steady_rate_limit_header_present_total{host=a,kind=anthropic_ratelimit} 0",
@@ -320,6 +321,7 @@ fn limit_headers_refused_budgets_and_dead_letters_are_counted_by_their_labels() 
             DeadLetterOutcome::Delivered,
             DeadLetterOutcome::Failed,
             DeadLetterOutcome::TimedOut,
+            DeadLetterOutcome::Panicked,
             DeadLetterOutcome::Failed,
         ] {
             metrics.dead_lettered(&to("a"), outcome);
@@ -329,6 +331,7 @@ fn limit_headers_refused_budgets_and_dead_letters_are_counted_by_their_labels() 
     for expected in [
         "steady_dead_letters_total{host=a,outcome=delivered} 1",
         "steady_dead_letters_total{host=a,outcome=failed} 2",
+        "steady_dead_letters_total{host=a,outcome=panicked} 1",
         "steady_dead_letters_total{host=a,outcome=timed_out} 1",
         "steady_inflight_requests{host=a} 0",
         "steady_rate_limit_header_present_total{host=a,kind=retry_after} 1",

@@ -13,21 +13,23 @@ use crate::admit::Host;
 use crate::clock;
 use crate::decide::{Target, Verdict};
 use crate::observe::{
-    Abandoned, Attempt, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeaders,
-    RetryReport, RetryScheduled, StopReason, Stopped,
+    Abandoned, Attempt, AttemptFinished, BudgetRefused, CallInfo, Draft, Event, EventKind,
+    LimitHeaders, RetryReport, RetryScheduled, StopReason, Stopped,
 };
 
 /// What is kept of a call only because somebody wants to know. When this is dropped before the call
 /// is over, the caller has dropped the call.
 pub(crate) struct Watch<'a> {
     settings: &'a Settings,
-    method: Method,
-    host: String,
-    attempt: Attempt,
+    pub(super) method: Method,
+    pub(super) host: String,
+    pub(super) attempt: Attempt,
     started: Instant,
     /// When the running attempt began.
     begun: Instant,
     stage: Stage,
+    /// What a letter is made of, if there is to be one.
+    pub(super) draft: Option<Draft>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -52,6 +54,7 @@ impl<'a> Watch<'a> {
             started,
             begun: started,
             stage: Stage::Waiting,
+            draft: None,
         }
     }
 
@@ -122,7 +125,7 @@ impl<'a> Call<'a> {
         self.aside.get_or_insert_default().watch.insert(watch)
     }
 
-    fn watched(&mut self) -> Option<&mut Watch<'a>> {
+    pub(super) fn watched(&mut self) -> Option<&mut Watch<'a>> {
         self.aside.as_mut()?.watch.as_mut()
     }
 

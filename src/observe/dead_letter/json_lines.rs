@@ -1,0 +1,103 @@
+//! A file of letters, one in each line, behind the feature `dead-letter-file`.
+
+mod reader;
+mod record;
+mod writer;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+
+use super::{DeadLetter, DeadLetterSink, Delivery};
+pub use reader::{JsonLinesReader, UnreadableLetter};
+use writer::{Options, Writer};
+
+/// Keeps dead letters in a file, one JSON object in each line. [`JsonLinesReader`] reads them.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # let directory = std::env::temp_dir().join(format!("steady-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&directory)?;
+/// use reqwest_steady::JsonLinesSink;
+///
+/// let sink = JsonLinesSink::open(directory.join("letters.jsonl"))?
+///     .rotate_at(64 * 1024 * 1024)
+///     .sync(true);
+/// # std::fs::remove_dir_all(&directory)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// A letter is delivered when it is written, so it survives whatever happens to the process after
+/// that; with [`sync`](JsonLinesSink::sync), a power cut as well. One that was cut off in the middle
+/// costs only itself: the next begins in a line of its own.
+///
+/// Nothing in the file is ever changed or deleted. Since letters have bodies in them, on Unix only its
+/// owner may read a file that this creates. A file that was moved away or deleted by somebody else, as
+/// logrotate does, is created again (on other systems than Unix, only if there is none in its place).
+/// Several processes may write to one file, if it is on a local disk.
+#[derive(Clone)]
+pub struct JsonLinesSink {
+    path: Arc<PathBuf>,
+    writer: Arc<Mutex<Writer>>,
+    options: Options,
+}
+
+impl JsonLinesSink {
+    /// Opens the file, or creates it. Its directory has to be there.
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        Ok(Self {
+            writer: Arc::new(Mutex::new(Writer::open(path.clone())?)),
+            path: Arc::new(path),
+            options: Options::default(),
+        })
+    }
+
+    /// Before the file would get larger than so many bytes, it is renamed to `<path>.<number>`, one
+    /// number after the other, and a new one begun. A file that cannot be renamed grows on.
+    #[must_use]
+    pub fn rotate_at(mut self, bytes: u64) -> Self {
+        self.options.rotate_at = Some(bytes);
+        self
+    }
+
+    /// Whether each letter has to be on the disk before it counts as delivered. Off by default: that
+    /// takes milliseconds for each.
+    #[must_use]
+    pub fn sync(mut self, sync: bool) -> Self {
+        self.options.sync = sync;
+        self
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl DeadLetterSink for JsonLinesSink {
+    fn deliver(&self, letter: Arc<DeadLetter>) -> Delivery<'_> {
+        Box::pin(async move {
+            // One at a time, and those who wait hold no thread: a disk that hangs blocks a single one.
+            let mut writer = self.writer.clone().lock_owned().await;
+            let options = self.options;
+            let written = tokio::task::spawn_blocking(move || {
+                let line = record::line(&letter)?;
+                writer.append(&line, options)
+            });
+            Ok(written.await??)
+        })
+    }
+}
+
+impl fmt::Debug for JsonLinesSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JsonLinesSink")
+            .field("path", &self.path)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,153 @@
+//! The file that letters are appended to, and the files before it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Options {
+    pub(super) rotate_at: Option<u64>,
+    pub(super) sync: bool,
+}
+
+pub(super) struct Writer {
+    path: PathBuf,
+    file: File,
+    /// Whether the file would be found by its name after a power cut.
+    name_synced: bool,
+}
+
+impl Writer {
+    pub(super) fn open(path: PathBuf) -> io::Result<Self> {
+        Ok(Self {
+            file: options().create(true).open(&path)?,
+            path,
+            name_synced: false,
+        })
+    }
+
+    /// Appends one line, which ends with a newline.
+    pub(super) fn append(&mut self, line: &[u8], options: Options) -> io::Result<()> {
+        if !self.is_in_its_place() {
+            *self = Self::open(self.path.clone())?;
+        }
+        let mut length = self.file.metadata()?.len();
+        if let Some(limit) = options.rotate_at {
+            let is_full = length.saturating_add(line.len() as u64) > limit;
+            // Rather a file that is too large than a letter that is lost.
+            if length > 0 && is_full && self.rotate().is_ok() {
+                *self = Self::open(self.path.clone())?;
+                length = self.file.metadata()?.len();
+            }
+        }
+        // Looked at each time: another process may have ended in the middle of a line, or the last
+        // write may have failed there. A line in vain is blank, and nobody minds.
+        if length > 0 && self.last_byte().ok() != Some(b'\n') {
+            self.file.write_all(&[b"\n", line].concat())?;
+        } else {
+            self.file.write_all(line)?;
+        }
+        if options.sync {
+            self.file.sync_data()?;
+            if !self.name_synced {
+                sync_directory(&self.path);
+                self.name_synced = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn last_byte(&mut self) -> io::Result<u8> {
+        let mut last = [0];
+        self.file.seek(SeekFrom::End(-1))?;
+        self.file.read_exact(&mut last)?;
+        Ok(last[0])
+    }
+
+    /// Whether the open file is still the one that has the name.
+    #[cfg(unix)]
+    fn is_in_its_place(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let identity = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
+        let (open, named) = (self.file.metadata(), fs::metadata(&self.path));
+        matches!((open, named), (Ok(open), Ok(named)) if identity(&open) == identity(&named))
+    }
+
+    #[cfg(not(unix))]
+    fn is_in_its_place(&self) -> bool {
+        self.path.exists()
+    }
+
+    /// Gives the file the next number. The name is taken first, with an empty file, so that two
+    /// processes cannot choose the same one.
+    fn rotate(&self) -> io::Result<()> {
+        let mut number = numbered(&self.path)?.last().map_or(1, |(last, _)| last + 1);
+        loop {
+            let name = with_number(&self.path, number);
+            match options().create_new(true).open(&name) {
+                Ok(_) => {
+                    let renamed = fs::rename(&self.path, &name);
+                    if renamed.is_err() {
+                        let _ = fs::remove_file(&name);
+                    }
+                    return renamed;
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Bodies are private, so on Unix nobody else may read a file that is created.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// A new name is on the disk when its directory is. Where that cannot be asked for, it need not.
+fn sync_directory(path: &Path) {
+    if let Ok(directory) = File::open(directory_of(path)) {
+        let _ = directory.sync_all();
+    }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn with_number(path: &Path, number: u64) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(format!(".{number}"));
+    PathBuf::from(name)
+}
+
+/// The files that were rotated away, by their numbers.
+pub(super) fn numbered(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let own = path.file_name().map(OsStr::as_encoded_bytes);
+    let own = own.unwrap_or_default();
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory_of(path))? {
+        let name = entry?.file_name();
+        let number = (name.as_encoded_bytes().strip_prefix(own))
+            .and_then(|rest| rest.strip_prefix(b"."))
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| digits.parse().ok());
+        // As we would have written it: `.007` and `.+7` are somebody else's.
+        if let Some(number) = number {
+            let whole = with_number(path, number);
+            if whole.file_name() == Some(&name) && number < u64::MAX {
+                found.push((number, whole));
+            }
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}

@@ -1,0 +1,188 @@
+//! Where letters go, and how long a call waits for that.
+
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::DeadLetter;
+use crate::clock;
+
+/// How large a body may be to be kept, unless the user says otherwise.
+const MAX_BODY: usize = 1024 * 1024;
+/// How long a delivery may take, unless the user says otherwise.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// A delivery ends in time by itself. Only one that blocks its thread does not, and this much later
+/// the call goes on without it.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// Why a sink could not take a letter. Its text goes to the log: it should show nothing private.
+pub type SinkError = Box<dyn Error + Send + Sync>;
+
+/// The future that a [`DeadLetterSink`] returns.
+pub type Delivery<'a> = Pin<Box<dyn Future<Output = Result<(), SinkError>> + Send + 'a>>;
+
+/// Takes what was given up although it might have worked later.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use reqwest_steady::{DeadLetter, DeadLetterSink, Delivery};
+///
+/// #[derive(Default)]
+/// struct Outbox(Mutex<Vec<Arc<DeadLetter>>>);
+///
+/// impl DeadLetterSink for Outbox {
+///     fn deliver(&self, letter: Arc<DeadLetter>) -> Delivery<'_> {
+///         Box::pin(async move {
+///             println!("{letter}"); // POST api.example.com/orders, given up after 6 attempts …
+///             self.0.lock().map_err(|_| "the outbox is broken")?.push(letter);
+///             Ok(())
+///         })
+///     }
+/// }
+///
+/// let sink: Arc<dyn DeadLetterSink> = Arc::new(Outbox::default());
+/// ```
+///
+/// A call waits for its letter's delivery, up to a limit and not beyond its own deadline. A sink that
+/// fails, hangs or panics is reported, and never changes what the call returns.
+/// A delivery runs in a task of its own, so that a call which is dropped meanwhile does not lose its
+/// letter. A sink that sends letters over HTTP should use a client without a sink.
+pub trait DeadLetterSink: Send + Sync + 'static {
+    /// Takes a letter. `Ok` means that it is kept.
+    fn deliver(&self, letter: Arc<DeadLetter>) -> Delivery<'_>;
+}
+
+impl<S: DeadLetterSink + ?Sized> DeadLetterSink for Arc<S> {
+    fn deliver(&self, letter: Arc<DeadLetter>) -> Delivery<'_> {
+        S::deliver(self, letter)
+    }
+}
+
+/// What became of a letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeadLetterOutcome {
+    /// The sink has it.
+    Delivered,
+    /// The sink could not take it.
+    Failed,
+    /// The sink took too long. It may have it all the same.
+    TimedOut,
+    /// The sink panicked.
+    Panicked,
+}
+
+impl DeadLetterOutcome {
+    /// A stable name in snake_case, for logs and metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Panicked => "panicked",
+        }
+    }
+}
+
+impl fmt::Display for DeadLetterOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// A sink, and what it may cost.
+#[derive(Clone)]
+pub(crate) struct DeadLetters {
+    pub(crate) sink: Arc<dyn DeadLetterSink>,
+    pub(crate) max_body: usize,
+    pub(crate) max_wait: Duration,
+}
+
+impl DeadLetters {
+    pub(crate) fn new(sink: Arc<dyn DeadLetterSink>) -> Self {
+        Self {
+            sink,
+            max_body: MAX_BODY,
+            max_wait: MAX_WAIT,
+        }
+    }
+
+    /// Hands a letter over, and waits for that until `latest` at most. What is not done by then goes on
+    /// without the caller, as it does if this future is dropped. `report` learns how it ended, with the
+    /// text of the sink's error; it is called once, unless the runtime itself ends before.
+    //
+    // Spawned when it is called, and not when it is first polled.
+    pub(crate) fn deliver<F>(
+        &self,
+        letter: DeadLetter,
+        latest: Option<Instant>,
+        report: F,
+    ) -> impl Future<Output = ()> + Send + use<F>
+    where
+        F: FnOnce(DeadLetterOutcome, Option<String>) + Send + 'static,
+    {
+        let given_up = clock::after(clock::now(), self.max_wait.saturating_add(GRACE));
+        let latest = latest.map_or(given_up, |latest| latest.min(given_up));
+        let mut report = Some(report);
+        let task = Handle::try_current().ok().map(|runtime| {
+            let (sink, limit, report) = (self.sink.clone(), self.max_wait, report.take());
+            runtime.spawn(async move {
+                let (outcome, text) = hand_over(sink, letter, limit).await;
+                if let Some(report) = report {
+                    report(outcome, text);
+                }
+            })
+        });
+        if let Some(report) = report {
+            let text = "there is no tokio runtime to deliver it on";
+            report(DeadLetterOutcome::Failed, Some(text.to_owned()));
+        }
+        async move {
+            if let Some(task) = task {
+                // Whatever comes of it, the call goes on.
+                let _ = timeout_at(latest, task).await;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for DeadLetters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetters")
+            .field("max_body", &self.max_body)
+            .field("max_wait", &self.max_wait)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn hand_over(
+    sink: Arc<dyn DeadLetterSink>,
+    letter: DeadLetter,
+    limit: Duration,
+) -> (DeadLetterOutcome, Option<String>) {
+    let mut delivery = Box::pin(async move { sink.deliver(Arc::new(letter)).await });
+    let caught = poll_fn(|context| {
+        match catch_unwind(AssertUnwindSafe(|| delivery.as_mut().poll(context))) {
+            Ok(poll) => poll.map(Some),
+            Err(_) => Poll::Ready(None),
+        }
+    });
+    match timeout(limit, caught).await {
+        Ok(Some(Ok(()))) => (DeadLetterOutcome::Delivered, None),
+        Ok(Some(Err(error))) => (DeadLetterOutcome::Failed, Some(error.to_string())),
+        Ok(None) => (DeadLetterOutcome::Panicked, None),
+        Err(_) => (DeadLetterOutcome::TimedOut, None),
+    }
+}
+
+#[cfg(test)]
+#[path = "sink_tests.rs"]
+mod tests;

@@ -1,0 +1,290 @@
+//! What is a secret, and what is left of a request without them.
+
+mod names;
+
+use std::fmt;
+
+use http::{HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+use reqwest::Url;
+
+/// Stands in a URL where a secret was. Nothing in it needs to be encoded.
+pub(crate) const PLACEHOLDER: &str = "REDACTED";
+
+/// Which headers and query parameters are secret, by their names.
+///
+/// One rule holds for both: a name says by itself that it is secret if one of its words does, as in
+/// `Authorization`, `X-Api-Key`, `access_token` or `userPassword`. A header whose value is marked as
+/// [sensitive](HeaderValue::is_sensitive) is secret under any name, and the idempotency key never is:
+/// without it a dead letter could not be sent again. What your servers call their secrets beyond that,
+/// add here.
+///
+/// ```
+/// use reqwest_steady::Secrets;
+///
+/// let secrets = Secrets::default()
+///     .header("x-tenant")     // a secret, though its name does not say so
+///     .parameter("ticket")
+///     .keep("page_token");    // no secret, though its name says so
+/// ```
+///
+/// The user info of a URL is always secret. Its path never is: no name says what stands there.
+#[derive(Clone, Debug, Default)]
+pub struct Secrets {
+    headers: Vec<String>,
+    parameters: Vec<String>,
+    kept: Vec<String>,
+}
+
+impl Secrets {
+    /// What names say by themselves, and nothing else.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A header that is secret.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>) -> Self {
+        self.headers.push(name.into());
+        self
+    }
+
+    /// A query parameter that is secret.
+    #[must_use]
+    pub fn parameter(mut self, name: impl Into<String>) -> Self {
+        self.parameters.push(name.into());
+        self
+    }
+
+    /// A header or parameter that is none, although its name says so. What was named as a secret
+    /// stays one, and so does a header that is marked as sensitive.
+    #[must_use]
+    pub fn keep(mut self, name: impl Into<String>) -> Self {
+        self.kept.push(name.into());
+        self
+    }
+
+    /// Whether a header is secret. `key_header` is where idempotency keys stand.
+    pub(crate) fn is_secret_header(
+        &self,
+        name: &HeaderName,
+        value: &HeaderValue,
+        key_header: &HeaderName,
+    ) -> bool {
+        // Our own code marks keys as sensitive.
+        name != key_header && (value.is_sensitive() || self.is_secret(name.as_str(), &self.headers))
+    }
+
+    /// The name is compared as it was meant, without percent-encoding.
+    pub(crate) fn is_secret_parameter(&self, name: &str) -> bool {
+        self.is_secret(name, &self.parameters)
+    }
+
+    fn is_secret(&self, name: &str, named: &[String]) -> bool {
+        let is_in = |list: &[String]| list.iter().any(|entry| entry.eq_ignore_ascii_case(name));
+        is_in(named) || (!is_in(&self.kept) && names::say_secret(name))
+    }
+
+    /// The URL without user info, fragment and the values of secret parameters, and the places where
+    /// something is missing now. Nothing else in it changes.
+    pub(crate) fn redact_url(&self, url: &Url) -> (Url, Vec<Redacted>) {
+        let mut url = url.clone();
+        let mut places = Vec::new();
+        url.set_fragment(None);
+        if !url.username().is_empty() || url.password().is_some() {
+            // Neither fails for a URL that has some.
+            let _ = url.set_username("");
+            let _ = url.set_password(None);
+            places.push(Redacted::UserInfo);
+        }
+        let query = url.query().map(|query| {
+            rewrite_query(query, |name, value| {
+                if value.is_empty() || !self.is_secret_parameter(name) {
+                    return None;
+                }
+                let place = Redacted::Parameter(name.to_owned());
+                if !places.contains(&place) {
+                    places.push(place);
+                }
+                Some(PLACEHOLDER.to_owned())
+            })
+        });
+        if let Some(Some(query)) = query {
+            url.set_query(Some(&query));
+        }
+        (url, places)
+    }
+}
+
+/// Where something was left out of a dead letter, because it is secret.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Redacted {
+    /// The name and password in the URL.
+    UserInfo,
+    /// The value of a header.
+    Header(HeaderName),
+    /// The value of a query parameter, whose name is given without percent-encoding.
+    Parameter(String),
+}
+
+impl fmt::Display for Redacted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UserInfo => f.write_str("user info"),
+            Self::Header(name) => write!(f, "header {name}"),
+            Self::Parameter(name) => write!(f, "parameter {}", name.escape_debug()),
+        }
+    }
+}
+
+/// Gives the values for which `change` has another one, and leaves every other byte as it is. `change`
+/// sees the name decoded, and the value as it stands there. `None` if nothing changes.
+pub(crate) fn rewrite_query(
+    query: &str,
+    mut change: impl FnMut(&str, &str) -> Option<String>,
+) -> Option<String> {
+    let mut changed = false;
+    let mut text = String::with_capacity(query.len());
+    for (index, pair) in query.split('&').enumerate() {
+        if index > 0 {
+            text.push('&');
+        }
+        // Some servers divide at semicolons as well. But a secret may have some in it, so a value that
+        // is changed goes up to the next `&`.
+        let mut start = 0;
+        loop {
+            let rest = &pair[start..];
+            let end = rest.find(';').map_or(pair.len(), |end| start + end);
+            if let Some(equals) = pair[start..end].find('=') {
+                let value = start + equals + 1;
+                let name = decoded(&pair[start..value - 1]);
+                if let Some(new) = change(&name, &pair[value..]) {
+                    text.push_str(&pair[start..value]);
+                    text.push_str(&new);
+                    changed = true;
+                    break;
+                }
+            }
+            if end == pair.len() {
+                text.push_str(rest);
+                break;
+            }
+            text.push_str(&pair[start..=end]);
+            start = end + 1;
+        }
+    }
+    changed.then_some(text)
+}
+
+/// A name in a query, as its author meant it.
+fn decoded(name: &str) -> String {
+    let spaced = name.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn redact(secrets: &Secrets, url: &str) -> (String, Vec<String>) {
+        let (url, places) = secrets.redact_url(&Url::parse(url).unwrap());
+        let places = places.iter().map(Redacted::to_string).collect();
+        (url.to_string(), places)
+    }
+
+    #[test]
+    fn a_url_loses_its_secrets_and_nothing_else() {
+        for (url, left, places) in [
+            ("http://a/b?c=d#e", "http://a/b?c=d", &[][..]),
+            ("http://me:pw@a/b", "http://a/b", &["user info"]),
+            ("http://:pw@a/", "http://a/", &["user info"]),
+            ("http://me@a/", "http://a/", &["user info"]),
+            (
+                "http://a/?x=%41+b&token=s&y==&&z&=v&TOKEN=t",
+                "http://a/?x=%41+b&token=REDACTED&y==&&z&=v&TOKEN=REDACTED",
+                &["parameter token", "parameter TOKEN"],
+            ),
+            // A name is what it means, however it is written.
+            (
+                "http://a/?%74oken=s&api+key=t&user[password]=u",
+                "http://a/?%74oken=REDACTED&api+key=REDACTED&user[password]=REDACTED",
+                &[
+                    "parameter token",
+                    "parameter api key",
+                    "parameter user[password]",
+                ],
+            ),
+            (
+                "http://a/?sig=s&sig=t",
+                "http://a/?sig=REDACTED&sig=REDACTED",
+                &["parameter sig"],
+            ),
+            // Nothing is missing where nothing was.
+            ("http://a/?token&token=", "http://a/?token&token=", &[]),
+            (
+                "http://a/?a=1;sig=s;t&b=2;c&sig=x;y=z",
+                "http://a/?a=1;sig=REDACTED&b=2;c&sig=REDACTED",
+                &["parameter sig"],
+            ),
+            ("mailto:me@a", "mailto:me@a", &[]),
+        ] {
+            let (text, found) = redact(&Secrets::default(), url);
+            assert_eq!(text, left, "{url}");
+            assert_eq!(found, places, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_list_can_be_extended_in_both_directions() {
+        let secrets = Secrets::new()
+            .parameter("Ticket")
+            .header("X-Tenant")
+            .keep("page_token");
+        let (text, _) = redact(&secrets, "http://a/?ticket=s&page_token=7&token=t");
+        assert_eq!(
+            text,
+            "http://a/?ticket=REDACTED&page_token=7&token=REDACTED"
+        );
+        let key_header = HeaderName::from_static("x-order-key");
+        let is_secret = |name: &'static str, sensitive: bool| {
+            let mut value = HeaderValue::from_static("v");
+            value.set_sensitive(sensitive);
+            secrets.is_secret_header(&HeaderName::from_static(name), &value, &key_header)
+        };
+        assert!(is_secret("x-tenant", false));
+        assert!(!is_secret("ticket", false));
+        assert!(!is_secret("page_token", false));
+        assert!(is_secret("page_token", true), "marked as sensitive");
+        assert!(is_secret("accept", true), "marked as sensitive");
+        assert!(!is_secret("x-order-key", true), "the idempotency key");
+        assert!(is_secret("x-other-key", false));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_no_secret_keeps_every_byte(query in "[ -~]{0,40}") {
+            let url = Url::parse(&format!("http://a/?{}", query.replace('#', "%23"))).unwrap();
+            let nothing = rewrite_query(url.query().unwrap(), |_, _| None);
+            prop_assert_eq!(nothing, None);
+            // Where something changes, the rest stays.
+            let mut marked = url.clone();
+            marked.set_query(Some(&format!("{}&token=s", url.query().unwrap())));
+            let secrets = Secrets::default();
+            prop_assume!(secrets.redact_url(&url).1.is_empty());
+            let (left, _) = secrets.redact_url(&marked);
+            let whole = format!("{url}&token=REDACTED");
+            prop_assert_eq!(left.as_str(), whole);
+        }
+
+        #[test]
+        fn a_secret_value_is_never_left(value in "[!$-;=-Z_a-z~]{1,20}") {
+            let secret = format!("7{}7", value.replace('&', ""));
+            let url = Url::parse(&format!("http://a/?b=1&token={secret}&c=2")).unwrap();
+            let (left, _) = Secrets::default().redact_url(&url);
+            prop_assert_eq!(left.as_str(), "http://a/?b=1&token=REDACTED&c=2");
+        }
+    }
+}

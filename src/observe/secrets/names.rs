@@ -1,0 +1,303 @@
+//! Which names say by themselves that something is secret.
+
+/// Words that say it.
+const WORDS: &[&str] = &[
+    "assertion",
+    "auth",
+    "authentication",
+    "authorization",
+    "bearer",
+    "cookie",
+    "cookies",
+    "csrf",
+    "hmac",
+    "jwt",
+    "key",
+    "keys",
+    "otp",
+    "pass",
+    "passcode",
+    "passphrase",
+    "pin",
+    "pw",
+    "pwd",
+    "session",
+    "sid",
+    "sig",
+    "totp",
+    "verifier",
+    "xsrf",
+];
+
+/// What says it within a longer word, too. `key` and `auth` do not: see `monkey` and `author`.
+const PARTS: &[&str] = &[
+    "apikey",
+    "credential",
+    "passwd",
+    "password",
+    "secret",
+    "sessid",
+    "sessionid",
+    "signature",
+    "token",
+];
+
+/// Words with `key` at their end that say it.
+const KEYS: &[&str] = &[
+    "access",
+    "account",
+    "admin",
+    "app",
+    "auth",
+    "client",
+    "consumer",
+    "dev",
+    "developer",
+    "encryption",
+    "function",
+    "functions",
+    "host",
+    "license",
+    "master",
+    "private",
+    "read",
+    "root",
+    "server",
+    "service",
+    "session",
+    "shared",
+    "signing",
+    "ssh",
+    "storage",
+    "subscription",
+    "user",
+    "write",
+];
+
+/// Whole names that hold secrets, though none of their words says so.
+const NAMES: &[&str] = &[
+    "hdnea",
+    "hdntl",
+    "hdnts",
+    "samlrequest",
+    "samlresponse",
+    "x-amzn-oidc-data",
+    "x-honeycomb-team",
+    "x-ms-client-principal",
+];
+
+/// Whole names that hold none, though one of their words says so; also with `x-` before them.
+const HARMLESS: &[&str] = &[
+    "amz-server-side-encryption-aws-kms-key-id",
+    "cache-key",
+    "idempotency-key",
+    "partition-key",
+    "primary-key",
+    "public-key",
+    "routing-key",
+    "sec-websocket-key",
+    "sort-key",
+    "surrogate-key",
+];
+
+/// Whether the name of a header or parameter says that its value is secret.
+pub(super) fn say_secret(name: &str) -> bool {
+    let words = words(name);
+    let joined = words.join("-");
+    let harmless = joined.strip_prefix("x-").unwrap_or(&joined);
+    if HARMLESS.contains(&harmless) {
+        return false;
+    }
+    NAMES.contains(&joined.as_str())
+        || words.iter().any(|word| is_secret(word))
+        // `api-sign` is a signature, `sign-in` is none.
+        || words.last().is_some_and(|last| last == "sign")
+}
+
+fn is_secret(word: &str) -> bool {
+    // As in `key1`.
+    let word = word.trim_end_matches(|c: char| c.is_ascii_digit());
+    let is_key = |stem: &str| KEYS.contains(&stem);
+    WORDS.contains(&word)
+        || PARTS.iter().any(|part| word.contains(part))
+        || word.strip_suffix("key").is_some_and(is_key)
+}
+
+/// `X-Api-Key`, `x_api_key` and `xApiKey` are the same three words.
+fn words(name: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut after_lower = false;
+    for letter in name.chars() {
+        let begins = after_lower && letter.is_uppercase();
+        if (begins || !letter.is_alphanumeric()) && !word.is_empty() {
+            words.push(std::mem::take(&mut word));
+        }
+        if letter.is_alphanumeric() {
+            word.extend(letter.to_lowercase());
+        }
+        after_lower = letter.is_lowercase() || letter.is_ascii_digit();
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_real_secrets_say_so() {
+        for name in [
+            "Authorization",
+            "Proxy-Authorization",
+            "Cookie",
+            "Set-Cookie",
+            "Cookie2",
+            "X-Api-Key",
+            "api_key",
+            "apikey",
+            "APIKey",
+            "ApiKey",
+            "X-MBX-APIKEY",
+            "X-Auth-Token",
+            "X-Auth-Key",
+            "X-Amz-Security-Token",
+            "X-Amz-Signature",
+            "X-Amz-Credential",
+            "X-Amz-Server-Side-Encryption-Customer-Key",
+            "X-Goog-Signature",
+            "x-goog-api-key",
+            "x-goog-iap-jwt-assertion",
+            "X-Amzn-Oidc-Data",
+            "X-Amzn-Oidc-Accesstoken",
+            "Cf-Access-Jwt-Assertion",
+            "cf-access-client-secret",
+            "Private-Token",
+            "Job-Token",
+            "X-Vault-Token",
+            "X-Consul-Token",
+            "X-Gitlab-Token",
+            "X-Shopify-Access-Token",
+            "X-Shopify-Hmac-Sha256",
+            "Ocp-Apim-Subscription-Key",
+            "x-functions-key",
+            "DD-API-KEY",
+            "DD-APPLICATION-KEY",
+            "X-Honeycomb-Team",
+            "X-Sentry-Auth",
+            "X-Github-Otp",
+            "X-CSRFToken",
+            "X-XSRF-TOKEN",
+            "Stripe-Signature",
+            "X-Hub-Signature-256",
+            "API-Sign",
+            "OK-ACCESS-PASSPHRASE",
+            "Mcp-Session-Id",
+            "Fastly-Key",
+            "key",
+            "key1",
+            "sig",
+            "sign",
+            "signature",
+            "token",
+            "access_token",
+            "accessToken",
+            "id_token_hint",
+            "refreshtoken",
+            "client_secret",
+            "clientSecret",
+            "password",
+            "passwd",
+            "userPassword",
+            "user[password]",
+            "pwd",
+            "pass",
+            "passphrase",
+            "credentials",
+            "AWSAccessKeyId",
+            "accesskey",
+            "subscription-key",
+            "subscriptionkey",
+            "oauth_consumer_key",
+            "oauth_signature",
+            "code_verifier",
+            "client_assertion",
+            "jwt",
+            "JSESSIONID",
+            "PHPSESSID",
+            "connect.sid",
+            "otp",
+            "pin",
+            "SAMLResponse",
+            "hdnts",
+        ] {
+            assert!(say_secret(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_other_things_do_not() {
+        for name in [
+            "Accept",
+            "Content-Type",
+            "Content-Length",
+            "User-Agent",
+            "Host",
+            "If-None-Match",
+            "Origin",
+            "Referer",
+            "Traceparent",
+            "X-Request-Id",
+            "X-Forwarded-For",
+            "X-Amz-Date",
+            "X-Amz-Algorithm",
+            "X-Amz-Expires",
+            "X-Amz-SignedHeaders",
+            "X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id",
+            "Idempotency-Key",
+            "X-Idempotency-Key",
+            "idempotencyKey",
+            "sec-websocket-key",
+            "Surrogate-Key",
+            "X-Ms-Documentdb-Partitionkey",
+            "keyword",
+            "keywords",
+            "keyboard",
+            "monkey",
+            "turkey",
+            "passenger",
+            "passive",
+            "bypass",
+            "author",
+            "authors",
+            "authority",
+            "X-Authenticated-User",
+            "page",
+            "cursor",
+            "limit",
+            "q",
+            "code",
+            "state",
+            "nonce",
+            "design",
+            "sign_in",
+            "signup",
+            "sidebar",
+            "inside",
+            "pinned",
+            "shipping",
+            "possession",
+            "sort_key",
+            "publicKey",
+            "expires",
+            "id",
+            "",
+            "-",
+        ] {
+            assert!(!say_secret(name), "{name}");
+        }
+    }
+}

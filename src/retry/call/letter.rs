@@ -1,0 +1,67 @@
+//! What is left of a call that was given up.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use reqwest::Response;
+use reqwest_middleware::Result;
+
+use super::{Call, End};
+use crate::clock;
+use crate::observe::{
+    CallInfo, DeadLetterOutcome, Event, EventKind, RetryReport, letter_not_delivered,
+};
+use crate::schedule::server_hint;
+use crate::throttle::Refusal;
+
+/// Nobody is asked to wait longer, and no date is later.
+const A_THOUSAND_YEARS: Duration = Duration::from_secs(1000 * 365 * 24 * 60 * 60);
+
+/// Ends when the letter is delivered, or when the call should not wait for that any longer.
+pub(crate) type DeliveryEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How long to leave the server alone after this.
+pub(super) fn pause_after(end: End, result: &Result<Response>) -> Duration {
+    let pause = match result {
+        _ if end.hint.is_some() => end.hint,
+        Ok(response) => server_hint(response.status(), response.headers(), clock::wall()),
+        Err(error) => Refusal::of(error).map(Refusal::retry_after),
+    };
+    pause.unwrap_or_default().min(A_THOUSAND_YEARS)
+}
+
+impl Call<'_> {
+    /// Writes a letter about a call that was given up although it might have worked later.
+    pub(super) fn write_letter(
+        &mut self,
+        report: &RetryReport,
+        pause: Duration,
+    ) -> Option<DeliveryEnd> {
+        if !report.stop.is_given_up() {
+            return None;
+        }
+        let settings = self.settings;
+        let letters = settings.dead_letters.as_ref()?;
+        let latest = self.time.end();
+        let watch = self.watched()?;
+        let now = clock::wall();
+        let letter = (watch.draft.take()?).seal(&settings.secrets, report, now, now + pause);
+
+        // This may come after the call is over.
+        let (method, host, attempt) = (watch.method.clone(), watch.host.clone(), watch.attempt);
+        let observers = settings.observers.clone();
+        let tell = move |outcome: DeadLetterOutcome, error: Option<String>| {
+            if outcome != DeadLetterOutcome::Delivered {
+                letter_not_delivered(&host, outcome.label(), error.as_deref());
+            }
+            let call = CallInfo {
+                method: &method,
+                host: &host,
+                attempt: attempt.number(),
+            };
+            let kind = EventKind::DeadLettered(outcome);
+            observers.tell(&Event { call, kind });
+        };
+        Some(Box::pin(letters.deliver(letter, latest, tell)))
+    }
+}

@@ -1,0 +1,268 @@
+//! The file of letters: written by many, cut off anywhere, rotated, and full.
+
+use std::error::Error;
+use std::io::{ErrorKind, Write};
+
+use reqwest_steady::{JsonLinesSink, LetterBody};
+use tokio::task::JoinSet;
+
+use super::*;
+
+/// Delivers `each` letters from each of 8 tasks, and says which.
+async fn deliver_from_8_tasks(sinks: &[JsonLinesSink], each: usize) -> Vec<String> {
+    let mut tasks = JoinSet::new();
+    for task in 0..8 {
+        let sink = sinks[task % sinks.len()].clone();
+        tasks.spawn(async move {
+            for number in 0..each {
+                deliver(&sink, task * each + number).await;
+            }
+        });
+    }
+    tasks.join_all().await;
+    let mut all = orders(0..8 * each);
+    all.sort();
+    all
+}
+
+fn sorted(mut keys: Vec<String>) -> Vec<String> {
+    keys.sort();
+    keys
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn letters_from_8_tasks_are_all_there_and_whole() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let sink = JsonLinesSink::open(&path).unwrap();
+    let all = deliver_from_8_tasks(&[sink], 25).await;
+    assert_eq!(sorted(keys(&path)), all);
+    for letter in JsonLinesReader::open(&path).unwrap() {
+        let letter = letter.unwrap();
+        let key = letter.key().unwrap();
+        let number: usize = key.strip_prefix("order-").unwrap().parse().unwrap();
+        let LetterBody::Bytes(body) = letter.body() else {
+            panic!("{letter:?}")
+        };
+        assert_eq!(body, "ö\n".repeat(number).as_bytes(), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_cut_off_anywhere_loses_only_the_letter_that_is_cut() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let sink = JsonLinesSink::open(&path).unwrap();
+    for number in 1..=3 {
+        deliver(&sink, number).await;
+    }
+    let whole = fs::read(&path).unwrap();
+    let ends: Vec<_> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
+    assert_eq!(ends.len(), 3);
+    let fourth = numbered(4);
+    for length in 0..=whole.len() {
+        fs::write(&path, &whole[..length]).unwrap();
+        // The newline itself makes no difference.
+        let complete = ends.iter().filter(|end| **end <= length).count();
+        let is_torn = ends.iter().all(|end| length != *end && length != *end + 1) && length > 0;
+
+        let mut read: Vec<_> = JsonLinesReader::open(&path).unwrap().collect();
+        if is_torn {
+            let torn = read.pop().unwrap().unwrap_err();
+            assert!(torn.is_torn(), "{length}: {torn}");
+            assert_eq!(torn.line(), complete as u64 + 1);
+            assert_eq!(torn.path(), path);
+            let said = format!("line {} of {} ", complete + 1, path.display());
+            assert_eq!(torn.to_string(), said + "is cut off in the middle");
+        }
+        let read: Vec<_> = read.into_iter().map(|letter| letter.unwrap()).collect();
+        assert_eq!(read.len(), complete, "{length}");
+
+        // Whoever goes on writing spoils nothing, and neither does the torn line.
+        let sink = JsonLinesSink::open(&path).unwrap();
+        sink.deliver(fourth.clone()).await.unwrap();
+        let read: Vec<_> = JsonLinesReader::open(&path).unwrap().collect();
+        let torn = read.iter().filter(|letter| letter.is_err()).count();
+        assert_eq!(torn, usize::from(is_torn), "{length}");
+        assert_eq!(read.len(), complete + torn + 1, "{length}");
+        assert!(read.last().unwrap().as_ref().unwrap() == &*fourth);
+    }
+}
+
+#[tokio::test]
+async fn a_line_that_another_process_left_unfinished_spoils_nothing() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let sink = JsonLinesSink::open(&path).unwrap();
+    deliver(&sink, 1).await;
+    let mut other = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    other.write_all(&LINE.as_bytes()[..100]).unwrap();
+    deliver(&sink, 2).await;
+    deliver(&sink, 3).await;
+    let read: Vec<_> = JsonLinesReader::open(&path).unwrap().collect();
+    let torn: Vec<_> = read.iter().map(|letter| letter.is_err()).collect();
+    assert_eq!(torn, [false, true, false, false]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn rotation_loses_nothing_whoever_writes() {
+    // One sink, and two that do not know of each other, as in two processes.
+    for sinks in [1, 2] {
+        let directory = Directory::new();
+        let path = directory.file("letters.jsonl");
+        let open = |_| JsonLinesSink::open(&path).unwrap().rotate_at(4000);
+        let sinks: Vec<_> = (0..sinks).map(open).collect();
+        let all = deliver_from_8_tasks(&sinks, 20).await;
+        assert_eq!(sorted(keys(&path)), all);
+        let names = directory.names();
+        assert!(names.len() > 20, "{names:?}");
+        if sinks.len() == 1 {
+            for name in &names {
+                let length = fs::metadata(directory.file(name)).unwrap().len();
+                assert!(length <= 4000, "{name}: {length}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn rotated_files_are_read_in_their_order_and_never_overwritten() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let other = directory.file("letters.jsonl.9");
+    fs::write(&other, LINE).unwrap();
+    for name in [
+        "letters.jsonl.010",
+        "letters.jsonl.11.gz",
+        "letters.jsonl.+12",
+    ] {
+        fs::write(directory.file(name), "of somebody else").unwrap();
+    }
+    let sink = JsonLinesSink::open(&path).unwrap().rotate_at(1);
+    for number in 2..=5 {
+        deliver(&sink, number).await;
+    }
+    assert_eq!(keys(&path), orders(1..=5));
+    assert_eq!(fs::read_to_string(other).unwrap(), LINE);
+    assert!(directory.file("letters.jsonl.12").exists());
+    assert!(!directory.file("letters.jsonl.13").exists());
+    // Without the current one.
+    fs::remove_file(&path).unwrap();
+    assert_eq!(keys(&path), orders(1..=4));
+}
+
+#[tokio::test]
+async fn lines_that_are_no_letters_are_said_and_the_others_are_read() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let later = LINE.replace("\"version\":1", "\"version\":3");
+    let text = format!("{LINE}\n\n  \r\nhidden\n{later}\n\u{0}\u{0}\n{LINE}");
+    fs::write(&path, text).unwrap();
+    let (letters, errors): (Vec<_>, Vec<_>) = JsonLinesReader::open(&path)
+        .unwrap()
+        .partition(Result::is_ok);
+    assert_eq!(letters.len(), 2);
+    let errors: Vec<_> = errors.into_iter().map(|error| error.unwrap_err()).collect();
+    let lines: Vec<_> = errors.iter().map(|error| error.line()).collect();
+    assert_eq!(lines, [4, 5, 6]);
+    let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert!(texts[1].ends_with("has the version 3, which is not known here"));
+    for error in errors {
+        assert!(!error.is_torn());
+        assert!(!format!("{error} {error:?}").contains("hidden"));
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_ends_the_letters() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    for missing in [
+        JsonLinesReader::open(&path),
+        JsonLinesReader::open_all(&path),
+    ] {
+        assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
+    }
+    fs::write(directory.file("letters.jsonl.1"), LINE).unwrap();
+    fs::create_dir(directory.file("letters.jsonl.2")).unwrap();
+    fs::write(&path, LINE).unwrap();
+    let mut letters = JsonLinesReader::open_all(&path).unwrap();
+    assert!(letters.next().unwrap().is_ok());
+    let error = letters.next().unwrap().unwrap_err();
+    assert!(error.source().is_some() && !error.is_torn(), "{error}");
+    assert!(letters.next().is_none());
+}
+
+#[tokio::test]
+async fn a_sink_needs_its_directory() {
+    let directory = Directory::new();
+    let opened = JsonLinesSink::open(directory.file("nowhere/letters.jsonl"));
+    assert_eq!(opened.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_full_disk_is_an_error_and_after_it_letters_are_written_again() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    let sink = JsonLinesSink::open(&path).unwrap();
+    for _ in 0..2 {
+        let error = sink.deliver(numbered(1)).await.unwrap_err();
+        let error: &std::io::Error = error.downcast_ref().unwrap();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+    }
+    fs::remove_file(&path).unwrap();
+    deliver(&sink, 2).await;
+    assert_eq!(keys(&path), ["order-2"]);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_somebody_moved_or_deleted_is_begun_again() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let sink = JsonLinesSink::open(&path).unwrap().sync(true);
+    deliver(&sink, 1).await;
+    let moved = directory.file("moved");
+    fs::rename(&path, &moved).unwrap();
+    deliver(&sink, 2).await;
+    deliver(&sink, 3).await;
+    assert_eq!(keys(&moved), ["order-1"]);
+    assert_eq!(keys(&path), ["order-2", "order-3"]);
+    fs::remove_file(&path).unwrap();
+    deliver(&sink, 4).await;
+    assert_eq!(keys(&path), ["order-4"]);
+    // Nobody else may read what is in the letters, in whichever file.
+    for file in [path, moved] {
+        let mode = fs::metadata(file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_cannot_be_renamed_grows_on() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = Directory::new();
+    let inner = directory.file("inner");
+    fs::create_dir(&inner).unwrap();
+    let path = inner.join("letters.jsonl");
+    let sink = JsonLinesSink::open(&path).unwrap().rotate_at(1);
+    deliver(&sink, 1).await;
+    fs::set_permissions(&inner, fs::Permissions::from_mode(0o500)).unwrap();
+    // For root, every directory can be written.
+    let forbidden = fs::write(inner.join("probe"), "").is_err();
+    deliver(&sink, 2).await;
+    fs::set_permissions(&inner, fs::Permissions::from_mode(0o700)).unwrap();
+    let _ = fs::remove_file(inner.join("probe"));
+    assert_eq!(keys(&path), ["order-1", "order-2"]);
+    if forbidden {
+        assert!(!inner.join("letters.jsonl.1").exists());
+    }
+    deliver(&sink, 3).await;
+    assert_eq!(keys(&path), ["order-1", "order-2", "order-3"]);
+}

@@ -1,0 +1,224 @@
+//! Letters that are sent again.
+
+use std::error::Error;
+use std::io;
+
+use reqwest_middleware::ClientWithMiddleware;
+use reqwest_steady::{
+    AttemptOutcome, Credentials, FailureKind, Redacted, ReplayError, RetryMiddleware, StopReason,
+};
+
+use super::*;
+use crate::support::scripted::{Reply, Server};
+
+/// With a secret taken out of every place that can have one.
+const REDACTED: &str = r#"{"version":1,"time":"2026-11-16T09:00:00Z","method":"POST","url":"http://api.example.com/orders?q=%41+b&token=REDACTED&&x=REDACTED&%74oken=REDACTED;y&z","redacted":[{"parameter":"token"}],"headers":[["x-trace","1"],["x-trace",{"base64":"/zI="}],["authorization",null],["cookie",null],["cookie",null]],"body":{"base64":"/wD+"},"key":{"header":"x-order-key","value":"\"order 1\""},"repeatable":true,"attempts":[{"outcome":"503","sent_at":"0s","waited":"0s"}],"reason":"retries_exhausted","not_before":"2026-11-16T09:00:10Z"}"#;
+
+fn client(server: &Arc<Server>) -> ClientWithMiddleware {
+    server.client(RetryMiddleware::default())
+}
+
+fn fresh(host: &str) -> Credentials {
+    Credentials::for_host(host)
+        .header("Authorization", "Bearer fresh")
+        .header("cookie", "a=fresh")
+        .parameter("token", "fr&sh=é")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_is_sent_as_it_was_with_fresh_credentials_in_their_places() {
+    let server = Server::statuses(&[503, 200]);
+    let letter = letter(&REDACTED.replace("REDACTED;y", "REDACTED"));
+    let client = client(&server);
+    let credentials = fresh("api.example.com")
+        .parameter("x", "of no use")
+        .header("x-new", "of no use");
+    let response = letter
+        .replay(&client)
+        .credentials(&credentials)
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+
+    let arrivals = server.arrivals();
+    assert_eq!(arrivals.len(), 2, "the client retries it like any other");
+    for arrival in arrivals {
+        assert_eq!(arrival.method, "POST");
+        assert_eq!(
+            arrival.url.as_str(),
+            "http://api.example.com/orders?q=%41+b&token=fr%26sh%3D%C3%A9&&x=REDACTED\
+             &%74oken=fr%26sh%3D%C3%A9&z"
+        );
+        let lines = |name: &str| -> Vec<_> {
+            let lines = arrival.headers.get_all(name).into_iter();
+            lines.map(|value| value.as_bytes().to_vec()).collect()
+        };
+        assert_eq!(lines("x-trace"), [b"1".to_vec(), b"\xff2".to_vec()]);
+        assert_eq!(lines("authorization"), [b"Bearer fresh".to_vec()]);
+        assert_eq!(lines("cookie"), [b"a=fresh".to_vec()]);
+        assert_eq!(lines("x-order-key"), [b"\"order 1\"".to_vec()]);
+        assert_eq!(arrival.headers.len(), 5);
+        assert!(arrival.headers["authorization"].is_sensitive());
+        assert!(arrival.headers["x-order-key"].is_sensitive());
+        assert_eq!(arrival.body.as_deref(), Some(&b"\xff\0\xfe"[..]));
+    }
+}
+
+/// What a letter that was not sent is refused for.
+async fn refusal(line: &str, credentials: &[Credentials]) -> ReplayError {
+    let server = Server::statuses(&[200]);
+    let (letter, client) = (letter(line), client(&server));
+    let replay = credentials
+        .iter()
+        .fold(letter.replay(&client), |replay, each| {
+            replay.credentials(each)
+        });
+    let error = replay.await.unwrap_err();
+    assert_eq!(server.count(), 0);
+    error
+}
+
+#[tokio::test(start_paused = true)]
+async fn places_that_nobody_fills_are_named_and_nothing_is_sent() {
+    let error = refusal(REDACTED, &[]).await;
+    assert_eq!(
+        error.to_string(),
+        "not sent, for there are no credentials for: parameter token, header authorization, header cookie"
+    );
+    let half = Credentials::for_host("api.example.com")
+        .header("authorization", "hidden")
+        .added_by_client("Cookie");
+    let ReplayError::Missing(places) = refusal(REDACTED, &[half]).await else {
+        panic!()
+    };
+    assert_eq!(places, [Redacted::Parameter("token".into())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_of_another_host_are_not_sent() {
+    for host in ["api.example.org", "example.com", "api.example.com:8080"] {
+        let error = refusal(REDACTED, &[fresh(host)]).await;
+        assert!(
+            matches!(&error, ReplayError::Missing(places) if places.len() == 3),
+            "{error}"
+        );
+    }
+    // Beside those of its own they do no harm.
+    let server = Server::statuses(&[200]);
+    let (letter, client) = (letter(REDACTED), client(&server));
+    let other = Credentials::for_host("api.example.org").header("authorization", "hidden");
+    let own = fresh("api.example.com");
+    let replay = letter.replay(&client).credentials(&other).credentials(&own);
+    assert_eq!(replay.missing(), []);
+    replay.await.unwrap();
+    assert_eq!(
+        server.arrivals()[0].headers["authorization"],
+        "Bearer fresh"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_client_adds_by_itself_needs_no_value() {
+    let server = Server::statuses(&[200]);
+    let (letter, client) = (letter(REDACTED), client(&server));
+    let credentials = Credentials::for_host("api.example.com")
+        .parameter("token", "fresh")
+        .added_by_client("authorization")
+        .added_by_client("cookie");
+    letter
+        .replay(&client)
+        .credentials(&credentials)
+        .await
+        .unwrap();
+    let headers = &server.arrivals()[0].headers;
+    assert!(!headers.contains_key("authorization") && !headers.contains_key("cookie"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn user_info_becomes_the_authorization_that_reqwest_makes_of_it() {
+    let in_url = LINE.replace("\"redacted\":[]", "\"redacted\":[\"user_info\"]");
+    let in_header = LINE.replace("[[\"x-trace\",\"1\"]]", "[[\"authorization\",null]]");
+    let credentials = Credentials::for_host("api.example.com").user_info("me", "p:w@é");
+    for line in [in_url, in_header] {
+        assert!(matches!(refusal(&line, &[]).await, ReplayError::Missing(_)));
+        let server = Server::statuses(&[200]);
+        let (letter, client) = (letter(&line), client(&server));
+        letter
+            .replay(&client)
+            .credentials(&credentials)
+            .await
+            .unwrap();
+        let arrival = &server.arrivals()[0];
+        assert_eq!(arrival.url.as_str(), "http://api.example.com/orders?page=7");
+        assert_eq!(arrival.headers["authorization"], "Basic bWU6cDp3QMOp");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_sent_or_may_happen_twice_is_refused() {
+    for body in ["{\"too_large\":5000}", "\"not_replayable\""] {
+        let error = refusal(&LINE.replace("{\"text\":\"order\"}", body), &[]).await;
+        assert!(matches!(error, ReplayError::BodyNotKept), "{error}");
+    }
+    let broken = fresh("api.example.com").header("cookie", "hid\nden");
+    let error = refusal(REDACTED, &[broken]).await;
+    assert_eq!(
+        error.to_string(),
+        "not sent, for the value given for header cookie cannot stand there"
+    );
+
+    let without_key = LINE
+        .replace(r#"{"header":"idempotency-key","value":"order-1"}"#, "null")
+        .replace("\"repeatable\":true", "\"repeatable\":false");
+    let error = refusal(&without_key, &[]).await;
+    assert!(matches!(error, ReplayError::NotRepeatable), "{error}");
+    // At the caller's own risk it is sent, but not more than once.
+    let server = Server::statuses(&[503, 200]);
+    let (letter, client) = (letter(&without_key), client(&server));
+    let response = letter.replay(&client).even_without_key().await.unwrap();
+    assert_eq!((response.status().as_u16(), server.count()), (503, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_marked_as_idempotent_still_is() {
+    let line = LINE.replace(r#"{"header":"idempotency-key","value":"order-1"}"#, "null");
+    let server = Server::statuses(&[503, 200]);
+    let (letter, client) = (letter(&line), client(&server));
+    let response = letter.replay(&client).await.unwrap();
+    assert_eq!((response.status().as_u16(), server.count()), (200, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clients_own_error_is_passed_on_and_shows_no_secret_by_itself() {
+    let server = Server::new(|_| Reply::Fail(io::ErrorKind::ConnectionReset));
+    let (letter, client) = (letter(REDACTED), client(&server));
+    let credentials = Credentials::for_host("api.example.com")
+        .header("authorization", "hidden")
+        .header("cookie", "hidden")
+        .parameter("token", "hidden");
+    let replay = letter.replay(&client).credentials(&credentials);
+    assert!(!format!("{replay:?} {credentials:?}").contains("hidden"));
+    let error = replay.await.unwrap_err();
+    assert_eq!(error.to_string(), "the request failed: reset");
+    assert!(!format!("{error:?} {error}").contains("hidden"));
+    assert!(
+        error
+            .source()
+            .is_some_and(|source| source.is::<reqwest_middleware::Error>())
+    );
+    assert_eq!(server.count(), 6, "the client retries it like any other");
+}
+
+#[test]
+fn a_letter_tells_what_happened() {
+    let letter = letter(LINE);
+    assert_eq!(
+        letter.to_string(),
+        "POST api.example.com/orders, given up after 1 attempt: retries_exhausted"
+    );
+    assert_eq!(letter.stop(), Some(StopReason::RetriesExhausted));
+    assert!(letter.not_before() > letter.time());
+    let outcome = letter.attempts()[0].outcome();
+    assert_ne!(outcome, AttemptOutcome::Failure(FailureKind::Other));
+    assert_eq!(letter.redacted(), []);
+}
