@@ -70,6 +70,7 @@ fn client(
         .backoff(Backoff::exponential(Duration::from_millis(100)))
         .budget(Budget::builder().min_retries_per_sec(0.3).build()?)
         .dead_letter_sink(letters)
+        .dead_letter_max_wait(Duration::from_millis(100))
         .observer(Arc::clone(&metrics));
     let throttle = ThrottleMiddleware::builder()
         .max_in_flight(5)

@@ -10,7 +10,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use reqwest_steady::{
     Backoff, Budget, Jitter, Metrics, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
-    RetryReport, ThrottleMiddleware,
+    RetryReport, ThrottleMiddleware, dead_letter_channel,
 };
 use tokio::time::timeout;
 
@@ -229,6 +229,38 @@ async fn a_budget_that_does_not_pay_is_counted_for_each_call_it_refuses() {
             "steady_retries_total reason=503: 1",
             "steady_retry_budget_balance: 0",
             "steady_retry_budget_exhausted_total: 2",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn letters_are_counted_by_what_became_of_them_and_only_for_what_was_given_up() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let (letters, unread) = dead_letter_channel(1);
+    let retry = retry().max_retries(1).no_budget().dead_letter_sink(letters);
+    let server = Server::statuses(&[404, 503, 200, 503]);
+    let client = server.client(retry.build().unwrap());
+
+    for expected in [404, 200, 503, 503] {
+        assert_eq!(client.get(URL).send().await.unwrap().status(), expected);
+    }
+    drop(unread);
+    assert_eq!(client.get(URL).send().await.unwrap().status(), 503);
+
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_backoff_delay_seconds: [0.2, 0.2, 0.2, 0.2]",
+            // The channel had room for one letter, and in the end nobody read it.
+            "steady_dead_letters_total outcome=delivered: 1",
+            "steady_dead_letters_total outcome=failed: 1",
+            "steady_dead_letters_total outcome=timed_out: 1",
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=not_retryable: 1",
+            "steady_requests_total outcome=retries_exhausted: 3",
+            "steady_requests_total outcome=succeeded: 1",
+            "steady_retries_total reason=503: 4",
         ]
     );
 }
