@@ -19,6 +19,8 @@ mod http2;
 mod keys;
 #[cfg(feature = "tracing")]
 mod logging;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(unix)]
 mod nginx;
 mod observe;
