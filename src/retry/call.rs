@@ -274,7 +274,10 @@ impl<'a> Call<'a> {
     #[inline]
     pub(crate) fn close_passage(&self, extensions: &mut Extensions) {
         if !self.is_plain() {
-            extensions.remove::<Passage>();
+            let passage = extensions.remove::<Passage>();
+            if passage.is_some_and(|passage| passage.has_timed_out()) {
+                extensions.insert(Passed::default());
+            }
         }
     }
 

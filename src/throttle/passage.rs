@@ -11,7 +11,7 @@ use crate::admit::Fare;
 use crate::clock;
 
 /// Left by a throttle for the retry around it, if the attempt failed or had to wait here.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Passed {
     /// How long it waited for its turn.
     pub(crate) waited: Duration,
@@ -70,7 +70,16 @@ impl Passage {
     }
 
     pub(crate) fn time_out(&self) {
-        self.lock().stage = Stage::TimedOut;
+        let mut way = self.lock();
+        if way.stage != Stage::Unknown {
+            way.stage = Stage::TimedOut;
+        }
+    }
+
+    /// Whether the retry has lost patience with an attempt that came to a throttle. The throttle could
+    /// not leave its own mark then.
+    pub(crate) fn has_timed_out(&self) -> bool {
+        self.stage() == Stage::TimedOut
     }
 
     pub(super) fn wait(&self) {

@@ -11,10 +11,10 @@ use std::{env, fs, process};
 use reqwest_steady::{DeadLetter, DeadLetterSink, JsonLinesReader};
 
 /// A directory of its own for each test, gone with it.
-struct Directory(PathBuf);
+pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::SeqCst);
         let name = format!("steady-letters-{}-{number}", process::id());
@@ -24,7 +24,7 @@ impl Directory {
         Self(path)
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 

@@ -27,6 +27,8 @@ mod observe;
 mod properties;
 mod report;
 mod schedule;
+#[cfg(all(feature = "dead-letter-file", feature = "metrics", feature = "tracing"))]
+mod secrets;
 mod simulation;
 mod throttle;
 mod throttle_and_retry;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error};
 use reqwest_steady::{
-    Backoff, Budget, Jitter, Refusal, RefusalReason, RequestBuilderExt, RetryMiddleware,
-    RetryMiddlewareBuilder, RetryReport, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
+    Backoff, Budget, Jitter, Refusal, RefusalReason, ReportSlot, RequestBuilderExt,
+    RetryMiddleware, RetryMiddlewareBuilder, RetryReport, StopReason, ThrottleMiddleware,
+    ThrottleMiddlewareBuilder, TimedOut,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -421,4 +422,20 @@ async fn clients_that_are_refused_together_do_not_come_back_together() {
     assert!(waits[0] >= 100 * MS && waits[19] <= 126 * MS, "{waits:?}");
     waits.dedup();
     assert!(waits.len() > 8, "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_timed_out_and_is_not_let_through_again_ends_with_the_timeout() {
+    let server = Server::new(|_| Reply::Silence);
+    let retry = retry().attempt_timeout(20 * MS);
+    // After the first, none goes for a minute.
+    let throttle = throttle().rate(1.0 / 60.0, 1).max_wait(SEC);
+    let client = throttled(&server, retry, throttle);
+    let slot = ReportSlot::new();
+    let error = client.get(URL).report_to(&slot).send().await.unwrap_err();
+    assert!(TimedOut::of(&error).is_some(), "{error}");
+    let report = slot.get().unwrap();
+    assert_eq!(report.stop(), StopReason::Throttled);
+    assert_eq!(report.attempts().count(), 1);
+    assert_eq!(server.count(), 1);
 }

@@ -68,7 +68,7 @@ pub(crate) fn dripping(status: u16, drops: usize) -> Reply {
     Reply::Answer(response.body(Body::wrap_stream(drip)).unwrap())
 }
 
-type Script = dyn Fn(usize) -> Reply + Send + Sync;
+type Script = dyn Fn(usize, &Request) -> Reply + Send + Sync;
 
 pub(crate) struct Server {
     script: Box<Script>,
@@ -78,6 +78,17 @@ pub(crate) struct Server {
 impl Server {
     /// `script` is asked with the number of requests that came before.
     pub(crate) fn new(script: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Arc<Self> {
+        Self::by_script(move |index, _| script(index))
+    }
+
+    /// `script` sees each request.
+    pub(crate) fn by_request(
+        script: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Self::by_script(move |_, request| script(request))
+    }
+
+    fn by_script(script: impl Fn(usize, &Request) -> Reply + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             script: Box::new(script),
             arrivals: Mutex::new(Vec::new()),
@@ -144,7 +155,7 @@ impl Middleware for Server {
             });
             arrivals.len() - 1
         };
-        let mut reply = (self.script)(index);
+        let mut reply = (self.script)(index, &request);
         loop {
             match reply {
                 Reply::Late(delay, then) => {
