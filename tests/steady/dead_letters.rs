@@ -3,6 +3,8 @@
 #[cfg(feature = "dead-letter-file")]
 mod file;
 mod given_up;
+#[cfg(all(feature = "dead-letter-file", unix))]
+mod killed;
 #[cfg(feature = "dead-letter-file")]
 mod replay;
 mod sinks;
