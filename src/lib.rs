@@ -68,6 +68,8 @@ pub use decide::{
 };
 #[cfg(feature = "tracing")]
 pub use observe::LogLevels;
+#[cfg(feature = "metrics")]
+pub use observe::Metrics;
 pub use observe::{
     Abandoned, Attempt, AttemptFinished, AttemptReport, BudgetRefused, CallInfo, Event, EventKind,
     LimitHeader, LimitHeaders, LoadChange, Observer, ReportSlot, RetryReport, RetryScheduled,

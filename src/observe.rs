@@ -7,6 +7,8 @@ mod following;
 #[cfg(feature = "tracing")]
 mod levels;
 mod log;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod observer;
 mod report;
 mod secrets;
@@ -31,6 +33,8 @@ pub(crate) use log::{
     coalesce_inside_retry, letter_not_delivered, throttle_outside_retry, two_retries_in_one_chain,
     unknown_extensions,
 };
+#[cfg(feature = "metrics")]
+pub use metrics::Metrics;
 pub use observer::Observer;
 pub(crate) use observer::Observers;
 pub use report::{AttemptReport, ReportSlot, RetryReport, StopReason};

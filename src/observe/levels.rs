@@ -84,7 +84,7 @@ impl LogLevels {
     }
 
     /// A call ended with an answer or error that another try would not change, or was not to be
-    /// retried: `NotRetryable`, `ServerVeto`, `Disabled`. Default: `DEBUG`.
+    /// retried: `NotRetryable`, `ServerVeto`, `Disabled`, `DryRun`. Default: `DEBUG`.
     pub fn rejection(mut self, level: LevelFilter) -> Self {
         self.rejection = level;
         self
@@ -128,9 +128,10 @@ impl LogLevels {
         match reason {
             StopReason::Succeeded if retried => self.recovery,
             StopReason::Succeeded => self.success,
-            StopReason::NotRetryable | StopReason::ServerVeto | StopReason::Disabled => {
-                self.rejection
-            }
+            StopReason::NotRetryable
+            | StopReason::ServerVeto
+            | StopReason::Disabled
+            | StopReason::DryRun => self.rejection,
             _ => self.given_up,
         }
     }

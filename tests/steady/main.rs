@@ -16,8 +16,13 @@ mod decide;
 mod herd;
 mod http2;
 mod keys;
+#[cfg(feature = "tracing")]
+mod logging;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(unix)]
 mod nginx;
+mod observe;
 mod properties;
 mod report;
 mod schedule;

@@ -7,4 +7,5 @@ pub(crate) mod rules;
 pub(crate) mod scenarios;
 pub(crate) mod scripted;
 pub(crate) mod service;
+pub(crate) mod trace;
 pub(crate) mod world;

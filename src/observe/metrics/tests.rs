@@ -1,0 +1,345 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use metrics::{set_default_local_recorder, with_local_recorder};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+use super::*;
+use crate::decide::{AttemptOutcome, FailureKind};
+use crate::observe::{LimitHeaders, LoadChange, StopReason};
+use crate::throttle::RefusalReason;
+
+fn to(host: &str) -> CallInfo<'_> {
+    CallInfo {
+        method: &Method::GET,
+        host,
+        attempt: 1,
+    }
+}
+
+/// What the recorder has, in a form that reads like a scrape. Only once: it empties the counters.
+fn seen(recorder: &DebuggingRecorder) -> Vec<String> {
+    let all = recorder.snapshotter().snapshot().into_vec();
+    let mut lines: Vec<String> = all
+        .into_iter()
+        .map(|(key, _, _, value)| {
+            let labels: Vec<_> = key
+                .key()
+                .labels()
+                .map(|label| format!("{}={}", label.key(), label.value()))
+                .collect();
+            let value = match value {
+                DebugValue::Counter(value) => value.to_string(),
+                DebugValue::Gauge(value) => value.to_string(),
+                DebugValue::Histogram(values) => format!("{values:?}"),
+            };
+            format!("{}{{{}}} {value}", key.key().name(), labels.join(","))
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// The value of a metric that has no label but the host.
+fn value(lines: &[String], name: &str) -> Option<String> {
+    let start = format!("{name}{{host=a}} ");
+    let line = lines.iter().find_map(|line| line.strip_prefix(&start));
+    line.map(str::to_owned)
+}
+
+fn load(change: LoadChange, waiting: usize, oldest: u64) -> ThrottleLoad {
+    ThrottleLoad {
+        change,
+        in_flight: 0,
+        waiting,
+        oldest: Duration::from_secs(oldest),
+    }
+}
+
+fn finished() -> AttemptFinished {
+    AttemptFinished {
+        outcome: AttemptOutcome::Status(StatusCode::OK),
+        took: Duration::from_millis(5),
+        limit_headers: LimitHeaders::default(),
+    }
+}
+
+fn stop(budget: Option<f64>) -> Stopped {
+    Stopped {
+        reason: StopReason::Succeeded,
+        outcome: AttemptOutcome::Status(StatusCode::OK),
+        max_attempts: 6,
+        waited: Duration::ZERO,
+        took: Duration::from_millis(5),
+        budget,
+    }
+}
+
+#[test]
+fn a_thousand_hosts_make_a_hundred_and_one_labels() {
+    let recorder = DebuggingRecorder::new();
+    with_local_recorder(&recorder, || {
+        let metrics = Metrics::new();
+        for index in 0..1000 {
+            metrics.stopped(&to(&format!("{index}.example.com")), &stop(None));
+        }
+        // It does not matter who else is there.
+        metrics.stopped(&to("7.example.com"), &stop(None));
+        assert_eq!(
+            format!("{metrics:?}"),
+            "Metrics { hosts: 100, max_hosts: 100 }"
+        );
+    });
+    let lines = seen(&recorder);
+    let hosts: BTreeSet<_> = lines
+        .iter()
+        .map(|line| line.split(['=', ',', '}']).nth(1).unwrap())
+        .collect();
+    assert_eq!(hosts.len(), 101);
+    for expected in [
+        "steady_requests_total{host=7.example.com,outcome=succeeded} 2",
+        "steady_requests_total{host=99.example.com,outcome=succeeded} 1",
+        "steady_requests_total{host=other,outcome=succeeded} 900",
+    ] {
+        assert!(lines.iter().any(|line| line == expected), "{expected}");
+    }
+}
+
+#[test]
+fn a_host_that_is_called_other_shares_its_label_with_the_rest() {
+    let recorder = DebuggingRecorder::new();
+    with_local_recorder(&recorder, || {
+        let metrics = Metrics::with_max_hosts(1);
+        for host in ["other", "a", "b"] {
+            metrics.clone().attempt_started(&to(host));
+        }
+    });
+    let lines = seen(&recorder);
+    for expected in [
+        "steady_inflight_requests{host=a} 1",
+        "steady_inflight_requests{host=other} 2",
+    ] {
+        assert!(lines.iter().any(|line| line == expected), "{expected}");
+    }
+}
+
+#[test]
+fn counters_with_few_labels_start_with_zero_and_the_balance_only_with_a_budget() {
+    let recorder = DebuggingRecorder::new();
+    with_local_recorder(&recorder, || {
+        Metrics::new().stopped(&to("a"), &stop(Some(f64::INFINITY)));
+    });
+    assert_eq!(
+        seen(&recorder),
+        [
+            "steady_backoff_delay_seconds{host=a} []",
+            "steady_dead_letters_total{host=a,outcome=delivered} 0",
+            "steady_dead_letters_total{host=a,outcome=failed} 0",
+            "steady_dead_letters_total{host=a,outcome=panicked} 0",
+            "steady_dead_letters_total{host=a,outcome=timed_out} 0",
+            "steady_inflight_requests{host=a} 0",
+            "steady_rate_limit_header_present_total{host=a,kind=anthropic_ratelimit} 0",
+            "steady_rate_limit_header_present_total{host=a,kind=ratelimit} 0",
+            "steady_rate_limit_header_present_total{host=a,kind=retry_after} 0",
+            "steady_rate_limit_header_present_total{host=a,kind=x_ratelimit} 0",
+            "steady_requests_total{host=a,outcome=succeeded} 1",
+            "steady_retry_budget_exhausted_total{host=a} 0",
+        ]
+    );
+}
+
+#[test]
+fn a_dry_run_counts_no_retry_and_no_wait() {
+    let recorder = DebuggingRecorder::new();
+    with_local_recorder(&recorder, || {
+        let metrics = Metrics::new();
+        let mut retry = RetryScheduled {
+            cause: AttemptOutcome::Failure(FailureKind::Timeout),
+            wait: Duration::from_millis(250),
+            hint: None,
+            max_attempts: 6,
+            budget: 4.5,
+            dry_run: true,
+        };
+        metrics.retry_scheduled(&to("dry"), &retry);
+        retry.dry_run = false;
+        metrics.retry_scheduled(&to("a"), &retry);
+        metrics.retry_scheduled(&to("a"), &retry);
+    });
+    let lines = seen(&recorder);
+    let retries: Vec<_> = lines
+        .iter()
+        .filter(|line| line.starts_with("steady_retries_total"))
+        .collect();
+    assert_eq!(retries, ["steady_retries_total{host=a,reason=timeout} 2"]);
+    assert_eq!(
+        value(&lines, "steady_backoff_delay_seconds").as_deref(),
+        Some("[0.25, 0.25]")
+    );
+    assert!(lines.contains(&"steady_retry_budget_balance{host=dry} 4.5".to_owned()));
+}
+
+#[test]
+fn an_attempt_that_waits_in_a_throttle_is_not_in_flight() {
+    use LoadChange::{Ended, Left, Queued, Sent};
+
+    // The other one cannot be looked at twice.
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let scrape = recorder.handle();
+    let _local = set_default_local_recorder(&recorder);
+    let metrics = Metrics::new();
+    let call = &to("a");
+    let check = |in_flight: &str, depth: &str, age: &str| {
+        let text = scrape.render();
+        let now = |name| {
+            let start = format!("{name}{{host=\"a\"}} ");
+            let line = text.lines().find_map(|line| line.strip_prefix(&start));
+            line.unwrap_or_default()
+        };
+        assert_eq!(now("steady_inflight_requests"), in_flight);
+        assert_eq!(now("steady_queue_depth"), depth);
+        assert_eq!(now("steady_queue_age_seconds"), age);
+    };
+
+    metrics.attempt_started(call);
+    check("1", "", ""); // no throttle
+    metrics.throttle_load(call, &load(Sent, 0, 0));
+    metrics.attempt_started(call);
+    metrics.throttle_load(call, &load(Queued, 1, 0));
+    check("1", "1", "0");
+    metrics.throttle_load(call, &load(Ended, 1, 3));
+    metrics.attempt_finished(call, &finished());
+    check("0", "1", "3");
+    // Another gate of this host has nobody waiting, but that is not all.
+    metrics.throttle_load(call, &load(Sent, 0, 0));
+    metrics.attempt_started(call);
+    check("1", "1", "3");
+    metrics.throttle_load(call, &load(Left, 0, 0));
+    metrics.throttle_load(call, &load(Sent, 0, 0));
+    check("2", "0", "0");
+    metrics.throttle_load(call, &load(Ended, 0, 0));
+    metrics.abandoned(
+        call,
+        &Abandoned {
+            in_attempt: true,
+            took: Duration::ZERO,
+        },
+    );
+    metrics.throttle_load(call, &load(Ended, 0, 0));
+    metrics.attempt_finished(call, &finished());
+    check("0", "0", "0");
+}
+
+#[test]
+fn a_throttle_without_an_observed_retry_counts_what_it_has_sent() {
+    use LoadChange::{Left, Queued, Sent};
+
+    let recorder = DebuggingRecorder::new();
+    with_local_recorder(&recorder, || {
+        let metrics = Metrics::new();
+        for change in [Sent, Queued, Queued, Left, Sent] {
+            metrics.throttle_load(&to("a"), &load(change, 1, 2));
+        }
+    });
+    let lines = seen(&recorder);
+    assert_eq!(value(&lines, "steady_inflight_requests").unwrap(), "2");
+    assert_eq!(value(&lines, "steady_queue_depth").unwrap(), "1");
+}
+
+#[test]
+fn threads_that_come_and_go_leave_nothing_in_flight() {
+    use LoadChange::{Ended, Left, Queued, Sent};
+
+    let recorder = DebuggingRecorder::new();
+    let metrics = with_local_recorder(&recorder, || {
+        let metrics = Metrics::new();
+        // All is made now: the other threads have no recorder.
+        metrics.throttle_load(&to("a"), &load(Sent, 0, 0));
+        metrics
+    });
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..1000 {
+                    metrics.attempt_started(&to("a"));
+                    for change in [Queued, Left, Sent, Ended] {
+                        metrics.throttle_load(&to("a"), &load(change, 0, 0));
+                    }
+                    metrics.attempt_finished(&to("a"), &finished());
+                }
+            });
+        }
+    });
+    metrics.throttle_load(&to("a"), &load(Ended, 0, 0));
+    let lines = seen(&recorder);
+    assert_eq!(value(&lines, "steady_inflight_requests").unwrap(), "0");
+    assert_eq!(value(&lines, "steady_queue_depth").unwrap(), "0");
+}
+
+#[test]
+fn waits_that_ended_with_a_refusal_are_waits() {
+    let recorder = DebuggingRecorder::new();
+    with_local_recorder(&recorder, || {
+        let metrics = Metrics::new();
+        let wait = Duration::from_secs(1);
+        metrics.throttle_waited(&to("a"), &ThrottleWaited { wait });
+        for waited in [Duration::ZERO, Duration::from_secs(30)] {
+            let refused = ThrottleRefused {
+                reason: RefusalReason::WaitTooLong,
+                waited,
+                depth: 3,
+                retry_after: Duration::from_secs(5),
+            };
+            metrics.throttle_refused(&to("a"), &refused);
+        }
+    });
+    let waits = value(&seen(&recorder), "steady_rate_limiter_wait_seconds");
+    assert_eq!(waits.as_deref(), Some("[1.0, 30.0]"));
+}
+
+#[test]
+fn limit_headers_refused_budgets_and_dead_letters_are_counted_by_their_labels() {
+    let recorder = DebuggingRecorder::new();
+    with_local_recorder(&recorder, || {
+        let metrics = Metrics::new();
+        let mut headers = HeaderMap::new();
+        for name in ["x-ratelimit-limit", "x-ratelimit-remaining", "retry-after"] {
+            headers.insert(name, HeaderValue::from_static("1"));
+        }
+        let mut attempt = finished();
+        metrics.attempt_started(&to("a"));
+        attempt.limit_headers = LimitHeaders::in_answer(&headers);
+        metrics.attempt_finished(&to("a"), &attempt);
+        let refused = BudgetRefused {
+            cause: AttemptOutcome::Status(StatusCode::SERVICE_UNAVAILABLE),
+            budget: 0.5,
+        };
+        metrics.budget_refused(&to("a"), &refused);
+        for outcome in [
+            DeadLetterOutcome::Delivered,
+            DeadLetterOutcome::Failed,
+            DeadLetterOutcome::TimedOut,
+            DeadLetterOutcome::Panicked,
+            DeadLetterOutcome::Failed,
+        ] {
+            metrics.dead_lettered(&to("a"), outcome);
+        }
+    });
+    let lines = seen(&recorder);
+    for expected in [
+        "steady_dead_letters_total{host=a,outcome=delivered} 1",
+        "steady_dead_letters_total{host=a,outcome=failed} 2",
+        "steady_dead_letters_total{host=a,outcome=panicked} 1",
+        "steady_dead_letters_total{host=a,outcome=timed_out} 1",
+        "steady_inflight_requests{host=a} 0",
+        "steady_rate_limit_header_present_total{host=a,kind=retry_after} 1",
+        "steady_rate_limit_header_present_total{host=a,kind=x_ratelimit} 1",
+        "steady_rate_limit_header_present_total{host=a,kind=ratelimit} 0",
+        "steady_retry_budget_balance{host=a} 0.5",
+        "steady_retry_budget_exhausted_total{host=a} 1",
+    ] {
+        assert!(lines.iter().any(|line| line == expected), "{expected}");
+    }
+}

@@ -1,0 +1,439 @@
+//! What is counted of a call, value by value.
+//!
+//! A recorder of its own for each test, which holds for one thread: all runs in that of the test.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::set_default_local_recorder;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use reqwest_steady::{
+    Backoff, Budget, Jitter, Metrics, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
+    RetryReport, ThrottleMiddleware, dead_letter_channel,
+};
+use tokio::time::timeout;
+
+use crate::support::scripted::{Reply, Server, URL, answer, answer_with, call, late, throttled};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Waits of 200 ms, 400 ms and so on.
+fn retry() -> RetryMiddlewareBuilder {
+    let backoff = Backoff::exponential(Duration::from_millis(200)).jitter(Jitter::None);
+    let metrics = Arc::new(Metrics::new());
+    RetryMiddleware::builder()
+        .backoff(backoff)
+        .observer(metrics)
+}
+
+/// All that was counted, without what is still nothing. The host is always the same, and left out.
+fn counted(recorder: &DebuggingRecorder) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (key, _, _, value) in recorder.snapshotter().snapshot().into_vec() {
+        let value = match value {
+            DebugValue::Counter(0) => continue,
+            DebugValue::Counter(value) => value.to_string(),
+            DebugValue::Gauge(value) => value.to_string(),
+            DebugValue::Histogram(values) if values.is_empty() => continue,
+            DebugValue::Histogram(values) => format!("{values:?}"),
+        };
+        let mut labels = key.key().labels();
+        let host = labels.next().unwrap();
+        assert_eq!((host.key(), host.value()), ("host", "api.example.com"));
+        let more: String = labels
+            .map(|label| format!(" {}={}", label.key(), label.value()))
+            .collect();
+        lines.push(format!("{}{more}: {value}", key.key().name()));
+    }
+    lines.sort();
+    lines
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_gets_through_counts_its_retries_by_reason() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let server = Server::statuses(&[503, 503, 200]);
+    let client = server.client(retry().build().unwrap());
+
+    assert_eq!(client.get(URL).send().await.unwrap().status(), 200);
+
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_backoff_delay_seconds: [0.2, 0.4]",
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=succeeded: 1",
+            "steady_retries_total reason=503: 2",
+            // 20 in reserve, two spent, and a fifth of one for the success.
+            "steady_retry_budget_balance: 18.2",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exhausted_call_is_counted_once() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let server = Server::new(|index| match index {
+        1 => Reply::Fail(std::io::ErrorKind::ConnectionReset),
+        _ => answer(502),
+    });
+    let client = server.client(retry().max_retries(2).build().unwrap());
+
+    assert_eq!(client.get(URL).send().await.unwrap().status(), 502);
+
+    assert_eq!(server.count(), 3);
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_backoff_delay_seconds: [0.2, 0.4]",
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=retries_exhausted: 1",
+            "steady_retries_total reason=502: 1",
+            "steady_retries_total reason=reset: 1",
+            "steady_retry_budget_balance: 18",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_retryable_never_counts_as_exhausted() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    // Not even without a single retry.
+    let client = |retry: RetryMiddlewareBuilder, server: &Arc<Server>| {
+        server.client(retry.max_retries(0).no_budget().build().unwrap())
+    };
+
+    let missing = client(retry(), &Server::statuses(&[404]));
+    assert_eq!(missing.get(URL).send().await.unwrap().status(), 404);
+    let vetoed = Server::new(|_| answer_with(503, &[("x-should-retry", "false")]));
+    let vetoed = client(retry(), &vetoed);
+    assert_eq!(vetoed.get(URL).send().await.unwrap().status(), 503);
+    let unsafe_ = client(retry(), &Server::statuses(&[503]));
+    assert_eq!(unsafe_.post(URL).send().await.unwrap().status(), 503);
+
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=not_idempotent: 1",
+            "steady_requests_total outcome=not_retryable: 1",
+            "steady_requests_total outcome=server_veto: 1",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_answer_counts_a_request_and_nothing_else() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let client = Server::statuses(&[404]).client(retry().build().unwrap());
+
+    assert_eq!(client.get(URL).send().await.unwrap().status(), 404);
+
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=not_retryable: 1",
+            // It shows that the server is well.
+            "steady_retry_budget_balance: 20.2",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vetoed_call_counts_no_retry() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let server = Server::new(|_| answer_with(503, &[("x-should-retry", "false")]));
+    let client = server.client(retry().build().unwrap());
+
+    assert_eq!(client.get(URL).send().await.unwrap().status(), 503);
+
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=server_veto: 1",
+            "steady_retry_budget_balance: 20",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_in_an_attempt_is_abandoned_and_no_longer_in_flight() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let server = Server::new(|_| Reply::Silence);
+    let client = server.client(retry().build().unwrap());
+
+    timeout(SECOND, client.get(URL).send()).await.unwrap_err();
+
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=abandoned: 1",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_during_a_wait_has_its_retry_counted() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let server = Server::statuses(&[503]);
+    let client = server.client(retry().build().unwrap());
+
+    let soon = Duration::from_millis(100);
+    timeout(soon, client.get(URL).send()).await.unwrap_err();
+
+    assert_eq!(server.count(), 1);
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_backoff_delay_seconds: [0.2]",
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=abandoned: 1",
+            "steady_retries_total reason=503: 1",
+            // As last seen: it was given back, but nobody has looked since.
+            "steady_retry_budget_balance: 19",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_does_not_pay_is_counted_for_each_call_it_refuses() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let budget = Budget::builder().min_retries_per_sec(0.1).retry_ratio(0.1);
+    let retry = retry().budget(budget.build().unwrap());
+    let server = Server::statuses(&[503]);
+    let client = server.client(retry.build().unwrap());
+
+    for _ in 0..2 {
+        assert_eq!(client.get(URL).send().await.unwrap().status(), 503);
+    }
+
+    assert_eq!(server.count(), 3);
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_backoff_delay_seconds: [0.2]",
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=budget_empty: 2",
+            "steady_retries_total reason=503: 1",
+            "steady_retry_budget_balance: 0",
+            "steady_retry_budget_exhausted_total: 2",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn letters_are_counted_by_what_became_of_them_and_only_for_what_was_given_up() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let (letters, unread) = dead_letter_channel(1);
+    let retry = retry().max_retries(1).no_budget().dead_letter_sink(letters);
+    let server = Server::statuses(&[404, 503, 200, 503]);
+    let client = server.client(retry.build().unwrap());
+
+    for expected in [404, 200, 503, 503] {
+        assert_eq!(client.get(URL).send().await.unwrap().status(), expected);
+    }
+    drop(unread);
+    assert_eq!(client.get(URL).send().await.unwrap().status(), 503);
+
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_backoff_delay_seconds: [0.2, 0.2, 0.2, 0.2]",
+            // The channel had room for one letter, and in the end nobody read it.
+            "steady_dead_letters_total outcome=delivered: 1",
+            "steady_dead_letters_total outcome=failed: 1",
+            "steady_dead_letters_total outcome=timed_out: 1",
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=not_retryable: 1",
+            "steady_requests_total outcome=retries_exhausted: 3",
+            "steady_requests_total outcome=succeeded: 1",
+            "steady_retries_total reason=503: 4",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttle_shows_its_queue_its_waits_and_what_it_refuses() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let server = Server::new(|_| late(SECOND, answer(200)));
+    let metrics = Arc::new(Metrics::new());
+    let client = throttled(
+        &server,
+        RetryMiddleware::builder().observer(Arc::clone(&metrics)),
+        ThrottleMiddleware::builder()
+            .max_in_flight(1)
+            .max_queue(2)
+            .adaptive(false)
+            .observer(metrics),
+    );
+
+    // One goes, two wait, and the last is too many.
+    let (first, second, third, refused) = tokio::join!(
+        call(&client, 1),
+        call(&client, 2),
+        call(&client, 3),
+        call(&client, 4)
+    );
+
+    assert_eq!(
+        (first.unwrap(), second.unwrap(), third.unwrap()),
+        (200, 200, 200)
+    );
+    assert!(refused.is_err());
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_inflight_requests: 0",
+            "steady_queue_age_seconds: 0",
+            "steady_queue_depth: 0",
+            "steady_rate_limiter_wait_seconds: [1.0, 2.0]",
+            "steady_requests_total outcome=succeeded: 3",
+            "steady_requests_total outcome=throttled: 1",
+            "steady_retry_budget_balance: 20.6",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_in_a_queue_are_not_in_flight_and_leave_it_when_they_are_dropped_or_refused() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let scrape = recorder.handle();
+    let _local = set_default_local_recorder(&recorder);
+    let gauges = || {
+        let text = scrape.render();
+        ["inflight_requests", "queue_depth", "queue_age_seconds"].map(|name| {
+            let start = format!("steady_{name}{{host=\"api.example.com\"}} ");
+            let line = text.lines().find_map(|line| line.strip_prefix(&start));
+            line.map(|value| value.parse::<f64>().unwrap())
+        })
+    };
+    let server = Server::new(|_| Reply::Silence);
+    let metrics = Arc::new(Metrics::new());
+    let client = throttled(
+        &server,
+        RetryMiddleware::builder().observer(Arc::clone(&metrics)),
+        ThrottleMiddleware::builder()
+            .max_in_flight(1)
+            .max_wait(3 * SECOND)
+            .adaptive(false)
+            .observer(metrics),
+    );
+
+    let sent = timeout(10 * SECOND, call(&client, 1));
+    let dropped = timeout(2 * SECOND, call(&client, 2));
+    let refused = call(&client, 3);
+    let look = async {
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(gauges(), [Some(1.0), Some(2.0), Some(0.0)]);
+        tokio::time::sleep(SECOND + SECOND / 2).await;
+        // The one that was dropped after 2 s told how long the other had waited.
+        assert_eq!(gauges(), [Some(1.0), Some(1.0), Some(2.0)]);
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(gauges(), [Some(1.0), Some(0.0), Some(0.0)]);
+    };
+    let (sent, dropped, refused, ()) = tokio::join!(sent, dropped, refused, look);
+
+    assert!(sent.is_err() && dropped.is_err() && refused.is_err());
+    assert_eq!(gauges(), [Some(0.0); 3]);
+    let text = scrape.render();
+    // The one that was refused after 3 s has waited; the one that was dropped is not known to.
+    for line in [
+        r#"steady_rate_limiter_wait_seconds_count{host="api.example.com"} 1"#,
+        r#"steady_rate_limiter_wait_seconds_sum{host="api.example.com"} 3"#,
+        r#"steady_requests_total{host="api.example.com",outcome="abandoned"} 2"#,
+        r#"steady_requests_total{host="api.example.com",outcome="throttled"} 1"#,
+    ] {
+        assert!(text.lines().any(|known| known == line), "{line} in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn headers_that_tell_of_limits_are_counted_for_each_answer() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let server = Server::new(|index| match index {
+        0 => answer_with(429, &[("retry-after", "2"), ("x-ratelimit-remaining", "0")]),
+        _ => answer_with(
+            200,
+            &[("x-ratelimit-limit", "9"), ("x-ratelimit-remaining", "8")],
+        ),
+    });
+    let client = server.client(retry().no_budget().build().unwrap());
+
+    let response = client.get(URL).send().await.unwrap();
+
+    let waited = RetryReport::of(&response).unwrap().waited().as_secs_f64();
+    assert_eq!(
+        counted(&recorder),
+        [
+            &*format!("steady_backoff_delay_seconds: [{waited:?}]"),
+            "steady_inflight_requests: 0",
+            "steady_rate_limit_header_present_total kind=retry_after: 1",
+            "steady_rate_limit_header_present_total kind=x_ratelimit: 2",
+            "steady_requests_total outcome=succeeded: 1",
+            "steady_retries_total reason=429: 1",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_retries_is_counted_too() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let client = Server::statuses(&[503]).client(retry().build().unwrap());
+
+    assert_eq!(
+        client.get(URL).no_retry().send().await.unwrap().status(),
+        503
+    );
+
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=disabled: 1",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_hosts_make_a_hundred_and_one_labels() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let scrape = recorder.handle();
+    let _local = set_default_local_recorder(&recorder);
+    let client = Server::statuses(&[200]).client(retry().build().unwrap());
+
+    for index in 0..1000 {
+        let url = format!("http://user:secret@{index}.example.com:8080/path?query=secret");
+        client.get(url).send().await.unwrap();
+    }
+
+    let text = scrape.render();
+    let requests = text
+        .lines()
+        .filter(|line| line.starts_with("steady_requests_total{"));
+    assert_eq!(requests.count(), 101);
+    for line in [
+        r#"steady_requests_total{host="99.example.com:8080",outcome="succeeded"} 1"#,
+        r#"steady_requests_total{host="other",outcome="succeeded"} 900"#,
+    ] {
+        assert!(text.lines().any(|known| known == line), "{line}");
+    }
+    for secret in ["user", "secret", "path", "query"] {
+        assert!(!text.contains(secret), "{secret}");
+    }
+}
