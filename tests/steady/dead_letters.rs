@@ -7,6 +7,7 @@ mod given_up;
 mod killed;
 #[cfg(feature = "dead-letter-file")]
 mod replay;
+#[cfg(feature = "tracing")]
 mod sinks;
 #[cfg(feature = "dead-letter-file")]
 mod stored;
