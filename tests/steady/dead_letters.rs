@@ -1,85 +1,13 @@
-//! What was given up, kept in a file and sent again.
+//! What was given up: written down, kept in a file and sent again.
 
+#[cfg(feature = "dead-letter-file")]
 mod file;
+mod given_up;
+#[cfg(all(feature = "dead-letter-file", unix))]
+mod killed;
+#[cfg(feature = "dead-letter-file")]
 mod replay;
-
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{env, fs, process};
-
-use reqwest_steady::{DeadLetter, DeadLetterSink, JsonLinesReader};
-
-/// A directory of its own for each test, gone with it.
-pub(crate) struct Directory(PathBuf);
-
-impl Directory {
-    pub(crate) fn new() -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let number = COUNT.fetch_add(1, Ordering::SeqCst);
-        let name = format!("steady-letters-{}-{number}", process::id());
-        let path = env::temp_dir().join(name);
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// The names of the files in it.
-    fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.0).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<_> = names.collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A letter as it stands in a file.
-const LINE: &str = r#"{"version":1,"time":"2026-11-16T09:00:00Z","method":"POST","url":"http://api.example.com/orders?page=7","redacted":[],"headers":[["x-trace","1"]],"body":{"text":"order"},"key":{"header":"idempotency-key","value":"order-1"},"repeatable":true,"attempts":[{"outcome":"503","sent_at":"0s","waited":"0s"}],"reason":"retries_exhausted","not_before":"2026-11-16T09:00:10Z"}"#;
-
-/// The letter in this line.
-fn letter(line: &str) -> DeadLetter {
-    let directory = Directory::new();
-    let path = directory.file("letters.jsonl");
-    fs::write(&path, line).unwrap();
-    let mut letters = JsonLinesReader::open(path).unwrap();
-    let letter = letters.next().unwrap().unwrap();
-    assert!(letters.next().is_none());
-    letter
-}
-
-/// A letter with this key, and with a body that is longer the higher the number.
-fn numbered(number: usize) -> Arc<DeadLetter> {
-    let body = "ö\n".repeat(number);
-    let body = body.replace('\n', "\\n");
-    let line = LINE
-        .replace("\"order-1\"", &format!("\"order-{number}\""))
-        .replace("{\"text\":\"order\"}", &format!("{{\"text\":\"{body}\"}}"));
-    Arc::new(letter(&line))
-}
-
-async fn deliver(sink: &impl DeadLetterSink, number: usize) {
-    sink.deliver(numbered(number)).await.unwrap();
-}
-
-/// The keys of all letters, in order. Everything has to be readable.
-fn keys(path: &Path) -> Vec<String> {
-    let letters = JsonLinesReader::open_all(path).unwrap();
-    let keys = letters.map(|letter| letter.unwrap().key().unwrap().to_owned());
-    keys.collect()
-}
-
-fn orders(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
-    let keys = numbers.into_iter().map(|number| format!("order-{number}"));
-    keys.collect()
-}
+#[cfg(feature = "tracing")]
+mod sinks;
+#[cfg(feature = "dead-letter-file")]
+pub(crate) mod stored;

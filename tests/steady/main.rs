@@ -11,7 +11,6 @@ mod support;
 mod admit;
 mod bodies;
 mod coalesce;
-#[cfg(feature = "dead-letter-file")]
 mod dead_letters;
 mod decide;
 mod herd;

@@ -14,7 +14,7 @@ use reqwest_steady::{
 };
 use tokio::time::timeout;
 
-use crate::dead_letters::Directory;
+use crate::dead_letters::stored::Directory;
 use crate::support::scripted::{Reply, Server, answer_with};
 use crate::support::trace::Trace;
 

@@ -135,7 +135,7 @@ impl DeadLetters {
         let task = Handle::try_current().ok().map(|runtime| {
             let (sink, limit, report) = (self.sink.clone(), self.max_wait, report.take());
             runtime.spawn(async move {
-                let (outcome, text) = hand_over(sink, letter, limit).await;
+                let (outcome, text) = unless_it_panics(hand_over(sink, letter, limit)).await;
                 if let Some(report) = report {
                     report(outcome, text);
                 }
@@ -163,24 +163,26 @@ impl fmt::Debug for DeadLetters {
     }
 }
 
-async fn hand_over(
-    sink: Arc<dyn DeadLetterSink>,
-    letter: DeadLetter,
-    limit: Duration,
-) -> (DeadLetterOutcome, Option<String>) {
-    let mut delivery = Box::pin(async move { sink.deliver(Arc::new(letter)).await });
-    let caught = poll_fn(|context| {
-        match catch_unwind(AssertUnwindSafe(|| delivery.as_mut().poll(context))) {
-            Ok(poll) => poll.map(Some),
-            Err(_) => Poll::Ready(None),
-        }
-    });
-    match timeout(limit, caught).await {
-        Ok(Some(Ok(()))) => (DeadLetterOutcome::Delivered, None),
-        Ok(Some(Err(error))) => (DeadLetterOutcome::Failed, Some(error.to_string())),
-        Ok(None) => (DeadLetterOutcome::Panicked, None),
+/// How a delivery ended, with the text of the sink's error.
+type Ended = (DeadLetterOutcome, Option<String>);
+
+async fn hand_over(sink: Arc<dyn DeadLetterSink>, letter: DeadLetter, limit: Duration) -> Ended {
+    match timeout(limit, async { sink.deliver(Arc::new(letter)).await }).await {
+        Ok(Ok(())) => (DeadLetterOutcome::Delivered, None),
+        Ok(Err(error)) => (DeadLetterOutcome::Failed, Some(error.to_string())),
         Err(_) => (DeadLetterOutcome::TimedOut, None),
     }
+}
+
+/// Around all that is the sink's own: it can also panic when its future is dropped, or in the text of
+/// its error.
+async fn unless_it_panics(delivery: impl Future<Output = Ended>) -> Ended {
+    let mut delivery = Box::pin(delivery);
+    poll_fn(|context| {
+        let poll = catch_unwind(AssertUnwindSafe(|| delivery.as_mut().poll(context)));
+        poll.unwrap_or(Poll::Ready((DeadLetterOutcome::Panicked, None)))
+    })
+    .await
 }
 
 #[cfg(test)]

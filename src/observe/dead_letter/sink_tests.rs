@@ -33,9 +33,31 @@ enum Act {
     Fail,
     Panic,
     PanicAtOnce,
+    PanicInText,
+    PanicWhenDropped,
     Hang,
     TakeLater(Duration),
     Block(Duration),
+}
+
+/// An error without a text.
+#[derive(Debug)]
+struct Unspeakable;
+
+impl Error for Unspeakable {}
+
+impl fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("in its text");
+    }
+}
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("when dropped");
+    }
 }
 
 struct Sink {
@@ -52,6 +74,11 @@ impl DeadLetterSink for Sink {
             match self.act {
                 Act::Take | Act::PanicAtOnce => {}
                 Act::Fail => return Err("the disk is full".into()),
+                Act::PanicInText => return Err(Unspeakable.into()),
+                Act::PanicWhenDropped => {
+                    let _bomb = Bomb;
+                    std::future::pending().await
+                }
                 Act::Panic => panic!("later"),
                 Act::Hang => std::future::pending().await,
                 Act::TakeLater(wait) => tokio::time::sleep(wait).await,
@@ -108,6 +135,8 @@ async fn how_a_delivery_ends_is_reported_once_before_the_call_goes_on() {
         (Act::Fail, Failed, error, 0),
         (Act::Panic, Panicked, None, 0),
         (Act::PanicAtOnce, Panicked, None, 0),
+        (Act::PanicInText, Panicked, None, 0),
+        (Act::PanicWhenDropped, Panicked, None, 5),
         (Act::Hang, TimedOut, None, 5),
         (Act::TakeLater(Duration::from_secs(6)), TimedOut, None, 5),
     ] {

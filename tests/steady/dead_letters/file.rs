@@ -1,12 +1,13 @@
 //! The file of letters: written by many, cut off anywhere, rotated, and full.
 
 use std::error::Error;
+use std::fs;
 use std::io::{ErrorKind, Write};
 
-use reqwest_steady::{JsonLinesSink, LetterBody};
+use reqwest_steady::{DeadLetterSink, JsonLinesReader, JsonLinesSink, LetterBody};
 use tokio::task::JoinSet;
 
-use super::*;
+use super::stored::{Directory, LINE, deliver, keys, numbered, orders};
 
 /// Delivers `each` letters from each of 8 tasks, and says which.
 async fn deliver_from_8_tasks(sinks: &[JsonLinesSink], each: usize) -> Vec<String> {

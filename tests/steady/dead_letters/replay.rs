@@ -2,13 +2,14 @@
 
 use std::error::Error;
 use std::io;
+use std::sync::Arc;
 
 use reqwest_middleware::ClientWithMiddleware;
 use reqwest_steady::{
     AttemptOutcome, Credentials, FailureKind, Redacted, ReplayError, RetryMiddleware, StopReason,
 };
 
-use super::*;
+use super::stored::{LINE, letter};
 use crate::support::scripted::{Reply, Server};
 
 /// With a secret taken out of every place that can have one.

@@ -33,8 +33,10 @@ impl tracing::Subscriber for Log {
     fn event(&self, event: &tracing::Event<'_>) {
         struct Message<'a>(&'a Mutex<String>);
         impl tracing::field::Visit for Message<'_> {
-            fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                *self.0.lock().unwrap() = format!("{value:?}");
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                if field.name() == "message" {
+                    *self.0.lock().unwrap() = format!("{value:?}");
+                }
             }
         }
         self.0.fetch_add(1, Ordering::Relaxed);

@@ -1,0 +1,288 @@
+//! Sinks that take letters, and sinks that do not: the call does not care.
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use reqwest_middleware::ClientWithMiddleware;
+use reqwest_steady::{
+    Backoff, DeadLetter, DeadLetterOutcome, DeadLetterSink, Delivery, EventKind, Jitter, LogLevels,
+    RequestBuilderExt, RetryMiddleware, RetryReport, StopReason, TimedOut, dead_letter_channel,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::log::Log;
+use crate::support::scripted::{Reply, Server, URL, answer_with};
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+
+/// How long a delivery may take here.
+const MAX_WAIT: Duration = Duration::from_millis(2345);
+/// How long a call takes without its letter: two retries, a second apart.
+const CALL: Duration = Duration::from_secs(2);
+
+/// What a sink does with a letter.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    TakeAfter(Duration),
+    FailAfter(Duration),
+    Hang,
+    Panic,
+    PanicAtOnce,
+}
+
+#[derive(Clone)]
+struct Sink(Act, Arc<AtomicUsize>);
+
+impl DeadLetterSink for Sink {
+    fn deliver(&self, letter: Arc<DeadLetter>) -> Delivery<'_> {
+        assert!(!matches!(self.0, Act::PanicAtOnce), "at once");
+        Box::pin(async move {
+            match self.0 {
+                Act::TakeAfter(wait) => sleep(wait).await,
+                Act::FailAfter(wait) => {
+                    sleep(wait).await;
+                    return Err("the disk is full".into());
+                }
+                Act::Hang => std::future::pending().await,
+                Act::Panic | Act::PanicAtOnce => panic!("later"),
+            }
+            assert_eq!(letter.stop(), Some(StopReason::RetriesExhausted));
+            self.1.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        })
+    }
+}
+
+type Events = Arc<Mutex<Vec<(Duration, EventKind)>>>;
+
+/// A client whose letters go to a sink, and what it tells.
+struct Setting {
+    server: Arc<Server>,
+    client: ClientWithMiddleware,
+    started: Instant,
+    events: Events,
+    taken: Arc<AtomicUsize>,
+    log: Log,
+    _listening: tracing::subscriber::DefaultGuard,
+}
+
+impl Setting {
+    fn new(server: Arc<Server>, act: Act) -> Self {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let sink = Sink(act, taken.clone());
+        Self::with_sink(server, sink, taken)
+    }
+
+    fn with_sink(server: Arc<Server>, sink: impl DeadLetterSink, taken: Arc<AtomicUsize>) -> Self {
+        let log = Log::default();
+        let (events, started) = (Events::default(), Instant::now());
+        let heard = events.clone();
+        let backoff = Backoff::exponential(SEC).multiplier(1.0);
+        let retry = RetryMiddleware::builder()
+            .max_retries(2)
+            .backoff(backoff.jitter(Jitter::None))
+            .no_budget()
+            .log_levels(LogLevels::off())
+            .dead_letter_sink(sink)
+            .dead_letter_max_wait(MAX_WAIT)
+            .observe_fn(move |event| {
+                assert_eq!(event.call.host, "api.example.com");
+                let mut heard = heard.lock().unwrap();
+                heard.push((started.elapsed(), event.kind));
+            });
+        Self {
+            client: server.client(retry.build().unwrap()),
+            server,
+            started,
+            events,
+            taken,
+            _listening: tracing::subscriber::set_default(log.clone()),
+            log,
+        }
+    }
+
+    fn taken(&self) -> usize {
+        self.taken.load(Ordering::SeqCst)
+    }
+
+    /// When which letter ended how.
+    fn letters(&self) -> Vec<(Duration, DeadLetterOutcome)> {
+        let events = self.events.lock().unwrap();
+        let letters = events.iter().filter_map(|(at, kind)| match kind {
+            EventKind::DeadLettered(outcome) => Some((*at, *outcome)),
+            _ => None,
+        });
+        letters.collect()
+    }
+}
+
+/// A server that is down, with an answer of its own.
+fn down() -> Arc<Server> {
+    Server::new(|_| answer_with(503, &[("x-note", "kept")]))
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_a_sink_does_the_answer_is_the_same_and_the_wait_is_bounded() {
+    use DeadLetterOutcome::{Delivered, Failed, Panicked, TimedOut};
+    for (act, outcome, wait) in [
+        (Act::TakeAfter(Duration::ZERO), Delivered, Duration::ZERO),
+        (Act::TakeAfter(SEC), Delivered, SEC),
+        (Act::TakeAfter(MAX_WAIT - MS), Delivered, MAX_WAIT - MS),
+        (Act::TakeAfter(MAX_WAIT + MS), TimedOut, MAX_WAIT),
+        (Act::FailAfter(Duration::ZERO), Failed, Duration::ZERO),
+        (Act::FailAfter(SEC), Failed, SEC),
+        (Act::Hang, TimedOut, MAX_WAIT),
+        (Act::Panic, Panicked, Duration::ZERO),
+        (Act::PanicAtOnce, Panicked, Duration::ZERO),
+    ] {
+        let setting = Setting::new(down(), act);
+        let response = setting.client.put(URL).send().await.unwrap();
+        assert_eq!(setting.started.elapsed(), CALL + wait, "{act:?}");
+        assert_eq!(setting.server.gaps(), [SEC, SEC]);
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.headers()["x-note"], "kept");
+        let report = RetryReport::of(&response).unwrap();
+        assert_eq!(report.stop(), StopReason::RetriesExhausted);
+        assert_eq!((report.retries(), report.waited()), (2, 2 * SEC));
+        assert_eq!(response.text().await.unwrap(), "body of 503");
+
+        // Told before the call returned, and once.
+        assert_eq!(setting.letters(), [(CALL + wait, outcome)], "{act:?}");
+        sleep(60 * SEC).await;
+        assert_eq!(setting.letters().len(), 1, "{act:?}");
+        assert_eq!(setting.taken(), usize::from(outcome == Delivered));
+        let warnings = usize::from(outcome != Delivered);
+        assert_eq!(setting.log.count(), warnings, "{act:?}");
+        if warnings == 1 {
+            let said = setting.log.last();
+            let about = format!(
+                "a dead letter about a call to api.example.com was not delivered ({outcome}): "
+            );
+            let why = said.strip_prefix(&about).expect(&said);
+            assert_eq!(why == "the disk is full", outcome == Failed, "{said}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_comes_back_untouched_too() {
+    for act in [Act::FailAfter(SEC), Act::Hang, Act::Panic] {
+        let server = Server::new(|_| Reply::Fail(ErrorKind::ConnectionReset));
+        let setting = Setting::new(server, act);
+        let error = setting.client.put(URL).send().await.unwrap_err();
+        let reqwest_middleware::Error::Middleware(error) = error else {
+            panic!("{error}")
+        };
+        let error: std::io::Error = error.downcast().unwrap();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert_eq!((setting.server.count(), setting.log.count()), (3, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_the_call_holds_for_its_letter_which_is_delivered_all_the_same() {
+    let deadline = CALL + 300 * MS;
+    for (act, outcome, told_after) in [
+        (Act::TakeAfter(SEC), DeadLetterOutcome::Delivered, SEC),
+        (Act::FailAfter(SEC), DeadLetterOutcome::Failed, SEC),
+        (Act::Hang, DeadLetterOutcome::TimedOut, MAX_WAIT),
+    ] {
+        let setting = Setting::new(down(), act);
+        let request = setting.client.put(URL).deadline(deadline);
+        let response = request.send().await.unwrap();
+        assert_eq!(setting.started.elapsed(), deadline, "{act:?}");
+        assert_eq!(setting.server.count(), 3);
+        assert_eq!(response.text().await.unwrap(), "body of 503");
+        assert_eq!((setting.letters(), setting.taken()), (vec![], 0));
+        sleep(60 * SEC).await;
+        assert_eq!(setting.letters(), [(CALL + told_after, outcome)]);
+        let delivered = usize::from(outcome == DeadLetterOutcome::Delivered);
+        assert_eq!(setting.taken(), delivered);
+        assert_eq!(setting.log.count(), 1 - delivered);
+    }
+}
+
+/// Counts, and takes its time.
+struct Slow(Arc<AtomicUsize>);
+
+impl DeadLetterSink for Slow {
+    fn deliver(&self, _: Arc<DeadLetter>) -> Delivery<'_> {
+        Box::pin(async {
+            sleep(SEC).await;
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_its_deadline_has_ended_does_not_wait_for_its_letter() {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let silent = Server::new(|_| Reply::Silence);
+    let setting = Setting::with_sink(silent, Slow(taken.clone()), taken);
+    let request = setting.client.put(URL).deadline(SEC);
+    let error = request.send().await.unwrap_err();
+    assert!(TimedOut::of(&error).is_some(), "{error}");
+    assert_eq!(setting.started.elapsed(), SEC);
+    assert_eq!(setting.taken(), 0);
+    sleep(60 * SEC).await;
+    let delivered = DeadLetterOutcome::Delivered;
+    assert_eq!(setting.letters(), [(2 * SEC, delivered)]);
+    assert_eq!((setting.taken(), setting.log.count()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_while_its_letter_is_delivered_does_not_lose_it() {
+    let setting = Setting::new(down(), Act::TakeAfter(2 * SEC));
+    let call = timeout(CALL + SEC, setting.client.put(URL).send()).await;
+    assert!(call.is_err());
+    assert_eq!(setting.taken(), 0);
+    sleep(60 * SEC).await;
+    assert_eq!((setting.taken(), setting.log.count()), (1, 0));
+    // It was over when it was dropped: nobody is told that it was abandoned.
+    let events = setting.events.lock().unwrap();
+    let [.., (stopped_at, stopped), (told_at, told)] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert!(matches!(stopped, EventKind::Stopped(_)), "{events:?}");
+    assert_eq!(*stopped_at, CALL);
+    let delivered = EventKind::DeadLettered(DeadLetterOutcome::Delivered);
+    assert_eq!((*told_at, *told), (CALL + 2 * SEC, delivered));
+    let abandoned = |(_, kind): &(_, EventKind)| matches!(kind, EventKind::Abandoned(_));
+    assert!(!events.iter().any(abandoned), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_is_full_or_closed_is_said_in_the_log() {
+    let (sink, mut letters) = dead_letter_channel(1);
+    let setting = Setting::with_sink(down(), sink, Arc::default());
+    for _ in 0..2 {
+        setting.client.put(URL).send().await.unwrap();
+    }
+    assert_eq!(setting.started.elapsed(), 2 * CALL + MAX_WAIT);
+    assert_eq!(setting.log.count(), 1);
+    assert!(letters.try_recv().is_some() && letters.try_recv().is_none());
+    drop(letters);
+    setting.client.put(URL).send().await.unwrap();
+    assert_eq!(setting.started.elapsed(), 3 * CALL + MAX_WAIT);
+    assert_eq!(setting.log.count(), 2);
+    let said = setting.log.last();
+    let why = "(failed): nobody receives dead letters any more";
+    assert!(said.ends_with(why), "{said}");
+    let outcomes: Vec<_> = setting
+        .letters()
+        .into_iter()
+        .map(|(_, each)| each)
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            DeadLetterOutcome::Delivered,
+            DeadLetterOutcome::TimedOut,
+            DeadLetterOutcome::Failed
+        ]
+    );
+}
