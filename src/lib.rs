@@ -35,7 +35,7 @@
 //! | **decide** | may this be sent again at all? | [`StatusClass`], [`IdempotencyKey`], [`AutoKey`], [`AttemptView`] |
 //! | **schedule** | when? | [`Backoff`], [`Jitter`], the limits of [`RetryMiddlewareBuilder`] |
 //! | **admit** | is there room for it now? | [`Budget`], [`Scope`], [`ThrottleMiddleware`] |
-//! | **observe** | who gets to know? | [`RetryReport`], [`StopReason`], [`ReportSlot`], [`Attempt`] |
+//! | **observe** | who gets to know? | [`RetryReport`], [`ReportSlot`], [`Observer`], [`DeadLetterSink`], [`Secrets`], [`Attempt`] |
 //!
 //! What comes back when a call is given up is the last answer or error itself, untouched. Only what
 //! the middleware refuses by itself has types of its own: [`InvalidKey`], [`TimedOut`] and [`Refusal`].

@@ -17,6 +17,36 @@ use http::Extensions;
 /// assert_eq!(attempt.number(), 1);
 /// assert_eq!(attempt.resend_count(), None); // OpenTelemetry's http.request.resend_count
 /// ```
+///
+/// With `reqwest-tracing` inside the retry there is one span for each attempt. Its number gets into the
+/// span by a backend of yours:
+///
+/// ```
+/// use http::Extensions;
+/// use reqwest::{Request, Response};
+/// use reqwest_middleware::ClientBuilder;
+/// use reqwest_steady::{Attempt, RetryMiddleware};
+/// use reqwest_tracing::{ReqwestOtelSpanBackend, TracingMiddleware, reqwest_otel_span};
+/// use tracing::Span;
+///
+/// struct WithResendCount;
+///
+/// impl ReqwestOtelSpanBackend for WithResendCount {
+///     fn on_request_start(request: &Request, extensions: &mut Extensions) -> Span {
+///         let count = Attempt::of(extensions).resend_count();
+///         reqwest_otel_span!(name = request.method().as_str(), request, http.request.resend_count = count)
+///     }
+///
+///     fn on_request_end(span: &Span, outcome: &reqwest_middleware::Result<Response>, _: &mut Extensions) {
+///         reqwest_tracing::default_on_request_end(span, outcome)
+///     }
+/// }
+///
+/// let client = ClientBuilder::new(reqwest::Client::new())
+///     .with(RetryMiddleware::default())
+///     .with(TracingMiddleware::<WithResendCount>::new())
+///     .build();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt(NonZeroU32);
 
