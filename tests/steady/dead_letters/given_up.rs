@@ -231,8 +231,8 @@ async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_un
     let report = slot.get().unwrap();
     assert!(letter.attempts().iter().eq(report.attempts()));
     assert_eq!(letter.attempts().len(), 3);
-    let timeout = letter.attempts()[0].outcome();
-    assert!(matches!(timeout, AttemptOutcome::Failure(_)), "{timeout}");
+    let silence = AttemptOutcome::Failure(FailureKind::Timeout);
+    assert_eq!(letter.attempts()[0].outcome(), silence);
     let reset = AttemptOutcome::Failure(FailureKind::Reset);
     assert_eq!(letter.attempts()[2].outcome(), reset);
     assert_eq!(*letter.body(), LetterBody::Empty);
@@ -242,7 +242,7 @@ async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_un
     let (client, mut letters) = self::client(&server, retry());
     let error = client.get(URL).deadline(SEC).send().await.unwrap_err();
     assert!(TimedOut::of(&error).is_some(), "{error}");
-    let letter = letters.recv().await.unwrap();
+    let letter = timeout(SEC, letters.recv()).await.unwrap().unwrap();
     assert_eq!(letter.stop(), Some(StopReason::DeadlineTooClose));
     assert_eq!(server.count(), 1);
 }
