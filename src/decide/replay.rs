@@ -70,7 +70,8 @@ impl Before {
 }
 
 impl Spare {
-    /// Puts a copy into `place`, unless the body is a stream that nobody can build again.
+    /// Puts a copy into `place`, unless the body is a stream that nobody can build again. Says whether
+    /// it did.
     //
     // Filled where it is kept, instead of moved there: every call that could be retried pays for it.
     pub(crate) fn keep(
@@ -78,7 +79,7 @@ impl Spare {
         request: &mut Request,
         rebuilt: bool,
         extensions: &Extensions,
-    ) {
+    ) -> bool {
         // `Request::try_clone` would also make a table of settings, only to throw it away again.
         let spare = place.insert(Self {
             request: Request::new(request.method().clone(), request.url().clone()),
@@ -96,8 +97,10 @@ impl Spare {
                 *copy.body_mut() = body;
             } else {
                 *place = None;
+                return false;
             }
         }
+        true
     }
 
     /// Where the request goes.

@@ -72,6 +72,11 @@ impl Attempt {
         }
     }
 
+    /// The one after so many others.
+    pub(crate) fn after(earlier: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(earlier))
+    }
+
     pub(crate) fn is_retry(self) -> bool {
         self != Self::FIRST
     }

@@ -71,6 +71,8 @@ pub enum EventKind {
 pub struct AttemptFinished {
     /// The status, or the kind of the error.
     pub outcome: AttemptOutcome,
+    /// How the attempt before it ended, if this is a retry.
+    pub retry_of: Option<AttemptOutcome>,
     /// The time since it began, that in a throttle's queue included.
     pub took: Duration,
     /// What the server said of its limits.
@@ -111,7 +113,7 @@ pub struct BudgetRefused {
 pub struct Stopped {
     /// Why it ended.
     pub reason: StopReason,
-    /// How its last attempt ended.
+    /// What the caller gets: how its last attempt ended that no throttle kept from being sent.
     pub outcome: AttemptOutcome,
     /// How many attempts it might have made in all.
     pub max_attempts: u32,
@@ -129,6 +131,8 @@ pub struct Stopped {
 pub struct Abandoned {
     /// An attempt had begun and not ended. If not, the call was waiting for the next one.
     pub in_attempt: bool,
+    /// How the attempt before this one ended, if this is a retry.
+    pub retry_of: Option<AttemptOutcome>,
     /// The time since it began.
     pub took: Duration,
 }

@@ -27,7 +27,8 @@ use crate::decide::{AttemptOutcome, FailureKind};
 ///
 /// The fields are `method`, `host`, `outcome` (the status, or the kind of the error), `attempt`,
 /// `max_attempts`; for a retry `wait_ms` and `hint_ms`; and for the end of a call `reason`, `waited_ms`
-/// and `took_ms`.
+/// and `took_ms`. They go to a subscriber of `tracing`: its feature `log`, which hands events to the `log`
+/// crate where there is none, does not see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "levels do nothing until they are given to a builder"]
 pub struct LogLevels {
@@ -116,17 +117,14 @@ impl LogLevels {
     }
 
     fn of(&self, call: &CallInfo<'_>, kind: &EventKind) -> LevelFilter {
-        match kind {
-            EventKind::RetryScheduled(_) => self.retry,
-            EventKind::Stopped(stop) => self.of_stop(stop.reason, call.attempt > 1),
-            EventKind::Abandoned(_) => self.abandoned,
-            _ => LevelFilter::OFF,
-        }
-    }
-
-    fn of_stop(&self, reason: StopReason, retried: bool) -> LevelFilter {
-        match reason {
-            StopReason::Succeeded if retried => self.recovery,
+        let stop = match kind {
+            EventKind::RetryScheduled(_) => return self.retry,
+            EventKind::Abandoned(_) => return self.abandoned,
+            EventKind::Stopped(stop) => stop,
+            _ => return LevelFilter::OFF,
+        };
+        match stop.reason {
+            StopReason::Succeeded if call.attempt > 1 => self.recovery,
             StopReason::Succeeded => self.success,
             StopReason::NotRetryable
             | StopReason::ServerVeto
@@ -136,14 +134,16 @@ impl LogLevels {
         }
     }
 
-    /// Whether anybody listens to what is said of a retry.
-    pub(crate) fn says_retries(&self) -> bool {
-        is_on(self.retry)
-    }
-
-    /// Whether anybody listens to what is said of the end of a call.
-    pub(crate) fn says_stop(&self, reason: StopReason, retried: bool) -> bool {
-        is_on(self.of_stop(reason, retried))
+    /// Whether anybody listens to what may be said of a call that does not go as it should.
+    pub(crate) fn says_anything(&self) -> bool {
+        let all = [
+            self.retry,
+            self.recovery,
+            self.rejection,
+            self.given_up,
+            self.abandoned,
+        ];
+        all.into_iter().any(is_on)
     }
 
     pub(crate) fn say(&self, event: &Event<'_>) {

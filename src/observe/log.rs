@@ -42,6 +42,7 @@ pub(crate) fn letter_not_delivered(host: &str, outcome: &'static str, error: Opt
     {
         let error = error.unwrap_or("no more is known");
         tracing::warn!(
+            target: "reqwest_steady",
             host,
             outcome,
             "a dead letter about a call to {host} was not delivered ({outcome}): {error}"

@@ -18,6 +18,7 @@ use super::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, DeadLetterOutcome, Observer,
     RetryScheduled, Stopped, ThrottleLoad, ThrottleRefused, ThrottleWaited,
 };
+use crate::decide::{AttemptOutcome, FailureKind};
 
 /// Enough for the services that one process talks to, and few enough for Prometheus: each has some
 /// twenty series.
@@ -155,13 +156,17 @@ impl Observer for Metrics {
         let host = self.of(call);
         host.attempt_ended();
         host.limit_headers(attempt.limit_headers);
+        let was_sent = attempt.outcome != AttemptOutcome::Failure(FailureKind::Throttled);
+        if let Some(cause) = attempt.retry_of.filter(|_| was_sent) {
+            host.retry(cause);
+        }
     }
 
     fn retry_scheduled(&self, call: &CallInfo<'_>, retry: &RetryScheduled) {
         let host = self.of(call);
         host.balance(retry.budget);
         if !retry.dry_run {
-            host.retry(retry.cause, retry.wait);
+            host.backoff(retry.wait);
         }
     }
 
@@ -183,6 +188,9 @@ impl Observer for Metrics {
         let host = self.of(call);
         if abandoned.in_attempt {
             host.attempt_ended();
+            if let Some(cause) = abandoned.retry_of {
+                host.retry(cause);
+            }
         }
         host.request("abandoned");
     }

@@ -46,7 +46,9 @@ use super::{DeadLetterOutcome, log};
 ///
 /// A [`RetryMiddleware`](crate::RetryMiddleware) tells of calls, a
 /// [`ThrottleMiddleware`](crate::ThrottleMiddleware) of what happens at its gates; give the same
-/// observer to both. For a closure, see [`observe_fn`](crate::RetryMiddlewareBuilder::observe_fn).
+/// observer to both. For a closure, see [`observe_fn`](crate::RetryMiddlewareBuilder::observe_fn). A
+/// request that is refused before anything is sent, for its key is [none](crate::InvalidKey), is no call,
+/// and nothing is told of it.
 pub trait Observer: Send + Sync + 'static {
     /// A call has begun. It ends with [`stopped`](Self::stopped) or [`abandoned`](Self::abandoned).
     fn call_started(&self, _call: &CallInfo<'_>) {}
@@ -112,7 +114,10 @@ impl Observers {
     pub(crate) fn tell(&self, event: &Event<'_>) {
         for observe in &self.0 {
             // Whatever state a panic leaves behind is the observer's own.
-            if catch_unwind(AssertUnwindSafe(|| observe(event))).is_err() {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| observe(event))) {
+                // What it panicked with may panic when it is dropped; and then one has to stop.
+                let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+                dropped.unwrap_or_else(std::mem::forget);
                 log::observer_panicked();
             }
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use reqwest::Response;
 
 use crate::decide::AttemptOutcome;
+use crate::observe::Attempt;
 use crate::throttle::Passed;
 
 /// Why a call ended as it did.
@@ -197,6 +198,11 @@ impl RetryReport {
     /// How many attempts were made after the first.
     pub fn retries(&self) -> u32 {
         u32::try_from(self.earlier.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The number of the last attempt.
+    pub(crate) fn last_attempt(&self) -> Attempt {
+        Attempt::after(self.retries())
     }
 
     /// How long the call waited in all, before and between its attempts.

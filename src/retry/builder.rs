@@ -14,7 +14,7 @@ use crate::entropy::Entropy;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{
-    DeadLetterSink, DeadLetters, Event, Following, Observer, Observers, Secrets, StopReason,
+    DeadLetterSink, DeadLetters, Event, Following, Observer, Observers, Secrets,
     two_retries_in_one_chain,
 };
 use crate::schedule::{Backoff, TimeLimits};
@@ -58,23 +58,12 @@ impl Settings {
         self.following.is_on(could_retry)
     }
 
-    /// Whether the log wants to know of a retry.
-    pub(crate) fn says_retries(&self) -> bool {
+    /// Whether the log may say anything of a call that does not go as it should.
+    pub(crate) fn says_anything(&self) -> bool {
         #[cfg(feature = "tracing")]
-        return self.levels.says_retries();
+        return self.levels.says_anything();
         #[cfg(not(feature = "tracing"))]
         false
-    }
-
-    /// Whether the log wants to know of a call that ends like this.
-    pub(crate) fn says_stop(&self, reason: StopReason, retried: bool) -> bool {
-        #[cfg(feature = "tracing")]
-        return self.levels.says_stop(reason, retried);
-        #[cfg(not(feature = "tracing"))]
-        {
-            let _ = (reason, retried);
-            false
-        }
     }
 
     /// Tells all who want to know.
@@ -395,8 +384,10 @@ impl RetryMiddlewareBuilder {
     ///
     /// A call that would be sent again ends there, without a wait, with
     /// [`StopReason::DryRun`](crate::StopReason::DryRun); observers and the log are told when it would
-    /// have been. The budget is charged for it, as it would have been. All else is done for real:
-    /// keys, timeouts, deadlines and `launch_spread`.
+    /// have been. The budget is charged for it, as it would have been, and it gets no dead letter. What
+    /// it would have given up, for its budget is empty or it has no key, is told as such. All else is done
+    /// for real: keys, timeouts, deadlines and `launch_spread`; calls inside it retry as if it were not
+    /// there.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

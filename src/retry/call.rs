@@ -141,8 +141,12 @@ impl<'a> Call<'a> {
                 chain: std::ptr::from_ref(extensions) as usize,
                 budget: budget.address(),
             };
-            // One that cannot be retried itself takes nothing from those inside it.
-            let retries = if could_retry { max_retries } else { u32::MAX };
+            // One that is not retried itself takes nothing from those inside it.
+            let retries = if could_retry && !settings.dry_run {
+                max_retries
+            } else {
+                u32::MAX
+            };
             let opened = Allowance::open(retries, time.end(), opener);
             if opened.is_nested() {
                 if opened.is_twice_in_chain() {
@@ -241,7 +245,9 @@ impl<'a> Call<'a> {
         }
         if self.attempt.retries() < self.max_retries && self.safety.allows_any() {
             let rebuilt = self.body().is_some();
-            Spare::keep(&mut self.spare, request, rebuilt, extensions);
+            if !Spare::keep(&mut self.spare, request, rebuilt, extensions) {
+                self.watch_single(request);
+            }
         }
         if !self.is_plain() {
             self.open_passage(extensions);
@@ -451,13 +457,21 @@ impl<'a> Call<'a> {
             self.feed_budget();
         }
         self.tell_last(end, result);
+        let waited = report.waited().saturating_add(self.waited_before());
         let pause = letter::pause_after(end, result);
         let earlier = (self.aside.as_mut()).and_then(|aside| aside.earlier.as_mut());
         if let Some(earlier) = earlier {
             earlier.complete(report, result);
         }
-        self.tell_stop(report);
+        self.tell_stop(report, waited);
         self.write_letter(report, pause)
+    }
+
+    /// How long the call waited before its earlier attempts.
+    fn waited_before(&self) -> Duration {
+        let history = self.earlier().map_or(&[][..], |earlier| &earlier.history);
+        let waits = history.iter().map(AttemptReport::waited);
+        waits.fold(Duration::ZERO, Duration::saturating_add)
     }
 
     #[inline]

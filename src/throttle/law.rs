@@ -34,7 +34,7 @@ const SHORT_HOLD: Duration = Duration::from_millis(10);
 /// Nobody keeps a key closed for longer on one server's word; then a probe asks again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 /// A pause ends up to so much later than asked for.
-const LONGEST_SPREAD: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST_SPREAD: Duration = Duration::from_secs(1);
 /// Whole seconds that count down to nothing may mean any moment now: shorter resets are not trusted.
 const SHORTEST_RESET: Duration = Duration::from_secs(2);
 

@@ -76,11 +76,13 @@ impl<'a> Watch<'a> {
     /// It has to wait for its turn.
     pub(super) fn queued(&mut self) {
         self.enter(Stage::Waiting);
+        self.tell_news();
     }
 
     /// It is not let through, now or after a wait.
     pub(super) fn refused(&mut self, refusal: &Refusal, waited: Duration) {
         self.enter(Stage::Outside);
+        self.tell_news();
         self.tell(EventKind::ThrottleRefused(ThrottleRefused {
             reason: refusal.reason(),
             waited,

@@ -46,7 +46,7 @@ impl Middleware for Forward {
 }
 
 /// A client whose requests go through another one.
-fn stacked(outer: impl Middleware, inner: ClientWithMiddleware) -> ClientWithMiddleware {
+pub(crate) fn stacked(outer: impl Middleware, inner: ClientWithMiddleware) -> ClientWithMiddleware {
     ClientBuilder::new(reqwest::Client::new())
         .with(outer)
         .with(Forward(inner))
@@ -548,7 +548,7 @@ async fn an_outer_call_that_cannot_be_retried_takes_nothing_from_those_inside() 
 #[tokio::test(start_paused = true)]
 async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
     let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let _guard = log.listen();
     let server = Server::statuses(&[503]);
     let retry = || quick().max_retries(3).no_budget().build().unwrap();
     let client = ClientBuilder::new(reqwest::Client::new())

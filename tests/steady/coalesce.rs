@@ -1038,7 +1038,7 @@ async fn a_call_is_shared_with_all_its_retries_and_its_report() {
 #[tokio::test(start_paused = true)]
 async fn inside_a_retry_it_works_as_well_and_says_once_that_it_belongs_outside() {
     let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let _guard = log.listen();
     let server = Server::new(|index| match index {
         0 => late(50 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
         _ => late(50 * MS, answer(200)),

@@ -16,8 +16,6 @@ mod decide;
 mod herd;
 mod http2;
 mod keys;
-#[cfg(feature = "tracing")]
-mod logging;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(unix)]

@@ -183,7 +183,7 @@ async fn a_call_that_is_dropped_in_an_attempt_is_abandoned_and_no_longer_in_flig
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_during_a_wait_has_its_retry_counted() {
+async fn a_call_that_is_dropped_during_a_wait_has_made_no_retry() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let server = Server::statuses(&[503]);
@@ -199,9 +199,53 @@ async fn a_call_that_is_dropped_during_a_wait_has_its_retry_counted() {
             "steady_backoff_delay_seconds: [0.2]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=abandoned: 1",
-            "steady_retries_total reason=503: 1",
             // As last seen: it was given back, but nobody has looked since.
             "steady_retry_budget_balance: 19",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_in_a_retry_has_made_it() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let server = Server::new(|index| match index {
+        0 => answer(503),
+        _ => Reply::Silence,
+    });
+    let client = server.client(retry().no_budget().build().unwrap());
+
+    timeout(SECOND, client.get(URL).send()).await.unwrap_err();
+
+    assert_eq!(server.count(), 2);
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_backoff_delay_seconds: [0.2]",
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=abandoned: 1",
+            "steady_retries_total reason=503: 1",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_a_throttle_keeps_back_is_none() {
+    let recorder = DebuggingRecorder::new();
+    let _local = set_default_local_recorder(&recorder);
+    let server = Server::statuses(&[503]);
+    let throttle = ThrottleMiddleware::builder().rate(0.01, 1);
+    let client = throttled(&server, retry().no_budget(), throttle);
+
+    assert_eq!(call(&client, 0).await.unwrap(), 503);
+
+    assert_eq!(server.count(), 1);
+    assert_eq!(
+        counted(&recorder),
+        [
+            "steady_backoff_delay_seconds: [0.2]",
+            "steady_inflight_requests: 0",
+            "steady_requests_total outcome=throttled: 1",
         ]
     );
 }

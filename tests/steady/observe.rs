@@ -9,10 +9,11 @@ use futures_util::future::join_all;
 use reqwest_steady::{
     AttemptOutcome, Backoff, Budget, CallInfo, Event, EventKind, Jitter, KeyBy, LoadChange,
     Observer, Refusal, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder, RetryReport,
-    RetryScheduled, StopReason, ThrottleMiddleware,
+    RetryScheduled, StopReason, ThrottleMiddleware, dead_letter_channel,
 };
 use tokio::time::timeout;
 
+use crate::admit::stacked;
 use crate::support::scripted::{Reply, Server, URL, answer, answer_with, call, late, throttled};
 
 const MS: Duration = Duration::from_millis(1);
@@ -277,12 +278,33 @@ async fn an_observer_that_panics_breaks_nothing_and_others_are_told() {
     assert_eq!(response.status(), 200);
     assert_eq!(server.gaps(), [100 * MS]);
     assert_eq!(events.take().len(), 7);
-    // Not even if it is told of a call that is dropped.
-    assert!(
-        timeout(Duration::ZERO, client.get(URL).deadline(MS).send())
-            .await
-            .is_ok()
-    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_may_panic_wherever_it_is_told_and_with_whatever() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            // A panic while another is under way would end the test.
+            if !std::thread::panicking() {
+                panic!("on purpose, too");
+            }
+        }
+    }
+    let server = Server::new(|_| Reply::Silence);
+    let retry = exact().observe_fn(|_| std::panic::panic_any(Bomb));
+    let throttle = ThrottleMiddleware::builder()
+        .max_in_flight(1)
+        .max_queue(0)
+        .observe_fn(|_| panic!("on purpose"));
+    let client = throttled(&server, retry, throttle);
+    let (dropped, refused) =
+        tokio::join!(timeout(MS, client.get(URL).send()), client.get(URL).send(),);
+    assert!(dropped.is_err());
+    assert!(Refusal::of(&refused.unwrap_err()).is_some());
+    // The place of the one that was dropped is free again.
+    assert!(timeout(MS, client.get(URL).send()).await.is_err());
+    assert_eq!(server.count(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -513,4 +535,78 @@ async fn a_key_that_a_function_made_is_not_shown() {
         assert!(!shown.contains("hush"), "{shown}");
         assert!(shown.contains("api.example.com"), "{shown}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_a_throttle_keeps_back_stops_with_the_answer_before_it() {
+    let server = Server::statuses(&[503]);
+    let events = Events::default();
+    let throttle = ThrottleMiddleware::builder().rate(0.01, 1).max_wait(MS);
+    let client = throttled(&server, exact().observe_fn(events.observe()), throttle);
+    assert_eq!(call(&client, 0).await.unwrap(), 503);
+    assert_eq!(
+        events.take()[3..],
+        [
+            "1 retry scheduled: 503 of 6, wait 100ms, hint None",
+            "2 attempt started",
+            "2 attempt finished: throttled in 0ns",
+            "1 stopped: throttled, 503, waited 100ms, took 100ms",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_gets_longer_is_told_again() {
+    let server = Server::new(|index| match index {
+        0 => late(10 * MS, answer_with(429, &[("retry-after", "1")])),
+        1 => late(20 * MS, answer_with(429, &[("retry-after", "1")])),
+        2 => late(30 * MS, answer_with(429, &[("retry-after", "60")])),
+        _ => answer(200),
+    });
+    let events = Events::default();
+    let throttle = ThrottleMiddleware::builder()
+        .seed(1)
+        .max_wait(100_000 * MS)
+        .observe_fn(events.observe());
+    let client = throttled(&server, exact().seed(1), throttle);
+    let results = join_all((0..3).map(|name| call(&client, name))).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    let told: Vec<_> = (events.take().into_iter())
+        .filter(|it| it.contains("paused") || it.contains("released"))
+        .collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(told[0].starts_with("1 paused for 1."), "{told:?}");
+    assert!(told[1].starts_with("1 paused for 60."), "{told:?}");
+    assert_eq!(told[2], "2 released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_takes_nothing_from_calls_inside_it() {
+    let server = Server::statuses(&[503]);
+    let inner = server.client(exact().max_retries(3).no_budget().build().unwrap());
+    let outer = exact().max_retries(1).dry_run(true).build().unwrap();
+    let client = stacked(outer, inner);
+    let response = client.get(URL).send().await.unwrap();
+    let stop = RetryReport::of(&response).unwrap().stop();
+    assert_eq!(stop, StopReason::DryRun);
+    assert_eq!(server.count(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_writes_no_letter_about_what_it_would_have_sent_again() {
+    let server = Server::statuses(&[503]);
+    let (sink, mut letters) = dead_letter_channel(10);
+    let budget = Budget::builder().min_retries_per_sec(0.1).build().unwrap();
+    let retry = exact().dry_run(true).budget(budget).dead_letter_sink(sink);
+    let client = server.client(retry.build().unwrap());
+    client.get(URL).send().await.unwrap();
+    assert!(timeout(MS, letters.recv()).await.is_err());
+    // What it would have given up gets one, as it would have.
+    client.get(URL).send().await.unwrap();
+    let letter = letters.recv().await.unwrap();
+    assert_eq!(letter.stop(), Some(StopReason::BudgetEmpty));
+    client.post(URL).send().await.unwrap();
+    let letter = letters.recv().await.unwrap();
+    assert_eq!(letter.stop(), Some(StopReason::NotIdempotent));
+    assert_eq!(server.count(), 3);
 }

@@ -128,7 +128,7 @@ fn server() -> Arc<Server> {
 async fn a_secret_appears_in_no_output_of_any_kind() {
     let output = Output::default();
     let trace = Trace::default();
-    let _trace = tracing::subscriber::set_default(trace.clone());
+    let _trace = trace.listen();
     let recorder = PrometheusBuilder::new().build_recorder();
     let _recorder = metrics::set_default_local_recorder(&recorder);
 

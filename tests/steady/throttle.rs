@@ -640,7 +640,7 @@ async fn keys_are_what_the_user_says() {
 #[tokio::test(start_paused = true)]
 async fn a_throttle_outside_the_retry_is_noticed_and_said_once() {
     let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let _guard = log.listen();
     let server = Server::statuses(&[200]);
     let wrong = ClientBuilder::new(reqwest::Client::new())
         .with(throttle().build().unwrap())

@@ -48,7 +48,7 @@ pub(super) const ALL: [Entry; 11] = [
         RETRIES,
         Kind::Counter,
         Unit::Count,
-        "Retries, by the status or failure that they repeat.",
+        "Retries that were sent, by the status or failure that they repeat.",
     ),
     entry(
         BUDGET_BALANCE,

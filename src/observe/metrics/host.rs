@@ -74,9 +74,12 @@ impl HostMetrics {
         self.requests.get(outcome, make).increment(1);
     }
 
-    pub(super) fn retry(&self, cause: AttemptOutcome, wait: Duration) {
+    pub(super) fn retry(&self, cause: AttemptOutcome) {
         let make = || counter!(RETRIES, "host" => self.host.clone(), "reason" => cause.to_string());
         self.retries.get(cause, make).increment(1);
+    }
+
+    pub(super) fn backoff(&self, wait: Duration) {
         self.backoff_delay.record(wait);
     }
 

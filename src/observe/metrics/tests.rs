@@ -61,6 +61,7 @@ fn load(change: LoadChange, waiting: usize, oldest: u64) -> ThrottleLoad {
 fn finished() -> AttemptFinished {
     AttemptFinished {
         outcome: AttemptOutcome::Status(StatusCode::OK),
+        retry_of: None,
         took: Duration::from_millis(5),
         limit_headers: LimitHeaders::default(),
     }
@@ -151,7 +152,7 @@ fn counters_with_few_labels_start_with_zero_and_the_balance_only_with_a_budget()
 }
 
 #[test]
-fn a_dry_run_counts_no_retry_and_no_wait() {
+fn a_retry_counts_when_it_was_sent_and_its_wait_when_it_begins() {
     let recorder = DebuggingRecorder::new();
     with_local_recorder(&recorder, || {
         let metrics = Metrics::new();
@@ -167,13 +168,27 @@ fn a_dry_run_counts_no_retry_and_no_wait() {
         retry.dry_run = false;
         metrics.retry_scheduled(&to("a"), &retry);
         metrics.retry_scheduled(&to("a"), &retry);
+        let throttled = AttemptOutcome::Failure(FailureKind::Throttled);
+        for (retry_of, outcome) in [
+            (None, finished().outcome),
+            (Some(retry.cause), finished().outcome),
+            (Some(retry.cause), throttled),
+        ] {
+            metrics.attempt_started(&to("a"));
+            let attempt = AttemptFinished {
+                outcome,
+                retry_of,
+                ..finished()
+            };
+            metrics.attempt_finished(&to("a"), &attempt);
+        }
     });
     let lines = seen(&recorder);
     let retries: Vec<_> = lines
         .iter()
         .filter(|line| line.starts_with("steady_retries_total"))
         .collect();
-    assert_eq!(retries, ["steady_retries_total{host=a,reason=timeout} 2"]);
+    assert_eq!(retries, ["steady_retries_total{host=a,reason=timeout} 1"]);
     assert_eq!(
         value(&lines, "steady_backoff_delay_seconds").as_deref(),
         Some("[0.25, 0.25]")
@@ -224,6 +239,7 @@ fn an_attempt_that_waits_in_a_throttle_is_not_in_flight() {
         call,
         &Abandoned {
             in_attempt: true,
+            retry_of: None,
             took: Duration::ZERO,
         },
     );

@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::super::builder::Settings;
 use super::{Aside, Call, End, Retry};
-use crate::admit::Host;
+use crate::admit::{Budget, Host};
 use crate::clock;
-use crate::decide::{Target, Verdict};
+use crate::decide::{AttemptOutcome, Target, Verdict};
 use crate::observe::{
     Abandoned, Attempt, AttemptFinished, BudgetRefused, CallInfo, Draft, Event, EventKind,
     LimitHeaders, RetryReport, RetryScheduled, StopReason, Stopped,
@@ -28,6 +28,8 @@ pub(crate) struct Watch<'a> {
     /// When the running attempt began.
     begun: Instant,
     stage: Stage,
+    /// How the attempt before the running one ended.
+    retry_of: Option<AttemptOutcome>,
     /// What a letter is made of, if there is to be one.
     pub(super) draft: Option<Draft>,
 }
@@ -54,6 +56,7 @@ impl<'a> Watch<'a> {
             started,
             begun: started,
             stage: Stage::Waiting,
+            retry_of: None,
             draft: None,
         }
     }
@@ -83,6 +86,7 @@ impl<'a> Watch<'a> {
         let headers = result.as_ref().ok().map(Response::headers);
         self.tell(EventKind::AttemptFinished(AttemptFinished {
             outcome: verdict.outcome,
+            retry_of: self.retry_of,
             took: clock::now().saturating_duration_since(self.begun),
             limit_headers: headers.map(LimitHeaders::in_answer).unwrap_or_default(),
         }));
@@ -98,6 +102,7 @@ impl Drop for Watch<'_> {
         if self.stage != Stage::Over {
             self.tell(EventKind::Abandoned(Abandoned {
                 in_attempt: self.stage == Stage::InAttempt,
+                retry_of: self.retry_of,
                 took: self.took(),
             }));
         }
@@ -136,65 +141,79 @@ impl<'a> Call<'a> {
 
     /// Tells of an attempt that is followed by another.
     pub(super) fn tell_retry(&mut self, retry: &Retry, result: &Result<Response>) {
-        if self.watched().is_none() && self.settings.says_retries() {
+        if self.watched().is_none() && self.settings.says_anything() {
             // Only the log wants to know, and only of calls that do not go as they should: one that does
             // pays nothing for it.
             let (method, url) = retry.spare.target();
             self.watch(method, url);
         }
-        let (max_attempts, budget) = (self.max_attempts(), self.budget.balance());
-        let Some(watch) = self.watched() else {
+        let max_attempts = self.max_attempts();
+        let Some((watch, budget)) = self.watched_with_budget() else {
             return;
         };
         watch.attempt_finished(retry.verdict, result);
+        watch.retry_of = Some(retry.verdict.outcome);
         watch.tell(EventKind::RetryScheduled(RetryScheduled {
             cause: retry.verdict.outcome,
             wait: retry.wait,
             hint: retry.hint,
             max_attempts,
-            budget,
+            budget: budget.balance(),
             dry_run: watch.settings.dry_run,
         }));
     }
 
+    /// Tells of a request whose body cannot be sent again, so that no copy of it is kept.
+    #[cold]
+    pub(super) fn watch_single(&mut self, request: &Request) {
+        if self.watched().is_none() && self.settings.says_anything() {
+            self.watch(request.method(), request.url());
+        }
+    }
+
     /// Tells of the last attempt.
     pub(super) fn tell_last(&mut self, end: End, result: &Result<Response>) {
-        if self.watched().is_none() {
-            let retried = self.attempt.is_retry();
-            let spare = self.spare.take();
-            if let Some(spare) = spare.filter(|_| self.settings.says_stop(end.reason, retried)) {
+        if self.watched().is_none() && self.settings.says_anything() {
+            if let Some(spare) = self.spare.take() {
                 let (method, url) = spare.target();
                 self.watch(method, url);
             }
         }
-        let budget = self.budget.balance();
-        let Some(watch) = self.watched() else {
+        let Some((watch, budget)) = self.watched_with_budget() else {
             return;
         };
         if end.reason != StopReason::DryRun {
             watch.attempt_finished(end.verdict, result);
         }
         if end.reason == StopReason::BudgetEmpty {
-            let cause = end.verdict.outcome;
-            watch.tell(EventKind::BudgetRefused(BudgetRefused { cause, budget }));
+            watch.tell(EventKind::BudgetRefused(BudgetRefused {
+                cause: end.verdict.outcome,
+                budget: budget.balance(),
+            }));
         }
     }
 
-    /// Tells how the call ended.
-    pub(super) fn tell_stop(&mut self, report: &RetryReport) {
-        let max_attempts = self.max_attempts();
-        let budget = self.could_retry().then(|| self.budget.balance());
-        let Some(watch) = self.watched() else {
+    /// Tells how the call ended. `waited` is the time before all its attempts, also before one that a
+    /// throttle kept from being sent, and that is not in the report.
+    pub(super) fn tell_stop(&mut self, report: &RetryReport, waited: Duration) {
+        let (max_attempts, could_retry) = (self.max_attempts(), self.could_retry());
+        let Some((watch, budget)) = self.watched_with_budget() else {
             return;
         };
         watch.stage = Stage::Over;
+        watch.attempt = report.last_attempt();
         watch.tell(EventKind::Stopped(Stopped {
             reason: report.stop,
             outcome: report.last.outcome,
             max_attempts,
-            waited: report.waited(),
+            waited,
             took: watch.took(),
-            budget,
+            budget: could_retry.then(|| budget.balance()),
         }));
+    }
+
+    fn watched_with_budget(&mut self) -> Option<(&mut Watch<'a>, &Budget)> {
+        let watch = self.aside.as_mut()?.watch.as_mut()?;
+        Some((watch, &self.budget))
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::log::Log;
 use crate::support::scripted::{Reply, Server, URL, answer_with};
+use crate::support::trace::Listening;
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -66,7 +67,7 @@ struct Setting {
     events: Events,
     taken: Arc<AtomicUsize>,
     log: Log,
-    _listening: tracing::subscriber::DefaultGuard,
+    _listening: Listening,
 }
 
 impl Setting {
@@ -99,7 +100,7 @@ impl Setting {
             started,
             events,
             taken,
-            _listening: tracing::subscriber::set_default(log.clone()),
+            _listening: log.listen(),
             log,
         }
     }

@@ -1,49 +1,31 @@
-//! What the library says in the log.
+//! What the library warns of.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use tracing::Level;
 
-/// Counts warnings, and remembers the last.
+use super::trace::{Listening, Trace};
+
+/// Counts warnings, and knows the last. That a call was given up is said elsewhere.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<AtomicUsize>, Arc<Mutex<String>>);
+pub(crate) struct Log(Trace);
 
 impl Log {
+    /// Listens to this thread.
+    pub(crate) fn listen(&self) -> Listening {
+        self.0.listen()
+    }
+
+    fn warnings(&self) -> impl Iterator<Item = String> {
+        let events = self.0.events().into_iter();
+        let of_the_library = events
+            .filter(|(level, _, fields)| *level == Level::WARN && !fields.contains_key("reason"));
+        of_the_library.map(|(_, message, _)| message)
+    }
+
     pub(crate) fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.warnings().count()
     }
 
     pub(crate) fn last(&self) -> String {
-        self.1.lock().unwrap().clone()
+        self.warnings().last().unwrap_or_default()
     }
-}
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN && metadata.target().starts_with("reqwest_steady")
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Message<'a>(&'a Mutex<String>);
-        impl tracing::field::Visit for Message<'_> {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                if field.name() == "message" {
-                    *self.0.lock().unwrap() = format!("{value:?}");
-                }
-            }
-        }
-        self.0.fetch_add(1, Ordering::Relaxed);
-        event.record(&mut Message(&self.1));
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
 }

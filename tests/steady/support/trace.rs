@@ -1,8 +1,12 @@
 //! Everything that goes to `tracing`: spans and events, with their fields.
+//!
+//! There is one subscriber for the whole process, and what a thread says goes to whoever listens there.
+//! Subscribers that come and go while other threads speak for the first time miss some of it.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -10,7 +14,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 pub(crate) type Fields = BTreeMap<String, String>;
 
-/// A subscriber that keeps it all.
+/// What was said while it listened.
 #[derive(Clone, Default)]
 pub(crate) struct Trace(Arc<Mutex<Kept>>);
 
@@ -20,8 +24,29 @@ struct Kept {
     spans: Vec<Fields>,
 }
 
+thread_local! {
+    static LISTENING: RefCell<Option<Trace>> = const { RefCell::new(None) };
+}
+
+/// Listens until it is dropped.
+pub(crate) struct Listening;
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        LISTENING.set(None);
+    }
+}
+
 impl Trace {
-    /// What this library said of calls: level, message, and the other fields.
+    /// Listens to this thread.
+    pub(crate) fn listen(&self) -> Listening {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| tracing::subscriber::set_global_default(Everyone).unwrap());
+        LISTENING.set(Some(self.clone()));
+        Listening
+    }
+
+    /// What this library said: level, message, and the other fields.
     pub(crate) fn events(&self) -> Vec<(Level, String, Fields)> {
         let kept = self.0.lock().unwrap();
         let split = |(level, fields): &(Level, Fields)| {
@@ -31,24 +56,19 @@ impl Trace {
         kept.events.iter().map(split).collect()
     }
 
-    pub(crate) fn messages(&self) -> Vec<String> {
-        let events = self.events().into_iter();
-        events
-            .map(|(level, message, _)| format!("{level} {message}"))
-            .collect()
-    }
-
+    #[allow(dead_code, reason = "not every test binary asks")]
     pub(crate) fn spans(&self) -> Vec<Fields> {
         self.0.lock().unwrap().spans.clone()
     }
-}
 
-impl Subscriber for Trace {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("reqwest_steady") || metadata.is_span()
+    pub(crate) fn keep_event(&self, event: &Event<'_>) {
+        let mut fields = Fields::new();
+        event.record(&mut Keep(&mut fields));
+        let level = *event.metadata().level();
+        self.0.lock().unwrap().events.push((level, fields));
     }
 
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
+    pub(crate) fn keep_span(&self, span: &Attributes<'_>) -> Id {
         let mut fields = Fields::new();
         span.record(&mut Keep(&mut fields));
         let mut kept = self.0.lock().unwrap();
@@ -56,19 +76,38 @@ impl Subscriber for Trace {
         Id::from_u64(kept.spans.len() as u64)
     }
 
-    fn record(&self, span: &Id, values: &Record<'_>) {
+    pub(crate) fn keep_record(&self, span: &Id, values: &Record<'_>) {
         let mut kept = self.0.lock().unwrap();
-        let fields = &mut kept.spans[span.into_u64() as usize - 1];
-        values.record(&mut Keep(fields));
+        if let Some(fields) = kept.spans.get_mut(span.into_u64() as usize - 1) {
+            values.record(&mut Keep(fields));
+        }
+    }
+}
+
+/// The subscriber.
+struct Everyone;
+
+fn here<T>(then: impl FnOnce(&Trace) -> T) -> Option<T> {
+    LISTENING.with_borrow(|trace| trace.as_ref().map(then))
+}
+
+impl Subscriber for Everyone {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("reqwest_steady") || metadata.is_span()
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        here(|trace| trace.keep_span(span)).unwrap_or(Id::from_u64(u64::MAX))
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        here(|trace| trace.keep_record(span, values));
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields::new();
-        event.record(&mut Keep(&mut fields));
-        let level = *event.metadata().level();
-        self.0.lock().unwrap().events.push((level, fields));
+        here(|trace| trace.keep_event(event));
     }
 
     fn enter(&self, _: &Id) {}
