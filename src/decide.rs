@@ -20,8 +20,8 @@ pub(crate) use idempotency::{KeyRule, is_idempotent};
 pub(crate) use replay::{BodyFactory, Spare, bytes_of};
 pub use status::StatusClass;
 pub(crate) use status::default_class;
-pub(crate) use transport::Failure;
 pub use transport::FailureKind;
+pub(crate) use transport::{Failure, chain};
 
 use crate::observe::StopReason;
 

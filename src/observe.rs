@@ -30,7 +30,7 @@ pub(crate) use following::Following;
 #[cfg(feature = "tracing")]
 pub use levels::LogLevels;
 pub(crate) use log::{
-    coalesce_inside_retry, letter_not_delivered, throttle_outside_retry, two_retries_in_one_chain,
+    LogPlace, coalesce_inside_retry, throttle_outside_retry, two_retries_in_one_chain,
     unknown_extensions,
 };
 #[cfg(feature = "metrics")]

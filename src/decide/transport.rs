@@ -171,7 +171,8 @@ impl Failure {
     }
 }
 
-fn chain<'e>(
+/// An error and all that are inside it.
+pub(crate) fn chain<'e>(
     error: &'e (dyn StdError + 'static),
 ) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |&error| {

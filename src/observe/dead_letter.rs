@@ -91,7 +91,7 @@ impl DeadLetter {
     }
 
     /// Whether sending it again does no harm, even if one of its attempts had its effect: by its
-    /// method, its key, or the word of the caller.
+    /// method, its key, or the word of the caller; or because a throttle let none of them through.
     pub fn is_repeatable(&self) -> bool {
         self.repeatable
     }

@@ -36,20 +36,36 @@ pub(crate) fn unknown_extensions() {
     );
 }
 
-/// The call is over and has its answer, but nobody may know what it was about.
-pub(crate) fn letter_not_delivered(host: &str, outcome: &'static str, error: Option<&str>) {
+/// Where in the log a call belongs, for what is said of it from elsewhere.
+#[derive(Debug)]
+pub(crate) struct LogPlace {
     #[cfg(feature = "tracing")]
-    {
-        let error = error.unwrap_or("no more is known");
-        tracing::warn!(
-            target: "reqwest_steady",
-            host,
-            outcome,
-            "a dead letter about a call to {host} was not delivered ({outcome}): {error}"
-        );
+    span: tracing::Span,
+}
+
+impl LogPlace {
+    pub(crate) fn here() -> Self {
+        Self {
+            #[cfg(feature = "tracing")]
+            span: tracing::Span::current(),
+        }
     }
-    #[cfg(not(feature = "tracing"))]
-    let _ = (host, outcome, error);
+
+    /// The call is over and has its answer, but nobody may know what it was about.
+    pub(crate) fn letter_not_delivered(&self, host: &str, outcome: &str, error: Option<&str>) {
+        #[cfg(feature = "tracing")]
+        self.span.in_scope(|| {
+            let error = error.unwrap_or("no more is known");
+            tracing::warn!(
+                target: "reqwest_steady",
+                host,
+                outcome,
+                "a dead letter about a call to {host} was not delivered ({outcome}): {error}"
+            );
+        });
+        #[cfg(not(feature = "tracing"))]
+        let _ = (host, outcome, error);
+    }
 }
 
 /// It is the observer that is broken, and not the call.

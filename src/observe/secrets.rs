@@ -28,7 +28,8 @@ pub(crate) const PLACEHOLDER: &str = "REDACTED";
 ///     .keep("page_token");    // no secret, though its name says so
 /// ```
 ///
-/// The user info of a URL is always secret. Its path never is: no name says what stands there.
+/// The user info of a URL is always secret. Its path never is: no name says what stands there. A header or
+/// parameter that holds a URL with secrets in it is secret as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
     headers: Vec<String>,
@@ -71,18 +72,48 @@ impl Secrets {
         value: &HeaderValue,
         key_header: &HeaderName,
     ) -> bool {
+        let text = value.to_str().unwrap_or_default();
         // Our own code marks keys as sensitive.
-        name != key_header && (value.is_sensitive() || self.is_secret(name.as_str(), &self.headers))
+        name != key_header
+            && (value.is_sensitive() || self.is_secret(name.as_str(), text, &self.headers))
     }
 
     /// The name is compared as it was meant, without percent-encoding.
-    pub(crate) fn is_secret_parameter(&self, name: &str) -> bool {
-        self.is_secret(name, &self.parameters)
+    fn is_secret_parameter(&self, name: &str, value: &str) -> bool {
+        self.is_secret(name, value, &self.parameters)
     }
 
-    fn is_secret(&self, name: &str, named: &[String]) -> bool {
+    fn is_secret(&self, name: &str, value: &str, named: &[String]) -> bool {
         let is_in = |list: &[String]| list.iter().any(|entry| entry.eq_ignore_ascii_case(name));
-        is_in(named) || (!is_in(&self.kept) && names::say_secret(name))
+        is_in(named)
+            || (!is_in(&self.kept) && (names::say_secret(name) || self.is_url_with_secret(value)))
+    }
+
+    /// Whether a value is a URL itself, or a part of one, and has something secret in it: a `Referer`,
+    /// or where to go next.
+    fn is_url_with_secret(&self, value: &str) -> bool {
+        let mut text = value.to_owned();
+        // Within another URL it is encoded, and perhaps twice.
+        for _ in 0..3 {
+            let url = Url::parse(text.trim());
+            if url.is_ok_and(|url| !url.username().is_empty() || url.password().is_some()) {
+                return true;
+            }
+            let parts = text.split(['?', '#']).skip(1);
+            let mut found = false;
+            for part in parts {
+                rewrite_query(part, |name, value| {
+                    found |= !value.is_empty() && names::say_secret(name);
+                    None
+                });
+            }
+            let decoded = decoded(&text);
+            if found || decoded == text {
+                return found;
+            }
+            text = decoded;
+        }
+        false
     }
 
     /// The URL without user info, fragment and the values of secret parameters, and the places where
@@ -99,7 +130,7 @@ impl Secrets {
         }
         let query = url.query().map(|query| {
             rewrite_query(query, |name, value| {
-                if value.is_empty() || !self.is_secret_parameter(name) {
+                if value.is_empty() || !self.is_secret_parameter(name, value) {
                     return None;
                 }
                 let place = Redacted::Parameter(name.to_owned());
@@ -177,6 +208,15 @@ pub(crate) fn rewrite_query(
     changed.then_some(text)
 }
 
+/// The query without this parameter.
+pub(crate) fn without_parameter(query: &str, name: &str) -> String {
+    let others = query.split('&').filter(|pair| {
+        let own = pair.split('=').next().unwrap_or_default();
+        decoded(own) != name
+    });
+    others.collect::<Vec<_>>().join("&")
+}
+
 /// A name in a query, as its author meant it.
 fn decoded(name: &str) -> String {
     let spaced = name.replace('+', " ");
@@ -230,6 +270,17 @@ mod tests {
                 &["parameter sig"],
             ),
             ("mailto:me@a", "mailto:me@a", &[]),
+            // URLs in URLs.
+            (
+                "http://a/?next=https://h/?page=2&back=https%3A%2F%2Fme%3Apw%40h%2F&via=%2Fx%3Ftoken%3Ds",
+                "http://a/?next=https://h/?page=2&back=REDACTED&via=REDACTED",
+                &["parameter back", "parameter via"],
+            ),
+            (
+                "http://a/?next=https://h/?sig=s",
+                "http://a/?next=REDACTED",
+                &["parameter next"],
+            ),
         ] {
             let (text, found) = redact(&Secrets::default(), url);
             assert_eq!(text, left, "{url}");

@@ -359,8 +359,9 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// How long the sink may take for a letter, and the call waits for it; never beyond the call's
-    /// deadline, after which the letter is delivered all the same. Default: 5 s.
+    /// How long the sink may take for a letter, and the call waits for it. A call that has a deadline
+    /// waits until then, and at least 100 ms, for most are given up when it is over; after that its letter
+    /// is delivered without it. Default: 5 s.
     pub fn dead_letter_max_wait(mut self, wait: Duration) -> Self {
         self.dead_letter_max_wait = Some(wait);
         self

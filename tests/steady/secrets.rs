@@ -48,6 +48,13 @@ const HEADERS: [&str; 18] = [
     "x-harmless",
 ];
 
+/// URLs where others stand: in headers, and in parameters.
+const URLS: [(&str, &str); 3] = [
+    ("referer", "https://me:hush@other.example.com/"),
+    ("x-copy-source", "https://store.example.com/a?sp=r&sig=hush"),
+    ("x-forwarded-uri", "/back?token=hush"),
+];
+
 const PARAMETERS: [&str; 12] = [
     "key",
     "api_key",
@@ -71,6 +78,7 @@ fn request(method: Method, path: &str) -> Request {
     for name in PARAMETERS {
         url += &format!("&{name}={SECRET}");
     }
+    url += &format!("&next=https://me:{SECRET}@h/&via=%2Fx%3Ftoken%3D{SECRET}");
     url += &format!("#access_token={SECRET}");
     let mut request = Request::new(method, Url::parse(&url).unwrap());
     for name in HEADERS {
@@ -78,6 +86,11 @@ fn request(method: Method, path: &str) -> Request {
         value.set_sensitive(name == "x-harmless");
         request.headers_mut().append(name, value.clone());
         request.headers_mut().append(name, value);
+    }
+    for (name, value) in URLS {
+        request
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
     }
     if request.method() == Method::PUT {
         let key = HeaderValue::from_static("key-of-this-order");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Url;
 
@@ -80,7 +80,8 @@ impl Credentials {
         self
     }
 
-    /// A header that needs no value here, because the client or a middleware inside adds it.
+    /// A header or parameter that needs no value here, because the client or one of its middlewares adds
+    /// it.
     #[must_use]
     pub fn added_by_client(mut self, name: impl Into<String>) -> Self {
         self.added.push(name.into());
@@ -89,19 +90,22 @@ impl Credentials {
 
     /// Whether they may be sent to where this URL leads.
     pub(super) fn are_for(&self, url: &Url) -> bool {
-        // Read as a part of such a URL, the host is written the same way, and its own port is none.
-        let Ok(own) = Url::parse(&format!("{}://{}", url.scheme(), self.host)) else {
-            return false;
-        };
-        let is_host_only = own.path().len() <= 1
+        self.base(url.scheme()).is_some_and(|own| {
+            own.host() == url.host() && own.port_or_known_default() == url.port_or_known_default()
+        })
+    }
+
+    /// Read as a part of such a URL, the host is written the same way as there, and the scheme's own port
+    /// is none. `None` if it is no host, or more than that.
+    fn base(&self, scheme: &str) -> Option<Url> {
+        let own = Url::parse(&format!("{scheme}://{}", self.host)).ok()?;
+        let is_host_only = own.host().is_some()
+            && own.path().len() <= 1
             && own.query().is_none()
             && own.fragment().is_none()
             && own.username().is_empty()
             && own.password().is_none();
-        is_host_only
-            && own.host().is_some()
-            && own.host() == url.host()
-            && own.port_or_known_default() == url.port_or_known_default()
+        is_host_only.then_some(own)
     }
 
     pub(super) fn fill(&self, place: &Redacted) -> Option<Fill<'_>> {
@@ -109,8 +113,10 @@ impl Credentials {
             Redacted::UserInfo => self.user_info.as_ref().map(Fill::UserInfo),
             Redacted::Parameter(name) => {
                 let mut found = self.parameters.iter().rev();
-                let (_, value) = found.find(|(own, _)| own.eq_ignore_ascii_case(name))?;
-                Some(Fill::Parameter(value))
+                match found.find(|(own, _)| own.eq_ignore_ascii_case(name)) {
+                    Some((_, value)) => Some(Fill::Parameter(value)),
+                    None => self.is_added(name).then_some(Fill::ByClient),
+                }
             }
             Redacted::Header(name) => {
                 let lines: Vec<_> = (self.headers.iter())
@@ -120,7 +126,7 @@ impl Credentials {
                 if !lines.is_empty() {
                     return Some(Fill::Header(lines));
                 }
-                if self.is_added(name) {
+                if self.is_added(name.as_str()) {
                     return Some(Fill::ByClient);
                 }
                 let is_theirs = *name == http::header::AUTHORIZATION;
@@ -129,8 +135,8 @@ impl Credentials {
         }
     }
 
-    fn is_added(&self, name: &HeaderName) -> bool {
-        (self.added.iter()).any(|own| own.eq_ignore_ascii_case(name.as_str()))
+    fn is_added(&self, name: &str) -> bool {
+        (self.added.iter()).any(|own| own.eq_ignore_ascii_case(name))
     }
 }
 
@@ -171,7 +177,10 @@ impl fmt::Debug for Credentials {
         let headers: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
         let parameters: Vec<_> = self.parameters.iter().map(|(name, _)| name).collect();
         f.debug_struct("Credentials")
-            .field("host", &self.host)
+            .field(
+                "host",
+                &self.base("http").map_or("not a host", |_| &self.host),
+            )
             .field("headers", &headers)
             .field("parameters", &parameters)
             .field("user_info", &self.user_info.is_some())
@@ -233,5 +242,12 @@ mod tests {
         let shown = format!("{credentials:?}");
         assert!(!shown.contains("hidden"), "{shown}");
         assert!(shown.contains("authorization") && shown.contains("token"));
+        // What should not have been given at all.
+        let whole = Credentials::for_host("https://me:hidden@api.example.com");
+        let shown = format!("{whole:?}");
+        assert!(
+            shown.contains("not a host") && !shown.contains("hidden"),
+            "{shown}"
+        );
     }
 }

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, Method};
 use reqwest::{Body, Request, Url};
 
 use super::{DeadLetter, LetterBody};
-use crate::decide::{BodyFactory, bytes_of};
+use crate::decide::{AttemptOutcome, BodyFactory, FailureKind, bytes_of};
 use crate::observe::{RetryReport, Secrets};
 
 /// 9999-12-30T22:00:00Z, the last second that can be written as a date of four digits in any zone.
@@ -87,7 +87,7 @@ impl Draft {
             headers: headers.collect(),
             body: self.body.seal(self.max_body),
             key: key.map(|value| (self.key_header, value)),
-            repeatable: self.repeatable,
+            repeatable: self.repeatable || was_never_sent(report),
             attempts: report.attempts().cloned().collect(),
             reason: report.stop().label().to_owned(),
             not_before: within_dates(not_before),
@@ -120,6 +120,14 @@ impl DraftBody {
             }
         }
     }
+}
+
+/// A throttle kept it from being sent at all.
+fn was_never_sent(report: &RetryReport) -> bool {
+    let throttled = AttemptOutcome::Failure(FailureKind::Throttled);
+    report
+        .attempts()
+        .all(|attempt| attempt.outcome() == throttled)
 }
 
 /// A server can ask for a pause that ends in a year of five digits.

@@ -5,14 +5,14 @@ use std::pin::Pin;
 
 use http::HeaderMap;
 use reqwest::{Response, Url};
-use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
+use reqwest_middleware::{ClientWithMiddleware, Error, RequestBuilder};
 
 use super::credentials::{Credentials, Fill, encoded};
 use super::{DeadLetter, LetterBody};
 use crate::RequestBuilderExt;
 use crate::decide::Failure;
 use crate::observe::Redacted;
-use crate::observe::secrets::{PLACEHOLDER, rewrite_query};
+use crate::observe::secrets::{PLACEHOLDER, rewrite_query, without_parameter};
 
 impl DeadLetter {
     /// Sends the request again: the same method, URL, headers and body, and the same key. The client's
@@ -82,7 +82,16 @@ impl<'a> Replay<'a> {
     async fn send(self) -> Result<Response, ReplayError> {
         self.check()?;
         let request = self.request()?;
-        request.send().await.map_err(ReplayError::Request)
+        let sent = request.send().await;
+        sent.map_err(|error| ReplayError::Request(self.without_secrets(error)))
+    }
+
+    /// The text of reqwest's errors has the whole URL, with the fresh credentials in it.
+    fn without_secrets(&self, error: Error) -> Error {
+        match error {
+            Error::Reqwest(error) => error.with_url(self.letter.url.clone()).into(),
+            other => other,
+        }
     }
 
     fn check(&self) -> Result<(), ReplayError> {
@@ -138,6 +147,12 @@ impl<'a> Replay<'a> {
         });
         if let Some(query) = query {
             url.set_query(Some(&query));
+        }
+        for place in &letter.url_redacted {
+            if let (Redacted::Parameter(name), Some(Fill::ByClient)) = (place, self.fill(place)) {
+                let left = url.query().map(|query| without_parameter(query, name));
+                url.set_query(left.as_deref().filter(|query| !query.is_empty()));
+            }
         }
         if letter.url_redacted.contains(&Redacted::UserInfo) {
             if let Some(fill) = self.fill(&Redacted::UserInfo) {

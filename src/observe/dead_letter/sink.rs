@@ -22,6 +22,9 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// A delivery ends in time by itself. Only one that blocks its thread does not, and this much later
 /// the call goes on without it.
 const GRACE: Duration = Duration::from_millis(50);
+/// A call waits so long for its letter even if its deadline is over: most calls with a deadline are given
+/// up because it is.
+const LEAST_WAIT: Duration = Duration::from_millis(100);
 
 /// Why a sink could not take a letter. Its text goes to the log: it should show nothing private.
 pub type SinkError = Box<dyn Error + Send + Sync>;
@@ -51,10 +54,11 @@ pub type Delivery<'a> = Pin<Box<dyn Future<Output = Result<(), SinkError>> + Sen
 /// let sink: Arc<dyn DeadLetterSink> = Arc::new(Outbox::default());
 /// ```
 ///
-/// A call waits for its letter's delivery, up to a limit and not beyond its own deadline. A sink that
-/// fails, hangs or panics is reported, and never changes what the call returns.
-/// A delivery runs in a task of its own, so that a call which is dropped meanwhile does not lose its
-/// letter. A sink that sends letters over HTTP should use a client without a sink.
+/// A call waits for its letter's delivery, up to a limit. A sink that fails, hangs or panics is
+/// reported, and never changes what the call returns. A delivery runs in a task of its own, so that a call
+/// which is dropped meanwhile does not lose its letter. If it has to block, it should do that on a thread
+/// for such work (`tokio::task::spawn_blocking`), or else calls wait for it whatever the limit is. A sink
+/// that sends letters over HTTP should use a client without a sink.
 pub trait DeadLetterSink: Send + Sync + 'static {
     /// Takes a letter. `Ok` means that it is kept.
     fn deliver(&self, letter: Arc<DeadLetter>) -> Delivery<'_>;
@@ -117,7 +121,7 @@ impl DeadLetters {
 
     /// Hands a letter over, and waits for that until `latest` at most. What is not done by then goes on
     /// without the caller, as it does if this future is dropped. `report` learns how it ended, with the
-    /// text of the sink's error; it is called once, unless the runtime itself ends before.
+    /// text of the sink's error; it is called once.
     //
     // Spawned when it is called, and not when it is first polled.
     pub(crate) fn deliver<F>(
@@ -129,22 +133,19 @@ impl DeadLetters {
     where
         F: FnOnce(DeadLetterOutcome, Option<String>) + Send + 'static,
     {
-        let given_up = clock::after(clock::now(), self.max_wait.saturating_add(GRACE));
-        let latest = latest.map_or(given_up, |latest| latest.min(given_up));
-        let mut report = Some(report);
+        let now = clock::now();
+        let given_up = clock::after(now, self.max_wait.saturating_add(GRACE));
+        let latest = latest.map_or(given_up, |latest| {
+            latest.max(now + LEAST_WAIT).min(given_up)
+        });
+        let report = Report(Some(report));
         let task = Handle::try_current().ok().map(|runtime| {
-            let (sink, limit, report) = (self.sink.clone(), self.max_wait, report.take());
+            let (sink, limit) = (self.sink.clone(), self.max_wait);
             runtime.spawn(async move {
-                let (outcome, text) = unless_it_panics(hand_over(sink, letter, limit)).await;
-                if let Some(report) = report {
-                    report(outcome, text);
-                }
+                let ended = unless_it_panics(hand_over(sink, letter, limit)).await;
+                report.tell(ended);
             })
         });
-        if let Some(report) = report {
-            let text = "there is no tokio runtime to deliver it on";
-            report(DeadLetterOutcome::Failed, Some(text.to_owned()));
-        }
         async move {
             if let Some(task) = task {
                 // Whatever comes of it, the call goes on.
@@ -163,13 +164,47 @@ impl fmt::Debug for DeadLetters {
     }
 }
 
+/// Who learns how a delivery ended. Dropped with its task, because the runtime ends or there is none, it
+/// tells that.
+struct Report<F: FnOnce(DeadLetterOutcome, Option<String>)>(Option<F>);
+
+impl<F: FnOnce(DeadLetterOutcome, Option<String>)> Report<F> {
+    fn tell(mut self, (outcome, text): Ended) {
+        if let Some(report) = self.0.take() {
+            report(outcome, text);
+        }
+    }
+}
+
+impl<F: FnOnce(DeadLetterOutcome, Option<String>)> Drop for Report<F> {
+    fn drop(&mut self) {
+        if let Some(report) = self.0.take() {
+            let text = "there is no tokio runtime to deliver it on, or no longer";
+            report(DeadLetterOutcome::Failed, Some(text.to_owned()));
+        }
+    }
+}
+
+/// The text of a sink's error. Those of reqwest have a whole URL in theirs.
+fn text_of(error: &SinkError) -> String {
+    let first: &(dyn Error + 'static) = &**error;
+    let mut chain = std::iter::successors(Some(first), |error| (*error).source());
+    let of_a_request =
+        chain.any(|error| error.is::<reqwest::Error>() || error.is::<reqwest_middleware::Error>());
+    if of_a_request {
+        "a request of the sink's own failed".to_owned()
+    } else {
+        error.to_string()
+    }
+}
+
 /// How a delivery ended, with the text of the sink's error.
 type Ended = (DeadLetterOutcome, Option<String>);
 
 async fn hand_over(sink: Arc<dyn DeadLetterSink>, letter: DeadLetter, limit: Duration) -> Ended {
     match timeout(limit, async { sink.deliver(Arc::new(letter)).await }).await {
         Ok(Ok(())) => (DeadLetterOutcome::Delivered, None),
-        Ok(Err(error)) => (DeadLetterOutcome::Failed, Some(error.to_string())),
+        Ok(Err(error)) => (DeadLetterOutcome::Failed, Some(text_of(&error))),
         Err(_) => (DeadLetterOutcome::TimedOut, None),
     }
 }

@@ -194,7 +194,7 @@ fn without_a_runtime_delivery_fails_and_nothing_panics() {
     let mut wait = Box::pin(setting.deliver(None));
     let poll = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(poll.is_ready());
-    let text = Some("there is no tokio runtime to deliver it on".to_owned());
+    let text = Some("there is no tokio runtime to deliver it on, or no longer".to_owned());
     assert_eq!(setting.reported(), [(DeadLetterOutcome::Failed, text)]);
 }
 
@@ -237,4 +237,36 @@ fn a_sink_can_be_shared_and_chosen_at_run_time() {
     fn is_sink(_: impl DeadLetterSink) {}
     let shared: Arc<dyn DeadLetterSink> = Arc::new(dead_letter_channel(1).0);
     is_sink(shared);
+}
+
+#[test]
+fn a_runtime_that_ends_before_the_delivery_does_is_reported() {
+    let setting = Setting::new(Act::Hang);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let wait = setting.deliver(Some(clock::now()));
+        tokio::time::timeout(Duration::from_millis(1), wait)
+            .await
+            .unwrap_err();
+    });
+    assert_eq!(setting.reported(), []);
+    drop(runtime);
+    let text = Some("there is no tokio runtime to deliver it on, or no longer".to_owned());
+    assert_eq!(setting.reported(), [(DeadLetterOutcome::Failed, text)]);
+}
+
+#[tokio::test]
+async fn the_text_of_a_sinks_own_request_is_not_told() {
+    let sent = reqwest::Client::new()
+        .get("hush://me:hush@hush/?token=hush")
+        .send();
+    let error = sent.await.unwrap_err();
+    assert!(error.to_string().contains("hush"), "{error}");
+    let inside = std::io::Error::other(error);
+    let told = text_of(&inside.into());
+    assert_eq!(told, "a request of the sink's own failed");
+    assert_eq!(text_of(&"full".into()), "full");
 }

@@ -2,37 +2,39 @@
 
 /// Words that say it.
 const WORDS: &[&str] = &[
+    "appid",
     "assertion",
-    "auth",
     "authentication",
-    "authorization",
     "bearer",
-    "cookie",
-    "cookies",
+    "cred",
+    "creds",
     "csrf",
-    "hmac",
-    "jwt",
-    "key",
-    "keys",
+    "dpop",
     "otp",
-    "pass",
     "passcode",
-    "passphrase",
     "pin",
+    "psk",
+    "pswd",
     "pw",
-    "pwd",
+    "sess",
     "session",
     "sid",
-    "sig",
     "totp",
     "verifier",
+    "wsse",
     "xsrf",
 ];
 
-/// What says it within a longer word, too. `key` and `auth` do not: see `monkey` and `author`.
+/// What says it within a longer word, too.
 const PARTS: &[&str] = &[
     "apikey",
+    "authorization",
+    "cookie",
     "credential",
+    "hmac",
+    "jwt",
+    "oauth",
+    "passphrase",
     "passwd",
     "password",
     "secret",
@@ -42,45 +44,47 @@ const PARTS: &[&str] = &[
     "token",
 ];
 
-/// Words with `key` at their end that say it.
-const KEYS: &[&str] = &[
-    "access",
-    "account",
-    "admin",
-    "app",
-    "auth",
-    "client",
-    "consumer",
-    "dev",
-    "developer",
-    "encryption",
-    "function",
-    "functions",
-    "host",
-    "license",
-    "master",
-    "private",
-    "read",
-    "root",
-    "server",
-    "service",
-    "session",
-    "shared",
-    "signing",
-    "ssh",
-    "storage",
-    "subscription",
-    "user",
-    "write",
+/// What says it at the end of a word, unless that is one of those below.
+const ENDINGS: &[&str] = &["auth", "key", "keys", "pass", "pwd", "sig"];
+
+/// Words that only look as if they said it.
+const OTHERS: &[&str] = &[
+    "bypass",
+    "cachekey",
+    "compass",
+    "donkey",
+    "encompass",
+    "foreignkey",
+    "hockey",
+    "hotkey",
+    "jockey",
+    "monkey",
+    "overpass",
+    "partitionkey",
+    "primarykey",
+    "publickey",
+    "routingkey",
+    "rowkey",
+    "sortkey",
+    "surpass",
+    "surrogatekey",
+    "trespass",
+    "turkey",
+    "underpass",
+    "whiskey",
 ];
 
 /// Whole names that hold secrets, though none of their words says so.
 const NAMES: &[&str] = &[
+    "authcode",
     "hdnea",
     "hdntl",
     "hdnts",
+    "otpcode",
     "samlrequest",
     "samlresponse",
+    "security-code",
+    "signed-request",
     "x-amzn-oidc-data",
     "x-honeycomb-team",
     "x-ms-client-principal",
@@ -117,10 +121,9 @@ pub(super) fn say_secret(name: &str) -> bool {
 fn is_secret(word: &str) -> bool {
     // As in `key1`.
     let word = word.trim_end_matches(|c: char| c.is_ascii_digit());
-    let is_key = |stem: &str| KEYS.contains(&stem);
     WORDS.contains(&word)
         || PARTS.iter().any(|part| word.contains(part))
-        || word.strip_suffix("key").is_some_and(is_key)
+        || (ENDINGS.iter().any(|ending| word.ends_with(ending)) && !OTHERS.contains(&word))
 }
 
 /// `X-Api-Key`, `x_api_key` and `xApiKey` are the same three words.
@@ -151,6 +154,27 @@ mod tests {
     #[test]
     fn names_of_real_secrets_say_so() {
         for name in [
+            "passkey",
+            "x-oauth",
+            "appid",
+            "userpass",
+            "userPwd",
+            "dbpass",
+            "psk",
+            "creds",
+            "privkey",
+            "streamkey",
+            "SharedAccessKey",
+            "apisig",
+            "x-wsse",
+            "dpop",
+            "signed_request",
+            "authcode",
+            "otpcode",
+            "jwtassertion",
+            "basicauth",
+            "sessioncookie",
+            "security_code",
             "Authorization",
             "Proxy-Authorization",
             "Cookie",

@@ -8,9 +8,7 @@ use reqwest_middleware::Result;
 
 use super::{Call, End};
 use crate::clock;
-use crate::observe::{
-    CallInfo, DeadLetterOutcome, Event, EventKind, RetryReport, letter_not_delivered,
-};
+use crate::observe::{CallInfo, DeadLetterOutcome, Event, EventKind, LogPlace, RetryReport};
 use crate::schedule::server_hint;
 use crate::throttle::Refusal;
 
@@ -50,9 +48,10 @@ impl Call<'_> {
         // This may come after the call is over.
         let (method, host, attempt) = (watch.method.clone(), watch.host.clone(), watch.attempt);
         let observers = settings.observers.clone();
+        let place = LogPlace::here();
         let tell = move |outcome: DeadLetterOutcome, error: Option<String>| {
             if outcome != DeadLetterOutcome::Delivered {
-                letter_not_delivered(&host, outcome.label(), error.as_deref());
+                place.letter_not_delivered(&host, outcome.label(), error.as_deref());
             }
             let call = CallInfo {
                 method: &method,

@@ -192,6 +192,21 @@ async fn a_letter_is_written_when_a_throttle_refuses_the_first_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_never_sent_can_be_sent_again_even_without_a_key() {
+    let server = Server::new(|_| late(SEC, answer(503)));
+    let (sink, mut letters) = dead_letter_channel(100);
+    let client = throttled(&server, retry().dead_letter_sink(sink), one_place());
+    let (sent, refused) = tokio::join!(client.post(URL).send(), client.post(URL).send());
+    assert!(Refusal::of(&refused.unwrap_err()).is_some());
+    assert_eq!(sent.unwrap().status(), 503);
+    let (first, second) = (letters.recv().await.unwrap(), letters.recv().await.unwrap());
+    assert_eq!(first.stop(), Some(StopReason::Throttled));
+    assert!(first.is_repeatable());
+    assert_eq!(second.stop(), Some(StopReason::NotIdempotent));
+    assert!(!second.is_repeatable());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_letter_about_a_refused_retry_tells_of_the_attempts_that_were_sent() {
     let server = Server::new(|index| match index {
         0 => answer(503),

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
-use reqwest_middleware::ClientWithMiddleware;
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::{
     AttemptOutcome, Credentials, FailureKind, Redacted, ReplayError, RetryMiddleware, StopReason,
 };
@@ -133,6 +133,25 @@ async fn what_the_client_adds_by_itself_needs_no_value() {
         .unwrap();
     let headers = &server.arrivals()[0].headers;
     assert!(!headers.contains_key("authorization") && !headers.contains_key("cookie"));
+
+    let credentials = credentials.added_by_client("x-other");
+    let by_client = Credentials::for_host("api.example.com")
+        .added_by_client("token")
+        .added_by_client("authorization")
+        .added_by_client("cookie");
+    let line = REDACTED.replace("REDACTED;y", "REDACTED");
+    let letter = super::stored::letter(&line);
+    let replay = letter.replay(&client).credentials(&by_client);
+    replay.await.unwrap();
+    assert_eq!(
+        server.arrivals()[1].url.as_str(),
+        "http://api.example.com/orders?q=%41+b&&x=REDACTED&z"
+    );
+    // A value that is given goes first.
+    let replay = letter.replay(&client).credentials(&credentials);
+    replay.credentials(&by_client).await.unwrap();
+    let url = server.arrivals()[2].url.to_string();
+    assert!(url.contains("&token=fresh&"), "{url}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,6 +227,25 @@ async fn the_clients_own_error_is_passed_on_and_shows_no_secret_by_itself() {
             .is_some_and(|source| source.is::<reqwest_middleware::Error>())
     );
     assert_eq!(server.count(), 6, "the client retries it like any other");
+}
+
+#[tokio::test]
+async fn not_even_the_whole_chain_of_an_error_shows_a_fresh_secret() {
+    // Nobody listens there.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
+    let letter = letter(&REDACTED.replace("api.example.com", &address.to_string()));
+    let client = ClientBuilder::new(reqwest::Client::new()).build();
+    let credentials = Credentials::for_host(address.to_string())
+        .header("authorization", "hidden")
+        .header("cookie", "hidden")
+        .parameter("token", "hidden");
+    let error = letter.replay(&client).credentials(&credentials).await;
+    let error = anyhow::Error::from(error.unwrap_err());
+    let shown = format!("{error:#} {error:?}");
+    assert!(shown.contains(&address.to_string()), "{shown}");
+    assert!(!shown.contains("hidden"), "{shown}");
 }
 
 #[test]

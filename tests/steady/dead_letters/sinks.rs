@@ -28,6 +28,8 @@ const CALL: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug)]
 enum Act {
     TakeAfter(Duration),
+    /// Whatever it is about.
+    Accept(Duration),
     FailAfter(Duration),
     Hang,
     Panic,
@@ -42,7 +44,7 @@ impl DeadLetterSink for Sink {
         assert!(!matches!(self.0, Act::PanicAtOnce), "at once");
         Box::pin(async move {
             match self.0 {
-                Act::TakeAfter(wait) => sleep(wait).await,
+                Act::TakeAfter(wait) | Act::Accept(wait) => sleep(wait).await,
                 Act::FailAfter(wait) => {
                     sleep(wait).await;
                     return Err("the disk is full".into());
@@ -50,7 +52,9 @@ impl DeadLetterSink for Sink {
                 Act::Hang => std::future::pending().await,
                 Act::Panic | Act::PanicAtOnce => panic!("later"),
             }
-            assert_eq!(letter.stop(), Some(StopReason::RetriesExhausted));
+            if !matches!(self.0, Act::Accept(_)) {
+                assert_eq!(letter.stop(), Some(StopReason::RetriesExhausted));
+            }
             self.1.fetch_add(1, Ordering::SeqCst);
             Ok(())
         })
@@ -220,19 +224,31 @@ impl DeadLetterSink for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_its_deadline_has_ended_does_not_wait_for_its_letter() {
+async fn a_call_that_its_deadline_has_ended_waits_a_moment_for_its_letter_and_no_longer() {
     let taken = Arc::new(AtomicUsize::new(0));
     let silent = Server::new(|_| Reply::Silence);
     let setting = Setting::with_sink(silent, Slow(taken.clone()), taken);
     let request = setting.client.put(URL).deadline(SEC);
     let error = request.send().await.unwrap_err();
     assert!(TimedOut::of(&error).is_some(), "{error}");
-    assert_eq!(setting.started.elapsed(), SEC);
+    assert_eq!(setting.started.elapsed(), SEC + 100 * MS);
     assert_eq!(setting.taken(), 0);
     sleep(60 * SEC).await;
     let delivered = DeadLetterOutcome::Delivered;
     assert_eq!(setting.letters(), [(2 * SEC, delivered)]);
     assert_eq!((setting.taken(), setting.log.count()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_about_a_deadline_is_there_when_the_call_returns() {
+    let silent = Server::new(|_| Reply::Silence);
+    for took in [Duration::ZERO, 30 * MS] {
+        let setting = Setting::new(silent.clone(), Act::Accept(took));
+        let request = setting.client.put(URL).deadline(SEC);
+        request.send().await.unwrap_err();
+        assert_eq!(setting.started.elapsed(), SEC + took);
+        assert_eq!(setting.taken(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]
