@@ -4,9 +4,10 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Extensions, Method};
+use http::{Extensions, HeaderName, HeaderValue, Method, Version};
 use http_body::Body as _;
 use reqwest::{Body, Request, Url};
 
@@ -33,8 +34,15 @@ impl fmt::Debug for BodyFactory {
 }
 
 /// What the next attempt starts from, put aside before this one is sent.
+///
+/// No whole request: most are never needed, and a list of headers takes half the work of a map.
 pub(crate) struct Spare {
-    request: Request,
+    method: Method,
+    url: Url,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    version: Version,
+    timeout: Option<Duration>,
+    body: Option<Bytes>,
     before: Before,
 }
 
@@ -70,56 +78,59 @@ impl Before {
 }
 
 impl Spare {
-    /// Puts a copy into `place`, unless the body is a stream that nobody can build again. Says whether
-    /// it did.
-    //
-    // Filled where it is kept, instead of moved there: every call that could be retried pays for it.
+    /// Puts a copy into `place`, unless the body is a stream that nobody can build again.
     pub(crate) fn keep(
         place: &mut Option<Self>,
         request: &mut Request,
         rebuilt: bool,
         extensions: &Extensions,
-    ) -> bool {
-        // `Request::try_clone` would also make a table of settings, only to throw it away again.
-        let spare = place.insert(Self {
-            request: Request::new(request.method().clone(), request.url().clone()),
-            before: Before::of(extensions),
-        });
-        let copy = &mut spare.request;
-        *copy.headers_mut() = request.headers().clone();
-        *copy.version_mut() = request.version();
-        if let Some(timeout) = request.timeout() {
-            *copy.timeout_mut() = Some(*timeout);
-        }
+    ) {
+        let mut body = None;
         if request.body().is_some() && !rebuilt {
-            let body = request.body_mut().as_mut().and_then(copy_of);
-            if body.is_some() {
-                *copy.body_mut() = body;
-            } else {
+            body = request.body_mut().as_mut().and_then(bytes_of);
+            if body.is_none() {
                 *place = None;
-                return false;
+                return;
             }
         }
-        true
+        let mut headers = Vec::with_capacity(request.headers().len());
+        for (name, value) in request.headers() {
+            headers.push((name.clone(), value.clone()));
+        }
+        *place = Some(Self {
+            method: request.method().clone(),
+            url: request.url().clone(),
+            headers,
+            version: request.version(),
+            timeout: request.timeout().copied(),
+            body,
+            before: Before::of(extensions),
+        });
     }
 
     /// Where the request goes.
     pub(crate) fn target(&self) -> (&Method, &Url) {
-        (self.request.method(), self.request.url())
+        (&self.method, &self.url)
     }
 
     /// The request for the next attempt, and the extensions as they were before this one.
-    pub(crate) fn unpack(mut self, body: Option<&BodyFactory>) -> (Request, Extensions) {
-        if let Some(factory) = body {
-            *self.request.body_mut() = Some(factory.build());
+    pub(crate) fn unpack(self, body: Option<&BodyFactory>) -> (Request, Extensions) {
+        let mut request = Request::new(self.method, self.url);
+        let headers = request.headers_mut();
+        headers.reserve(self.headers.len());
+        for (name, value) in self.headers {
+            headers.append(name, value);
         }
-        (self.request, self.before.extensions())
+        *request.version_mut() = self.version;
+        if self.timeout.is_some() {
+            *request.timeout_mut() = self.timeout;
+        }
+        *request.body_mut() = match body {
+            Some(factory) => Some(factory.build()),
+            None => self.body.map(Body::from),
+        };
+        (request, self.before.extensions())
     }
-}
-
-/// Another body with the same bytes, which are not copied; `None` for a stream.
-fn copy_of(body: &mut Body) -> Option<Body> {
-    bytes_of(body).map(Body::from)
 }
 
 /// The bytes of a body, which are not copied; `None` for a stream.
@@ -137,10 +148,6 @@ pub(crate) fn bytes_of(body: &mut Body) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use http::{HeaderValue, Version};
-
     use super::*;
 
     fn spare_of(request: &mut Request, rebuilt: bool) -> Option<Spare> {

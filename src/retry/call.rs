@@ -245,7 +245,8 @@ impl<'a> Call<'a> {
         }
         if self.attempt.retries() < self.max_retries && self.safety.allows_any() {
             let rebuilt = self.body().is_some();
-            if !Spare::keep(&mut self.spare, request, rebuilt, extensions) {
+            Spare::keep(&mut self.spare, request, rebuilt, extensions);
+            if self.spare.is_none() {
                 self.watch_single(request);
             }
         }

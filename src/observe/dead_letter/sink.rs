@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::DeadLetter;
 use crate::clock;
+use crate::decide::chain;
 
 /// How large a body may be to be kept, unless the user says otherwise.
 const MAX_BODY: usize = 1024 * 1024;
@@ -187,10 +188,8 @@ impl<F: FnOnce(DeadLetterOutcome, Option<String>)> Drop for Report<F> {
 
 /// The text of a sink's error. Those of reqwest have a whole URL in theirs.
 fn text_of(error: &SinkError) -> String {
-    let first: &(dyn Error + 'static) = &**error;
-    let mut chain = std::iter::successors(Some(first), |error| (*error).source());
-    let of_a_request =
-        chain.any(|error| error.is::<reqwest::Error>() || error.is::<reqwest_middleware::Error>());
+    let of_a_request = chain(&**error)
+        .any(|error| error.is::<reqwest::Error>() || error.is::<reqwest_middleware::Error>());
     if of_a_request {
         "a request of the sink's own failed".to_owned()
     } else {
