@@ -1,4 +1,4 @@
-//! What a retry middleware costs a call that succeeds at once.
+//! What a retry middleware costs a call that is over at once.
 //!
 //! `cargo bench --bench call_cost` prints, for each kind of call and each middleware, how many
 //! instructions and allocations it adds to the bare middleware client. It needs `valgrind`: each
@@ -14,21 +14,30 @@
 
 use std::process::{Command, Stdio};
 
-use http::{Extensions, HeaderValue};
+use http::{Extensions, HeaderValue, StatusCode};
 use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, RequestBuilder};
 use reqwest_retry::RetryTransientMiddleware;
 use reqwest_retry::policies::ExponentialBackoff;
 use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware};
 
-const STACKS: [&str; 4] = ["bare", "reqwest-retry", "reqwest-steady", THROTTLED];
+const STACKS: [&str; 5] = [
+    "bare",
+    "reqwest-retry",
+    "reqwest-steady",
+    OBSERVED,
+    THROTTLED,
+];
+/// The retry with an observer that does nothing.
+const OBSERVED: &str = "observed";
 /// The retry with a throttle inside, which may add so many instructions in all, whatever the call.
 const THROTTLED: &str = "with throttle";
 const THROTTLED_LIMIT: i64 = 8000;
-/// Each with the most that it may cost, as a share of what reqwest-retry adds. For the `empty` cases that
+/// Each with the most that it may cost, as a share of what reqwest-retry adds. For a 404 and the `empty` cases that
 /// is where they stand, and not where they should be: the goals are 1.0 and 0.33 as well.
-const CASES: [(&str, f64); 5] = [
+const CASES: [(&str, f64); 6] = [
     ("GET", 1.0),
+    ("GET, 404", 1.1),
     ("GET, empty", 1.1),
     ("POST, no key", 0.33),
     ("POST, no key, empty", 0.42),
@@ -40,8 +49,8 @@ const ALLOCATIONS: &[&str] = &["--tool=memcheck"];
 const FEW: u32 = 200;
 const MANY: u32 = 2200;
 
-/// The server, and whether its answers carry extensions.
-struct Memory(bool);
+/// The server: its status, and whether its answers carry extensions.
+struct Memory(u16, bool);
 
 #[derive(Clone)]
 struct Addresses;
@@ -58,7 +67,8 @@ impl Middleware for Memory {
         _: Next<'_>,
     ) -> reqwest_middleware::Result<Response> {
         let mut answer = http::Response::new("ok");
-        if self.0 {
+        *answer.status_mut() = StatusCode::from_u16(self.0).expect("a status");
+        if self.1 {
             answer.extensions_mut().insert(Addresses);
             answer.extensions_mut().insert(LastUrl);
         }
@@ -75,12 +85,21 @@ fn client(stack: &str, case: &str) -> ClientWithMiddleware {
             builder.with(RetryTransientMiddleware::new_with_policy(policy))
         }
         "reqwest-steady" => builder.with(RetryMiddleware::default()),
+        OBSERVED => {
+            let retry = RetryMiddleware::builder().observe_fn(|_| {});
+            builder.with(retry.build().expect("it is the default otherwise"))
+        }
         THROTTLED => builder
             .with(RetryMiddleware::default())
             .with(ThrottleMiddleware::default()),
         unknown => panic!("no such stack: {unknown}"),
     };
-    builder.with(Memory(!case.ends_with("empty"))).build()
+    let server = Memory(status(case), !case.ends_with("empty"));
+    builder.with(server).build()
+}
+
+fn status(case: &str) -> u16 {
+    if case.ends_with("404") { 404 } else { 200 }
 }
 
 fn request(client: &ClientWithMiddleware, case: &str) -> RequestBuilder {
@@ -93,7 +112,7 @@ fn request(client: &ClientWithMiddleware, case: &str) -> RequestBuilder {
             .header("x-tenant", "acme")
     };
     match case {
-        "GET" | "GET, empty" => with_headers(client.get(URL)),
+        "GET" | "GET, 404" | "GET, empty" => with_headers(client.get(URL)),
         "POST, no key" | "POST, no key, empty" => {
             with_headers(client.post(URL)).body("x".repeat(1024))
         }
@@ -113,7 +132,7 @@ fn run(stack: &str, case: &str, calls: u32) {
     runtime.block_on(async {
         for _ in 0..calls {
             let response = request(&client, case).send().await.unwrap();
-            assert_eq!(response.status(), 200);
+            assert_eq!(response.status(), status(case));
         }
     });
 }

@@ -459,13 +459,15 @@ impl<'a> Call<'a> {
         }
         self.tell_last(end, result);
         let waited = report.waited().saturating_add(self.waited_before());
-        let pause = letter::pause_after(end, result);
+        let pause = self
+            .leaves_letter(end)
+            .then(|| letter::pause_after(end, result));
         let earlier = (self.aside.as_mut()).and_then(|aside| aside.earlier.as_mut());
         if let Some(earlier) = earlier {
             earlier.complete(report, result);
         }
         self.tell_stop(report, waited);
-        self.write_letter(report, pause)
+        self.write_letter(report, pause?)
     }
 
     /// How long the call waited before its earlier attempts.

@@ -29,15 +29,17 @@ pub(super) fn pause_after(end: End, result: &Result<Response>) -> Duration {
 }
 
 impl Call<'_> {
+    /// Whether there is to be a letter about it.
+    pub(super) fn leaves_letter(&self, end: End) -> bool {
+        end.reason.is_given_up() && self.settings.dead_letters.is_some()
+    }
+
     /// Writes a letter about a call that was given up although it might have worked later.
     pub(super) fn write_letter(
         &mut self,
         report: &RetryReport,
         pause: Duration,
     ) -> Option<DeliveryEnd> {
-        if !report.stop.is_given_up() {
-            return None;
-        }
         let settings = self.settings;
         let letters = settings.dead_letters.as_ref()?;
         let latest = self.time.end();
