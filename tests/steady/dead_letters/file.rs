@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use reqwest_steady::{DeadLetterSink, JsonLinesReader, JsonLinesSink, LetterBody};
 use tokio::task::JoinSet;
@@ -150,6 +152,92 @@ async fn rotated_files_are_read_in_their_order_and_never_overwritten() {
     // Without the current one.
     fs::remove_file(&path).unwrap();
     assert_eq!(keys(&path), orders(1..=4));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_removes_rotated_files_when_they_are_read_misses_no_letter() {
+    // A number was once taken with an empty file, and the full one renamed over it: whoever removed
+    // the empty one could remove the full one.
+    const LETTERS: usize = 2000;
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let sink = JsonLinesSink::open(&path).unwrap().rotate_at(1);
+    let done = AtomicBool::new(false);
+    let (read, empty) = thread::scope(|scope| {
+        let consumer = scope.spawn(|| {
+            let (mut read, mut empty) = (0, 0);
+            loop {
+                let last = done.load(Ordering::SeqCst);
+                let mut names = directory.names();
+                names.retain(|name| name.ends_with(|last: char| last.is_ascii_digit()));
+                for name in &names {
+                    let file = directory.file(name);
+                    let letters = JsonLinesReader::open(&file).unwrap();
+                    let count = letters.map(|letter| letter.unwrap()).count();
+                    read += count;
+                    empty += usize::from(count == 0);
+                    fs::remove_file(file).unwrap();
+                }
+                if last && names.is_empty() {
+                    return (read, empty);
+                }
+            }
+        });
+        let letter = numbered(1);
+        let runtime = tokio::runtime::Handle::current();
+        tokio::task::block_in_place(|| {
+            runtime.block_on(async {
+                for _ in 0..LETTERS {
+                    sink.deliver(letter.clone()).await.unwrap();
+                }
+            })
+        });
+        done.store(true, Ordering::SeqCst);
+        consumer.join().unwrap()
+    });
+    assert_eq!((read, empty), (LETTERS - 1, 0));
+    assert_eq!(directory.names(), ["letters.jsonl"]);
+    assert_eq!(keys(&path), ["order-1"]);
+}
+
+#[tokio::test]
+async fn a_number_that_a_killed_process_had_taken_is_left_out() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    fs::write(directory.file("letters.jsonl.1.taken"), "").unwrap();
+    let sink = JsonLinesSink::open(&path).unwrap().rotate_at(1);
+    for number in 1..=3 {
+        deliver(&sink, number).await;
+    }
+    assert_eq!(keys(&path), orders(1..=3));
+    let names = [
+        "letters.jsonl",
+        "letters.jsonl.1.taken",
+        "letters.jsonl.2",
+        "letters.jsonl.3",
+    ];
+    assert_eq!(directory.names(), names);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_is_rotated_itself_and_what_it_leads_to_stays() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let elsewhere = directory.file("elsewhere");
+    std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+    let sink = JsonLinesSink::open(&path).unwrap().rotate_at(1);
+    for number in 1..=3 {
+        deliver(&sink, number).await;
+    }
+    assert_eq!(keys(&path), orders(1..=3));
+    assert_eq!(keys(&elsewhere), ["order-1"]);
+    let is_link = |name| {
+        fs::symlink_metadata(directory.file(name))
+            .unwrap()
+            .is_symlink()
+    };
+    assert!(is_link("letters.jsonl.1") && !is_link("letters.jsonl.2"));
 }
 
 #[tokio::test]

@@ -79,25 +79,57 @@ impl Writer {
         self.path.exists()
     }
 
-    /// Gives the file the next number. The name is taken first, with an empty file, so that two
-    /// processes cannot choose the same one.
+    /// Gives the file the next number that is free.
+    ///
+    /// The number is taken first, under a name that no reader looks at, so that two processes cannot
+    /// rename to the same one. Under the name itself there is never anything but a full file: whoever
+    /// reads and removes such files would remove a placeholder as well, and with it what takes its
+    /// place in that moment. (A hard link under the new name, and then the removal of the old one,
+    /// would not do either: two processes at once would remove the file that the first has just begun.)
     fn rotate(&self) -> io::Result<()> {
         let mut number = numbered(&self.path)?.last().map_or(1, |(last, _)| last + 1);
         loop {
             let name = with_number(&self.path, number);
-            match options().create_new(true).open(&name) {
-                Ok(_) => {
-                    let renamed = fs::rename(&self.path, &name);
-                    if renamed.is_err() {
-                        let _ = fs::remove_file(&name);
-                    }
-                    return renamed;
+            let taken = Taken::of(&name)?;
+            if taken.is_some() && !is_there(&name) {
+                if !self.is_in_its_place() {
+                    // Another process was faster, and what has the name now need not be full.
+                    return Ok(());
                 }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                Err(error) => return Err(error),
+                return fs::rename(&self.path, &name);
             }
+            number += 1;
         }
     }
+}
+
+/// A number that no other process can take meanwhile. If this one is killed here, it stays taken, and
+/// the next number is as good.
+struct Taken(PathBuf);
+
+impl Taken {
+    /// `None` if somebody else has it.
+    fn of(name: &Path) -> io::Result<Option<Self>> {
+        let mut taken = OsString::from(name);
+        taken.push(".taken");
+        let taken = PathBuf::from(taken);
+        match options().create_new(true).open(&taken) {
+            Ok(_) => Ok(Some(Self(taken))),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Whether the name is in use. A link that leads nowhere is something as well.
+fn is_there(name: &Path) -> bool {
+    !matches!(fs::symlink_metadata(name), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Bodies are private, so on Unix nobody else may read a file that is created.
