@@ -15,6 +15,9 @@ use super::{DeadLetter, DeadLetterSink, Delivery};
 pub use reader::{JsonLinesReader, UnreadableLetter};
 use writer::{Options, Writer};
 
+/// A longer line is not read into memory, and so not written either.
+const MAX_LINE: u64 = 64 * 1024 * 1024;
+
 /// Keeps dead letters in a file, one JSON object in each line. [`JsonLinesReader`] reads them.
 ///
 /// ```

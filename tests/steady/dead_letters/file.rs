@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -241,6 +242,55 @@ async fn a_link_is_rotated_itself_and_what_it_leads_to_stays() {
 }
 
 #[tokio::test]
+async fn what_is_written_while_it_is_read_is_not_read() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    // With and without rotation, and with a line at the end that is cut off.
+    for (rotate_at, end) in [(u64::MAX, ""), (1, ""), (u64::MAX, &LINE[..100])] {
+        fs::write(&path, format!("{LINE}\n{LINE}\n{end}")).unwrap();
+        let sink = JsonLinesSink::open(&path).unwrap().rotate_at(rotate_at);
+        let (mut read, mut torn) = (0, 0);
+        for letter in JsonLinesReader::open_all(&path).unwrap() {
+            match letter {
+                Ok(letter) => sink.deliver(Arc::new(letter)).await.unwrap(),
+                Err(error) => torn += usize::from(error.is_torn()),
+            }
+            read += 1;
+            assert!(read < 10, "it reads what it has written");
+        }
+        let is_cut = usize::from(!end.is_empty());
+        assert_eq!((read, torn), (2 + is_cut, is_cut));
+        let all = JsonLinesReader::open_all(&path).unwrap();
+        assert_eq!(all.filter(Result::is_ok).count(), 4);
+        for name in directory.names() {
+            fs::remove_file(directory.file(&name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_line_that_was_being_written_is_read_to_its_end() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    fs::write(&path, format!("{LINE}\n{}", &LINE[..100])).unwrap();
+    let mut letters = JsonLinesReader::open(&path).unwrap();
+    let mut writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    let rest = format!("{}\n{LINE}\n", &LINE[100..]);
+    writer.write_all(rest.as_bytes()).unwrap();
+    assert!(letters.next().unwrap().is_ok());
+    assert!(letters.next().unwrap().is_ok());
+    assert!(letters.next().is_none());
+}
+
+#[test]
+fn a_file_that_an_editor_saved_is_read_as_well() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    fs::write(&path, format!("\u{feff}{LINE}\r\n{LINE}\r\n")).unwrap();
+    assert_eq!(keys(&path), ["order-1", "order-1"]);
+}
+
+#[tokio::test]
 async fn lines_that_are_no_letters_are_said_and_the_others_are_read() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
@@ -263,7 +313,7 @@ async fn lines_that_are_no_letters_are_said_and_the_others_are_read() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_ends_the_letters() {
+async fn a_file_that_cannot_be_read_is_an_error_and_the_next_is_read() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     for missing in [
@@ -274,11 +324,20 @@ async fn a_file_that_cannot_be_read_ends_the_letters() {
     }
     fs::write(directory.file("letters.jsonl.1"), LINE).unwrap();
     fs::create_dir(directory.file("letters.jsonl.2")).unwrap();
+    fs::write(directory.file("letters.jsonl.3"), LINE).unwrap();
+    fs::write(directory.file("letters.jsonl.4"), LINE).unwrap();
     fs::write(&path, LINE).unwrap();
     let mut letters = JsonLinesReader::open_all(&path).unwrap();
+    // Gone before its turn has come.
+    fs::remove_file(directory.file("letters.jsonl.3")).unwrap();
     assert!(letters.next().unwrap().is_ok());
-    let error = letters.next().unwrap().unwrap_err();
-    assert!(error.source().is_some() && !error.is_torn(), "{error}");
+    for name in ["letters.jsonl.2", "letters.jsonl.3"] {
+        let error = letters.next().unwrap().unwrap_err();
+        assert!(error.source().is_some() && !error.is_torn(), "{error}");
+        assert_eq!(error.path(), directory.file(name));
+    }
+    assert!(letters.next().unwrap().is_ok());
+    assert!(letters.next().unwrap().is_ok());
     assert!(letters.next().is_none());
 }
 
