@@ -52,6 +52,32 @@ async fn letters_from_8_tasks_are_all_there_and_whole() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_letters_at_once_are_all_on_the_disk_in_the_time_of_a_few() {
+    // Each was once synced on its own, and most of them gave up waiting for that.
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let sink = JsonLinesSink::open(&path).unwrap().sync(true);
+    let letter = numbered(1);
+    let deliveries = (0..2000).map(|_| sink.deliver(letter.clone()));
+    for delivery in futures_util::future::join_all(deliveries).await {
+        delivery.unwrap();
+    }
+    assert_eq!(keys(&path).len(), 2000);
+}
+
+#[tokio::test]
+async fn a_letter_is_kept_although_nobody_waits_for_its_delivery() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let sink = JsonLinesSink::open(&path).unwrap();
+    for number in 1..=3 {
+        drop(sink.deliver(numbered(number)));
+    }
+    deliver(&sink, 4).await;
+    assert_eq!(keys(&path), orders(1..=4));
+}
+
 #[tokio::test]
 async fn a_file_cut_off_anywhere_loses_only_the_letter_that_is_cut() {
     let directory = Directory::new();
@@ -388,6 +414,27 @@ async fn a_file_that_somebody_moved_or_deleted_is_begun_again() {
         let mode = fs::metadata(file).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn if_there_can_be_no_new_file_the_old_one_is_written_wherever_it_is() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let moved = directory.file("moved");
+    let sink = JsonLinesSink::open(&path).unwrap().rotate_at(1);
+    deliver(&sink, 1).await;
+    fs::rename(&path, &moved).unwrap();
+    fs::create_dir(&path).unwrap();
+    deliver(&sink, 2).await;
+    deliver(&sink, 3).await;
+    assert_eq!(keys(&moved), orders(1..=3));
+    // Nobody would find it any more.
+    fs::remove_file(&moved).unwrap();
+    assert!(sink.deliver(numbered(4)).await.is_err());
+    fs::remove_dir(&path).unwrap();
+    deliver(&sink, 5).await;
+    assert_eq!(keys(&path), ["order-5"]);
 }
 
 #[cfg(unix)]
