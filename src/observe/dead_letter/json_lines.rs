@@ -40,7 +40,7 @@ const MAX_LINE: u64 = 64 * 1024 * 1024;
 /// It is written once [`deliver`](DeadLetterSink::deliver) was called, even if nobody waits for that any
 /// more. Letters that come while others are being written wait, and are then written together, by one
 /// thread of the runtime. Up to 64 MiB may wait; if the disk is too slow for that, further letters fail
-/// at once.
+/// at once. So does one whose line would itself be longer than 64 MiB, for it would not be read.
 ///
 /// Nothing in the file is ever changed or deleted. Since letters have bodies in them, on Unix only its
 /// owner may read a file that this creates. A file that was moved away or deleted by somebody else, as
@@ -92,7 +92,7 @@ impl JsonLinesSink {
 impl DeadLetterSink for JsonLinesSink {
     fn deliver(&self, letter: Arc<DeadLetter>) -> Delivery<'_> {
         // Now, and not when it is first polled: whoever drops the future has handed the letter over.
-        let queued = record::line(&letter).and_then(|bytes| {
+        let queued = record::line(&letter, MAX_LINE).and_then(|bytes| {
             let options = self.options;
             self.queue.push(Line { bytes, options })
         });
