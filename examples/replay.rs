@@ -1,12 +1,19 @@
 //! Sends again what was given up: every dead letter in a file, with a progress bar.
 //!
 //! `cargo run --example replay --features dead-letter-file -- FILE` reads the file, and those that were
-//! rotated away from it. What cannot be sent, or is refused again, goes to `FILE.failed`, which can be
-//! replayed in turn; `FILE` itself is not changed. Run it again if it was interrupted: a letter has
-//! the key of its call, so a server that knows keys does nothing twice.
+//! rotated away from it. What cannot be sent, or is refused again, goes to `FILE.failed` (or, if that
+//! is there already, `FILE.failed-2` and so on), which can be replayed in turn; `FILE` itself is not
+//! changed. Run it again if it was interrupted: a letter has the key of its call, so a server that
+//! knows keys does nothing twice.
 //!
-//! Credentials are not in the letters. `STEADY_AUTHORIZATION` is the value of the `authorization`
-//! header for letters to `STEADY_HOST` (with `:port`, if it has one), and is sent to no other.
+//! Credentials are not in the letters. They are given after the host (with `:port`, if it has one) that
+//! they are for, and are sent to no other; their values are in environment variables, since everybody
+//! can see the arguments of a process:
+//!
+//! ```text
+//! replay FILE --host api.example.com --header authorization=API_AUTHORIZATION --parameter key=API_KEY
+//!             --host shop.example.com:8443 --user-info SHOP_NAME_AND_PASSWORD
+//! ```
 //!
 //! Without a file, it shows itself: a server that is down, letters about what was meant for it, and
 //! the same server when it is up again.
@@ -15,12 +22,14 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::collections::HashSet;
+use std::ffi::OsString;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use indicatif::ProgressBar;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::{
@@ -35,13 +44,16 @@ async fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     let done = match &arguments[..] {
         [] => show().await.map(|()| true),
-        [file] if !file.as_encoded_bytes().starts_with(b"-") => {
-            replay(Path::new(file)).await.map(|left| left == 0)
+        [file, rest @ ..] if !file.as_encoded_bytes().starts_with(b"-") => {
+            match credentials(rest) {
+                Ok(credentials) => {
+                    let left = replay(Path::new(file), &credentials).await;
+                    left.map(|left| left == 0)
+                }
+                Err(error) => return usage(&error),
+            }
         }
-        _ => {
-            eprintln!("usage: replay [FILE]");
-            return ExitCode::from(2);
-        }
+        _ => return usage(&anyhow!("the file comes first")),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -53,18 +65,63 @@ async fn main() -> ExitCode {
     }
 }
 
+fn usage(error: &anyhow::Error) -> ExitCode {
+    eprintln!("{error:#}");
+    eprintln!(
+        "usage: replay [FILE [--host HOST \
+         {{--header NAME=VARIABLE | --parameter NAME=VARIABLE | --user-info VARIABLE}}...]...]"
+    );
+    ExitCode::from(2)
+}
+
+/// What the arguments after the file say.
+fn credentials(arguments: &[OsString]) -> anyhow::Result<Vec<Credentials>> {
+    let mut all: Vec<Credentials> = Vec::new();
+    for pair in arguments.chunks(2) {
+        let [option, value] = pair else {
+            bail!("{} needs a value", pair[0].to_string_lossy());
+        };
+        let (option, value) = (option.to_string_lossy(), value.to_string_lossy());
+        if option == "--host" {
+            all.push(Credentials::for_host(value));
+            continue;
+        }
+        let last = all.pop().context("--host comes before what is for it")?;
+        all.push(match (&*option, value.split_once('=')) {
+            ("--header", Some((name, of))) => last.header(name, variable(of)?),
+            ("--parameter", Some((name, of))) => last.parameter(name, variable(of)?),
+            ("--user-info", None) => {
+                let both = variable(&value)?;
+                let (name, password) = both.split_once(':').unwrap_or((&both, ""));
+                last.user_info(name, password)
+            }
+            _ => bail!("{option} {value} makes no sense"),
+        });
+    }
+    Ok(all)
+}
+
+fn variable(name: &str) -> anyhow::Result<String> {
+    // Its own error shows the value, if that is no text.
+    let value = std::env::var_os(name).and_then(|value| value.into_string().ok());
+    value.with_context(|| format!("the environment has no text {name}"))
+}
+
+/// Where letters go that are left: a file that is not there yet.
+fn failed(file: &Path) -> PathBuf {
+    let numbers = (2..).map(|number| format!(".failed-{number}"));
+    let mut names = iter::once(".failed".to_owned()).chain(numbers).map(|end| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    });
+    names.find(|name| !name.exists()).expect("they do not end")
+}
+
 /// Sends every letter again, one after the other, and says what became of them. Returns how many
 /// are left.
-async fn replay(file: &Path) -> anyhow::Result<usize> {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".failed");
-    let failed = PathBuf::from(name);
-    if failed.exists() {
-        bail!(
-            "{} is there already: replay that first, or move it",
-            failed.display()
-        );
-    }
+async fn replay(file: &Path, credentials: &[Credentials]) -> anyhow::Result<usize> {
+    let failed = failed(file);
     let letters = JsonLinesReader::open_all(file);
     let letters = letters.with_context(|| format!("cannot read {}", file.display()))?;
     let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
@@ -80,11 +137,10 @@ async fn replay(file: &Path) -> anyhow::Result<usize> {
         .with(RetryMiddleware::default())
         .with(ThrottleMiddleware::default())
         .build();
-    let credentials = credentials();
     let mut left = Vec::new();
     let bar = ProgressBar::new(readable.len() as u64);
     for letter in &readable {
-        if let Err(reason) = send(letter, &client, credentials.as_ref()).await {
+        if let Err(reason) = send(letter, &client, credentials).await {
             // At once, for this may be interrupted.
             keep(letter, &failed).await?;
             left.push(format!("{letter}; now: {reason}"));
@@ -113,17 +169,11 @@ async fn replay(file: &Path) -> anyhow::Result<usize> {
     Ok(left.len() + unreadable.len())
 }
 
-fn credentials() -> Option<Credentials> {
-    let host = std::env::var("STEADY_HOST").ok()?;
-    let value = std::env::var("STEADY_AUTHORIZATION").ok()?;
-    Some(Credentials::for_host(host).header("authorization", value))
-}
-
 /// Sends one letter, or says why it is not done with.
 async fn send(
     letter: &DeadLetter,
     client: &ClientWithMiddleware,
-    credentials: Option<&Credentials>,
+    credentials: &[Credentials],
 ) -> Result<(), String> {
     if let Ok(early) = letter.not_before().duration_since(SystemTime::now()) {
         let seconds = early.as_secs() + 1;
@@ -132,7 +182,7 @@ async fn send(
         ));
     }
     let mut replay = letter.replay(client);
-    if let Some(credentials) = credentials {
+    for credentials in credentials {
         replay = replay.credentials(credentials);
     }
     // Which credentials are missing is in the error, by their names.
@@ -215,10 +265,10 @@ async fn show() -> anyhow::Result<()> {
 
     println!("\nIt is up again, and the file is replayed:");
     shop.0.lock().unwrap().is_open = true;
-    let left = replay(&file).await?;
+    let left = replay(&file, &[]).await?;
     ensure!(left == 0, "{left} letters are left");
     println!("\nThe file is replayed once more, as if nobody knew that it was done:");
-    let left = replay(&file).await?;
+    let left = replay(&file, &[]).await?;
     ensure!(left == 0, "{left} letters are left");
 
     let books = shop.0.lock().unwrap();

@@ -1,5 +1,6 @@
 //! A file of letters, one in each line, behind the feature `dead-letter-file`.
 
+mod queue;
 mod reader;
 mod record;
 mod writer;
@@ -9,11 +10,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::sync::Mutex;
-
 use super::{DeadLetter, DeadLetterSink, Delivery};
+use queue::Queue;
 pub use reader::{JsonLinesReader, UnreadableLetter};
-use writer::{Options, Writer};
+use writer::{Line, Options, Writer};
+
+/// A longer line is not read into memory, and so not written either.
+const MAX_LINE: u64 = 64 * 1024 * 1024;
 
 /// Keeps dead letters in a file, one JSON object in each line. [`JsonLinesReader`] reads them.
 ///
@@ -34,14 +37,21 @@ use writer::{Options, Writer};
 /// that; with [`sync`](JsonLinesSink::sync), a power cut as well. One that was cut off in the middle
 /// costs only itself: the next begins in a line of its own.
 ///
+/// It is written once [`deliver`](DeadLetterSink::deliver) was called, even if nobody waits for that any
+/// more. Letters that come while others are being written wait, and are then written together, by one
+/// thread of the runtime. Up to 64 MiB may wait; if the disk is too slow for that, further letters fail
+/// at once. So does one whose line would itself be longer than 64 MiB, for it would not be read.
+///
 /// Nothing in the file is ever changed or deleted. Since letters have bodies in them, on Unix only its
 /// owner may read a file that this creates. A file that was moved away or deleted by somebody else, as
 /// logrotate does, is created again (on other systems than Unix, only if there is none in its place).
-/// Several processes may write to one file, if it is on a local disk.
+/// Several processes may write to one file, if it is on a local disk. With
+/// [`rotate_at`](JsonLinesSink::rotate_at), one of them may then still finish a line in a file that
+/// another has just rotated away: wait a moment before you remove such a file.
 #[derive(Clone)]
 pub struct JsonLinesSink {
     path: Arc<PathBuf>,
-    writer: Arc<Mutex<Writer>>,
+    queue: Arc<Queue>,
     options: Options,
 }
 
@@ -50,14 +60,15 @@ impl JsonLinesSink {
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         Ok(Self {
-            writer: Arc::new(Mutex::new(Writer::open(path.clone())?)),
+            queue: Arc::new(Queue::new(Writer::open(path.clone())?)),
             path: Arc::new(path),
             options: Options::default(),
         })
     }
 
     /// Before the file would get larger than so many bytes, it is renamed to `<path>.<number>`, one
-    /// number after the other, and a new one begun. A file that cannot be renamed grows on.
+    /// number after the other, and a new one begun. A file that cannot be renamed grows on. If the path
+    /// is a symbolic link, the link is renamed, and the new file is in its place.
     #[must_use]
     pub fn rotate_at(mut self, bytes: u64) -> Self {
         self.options.rotate_at = Some(bytes);
@@ -65,7 +76,7 @@ impl JsonLinesSink {
     }
 
     /// Whether each letter has to be on the disk before it counts as delivered. Off by default: that
-    /// takes milliseconds for each.
+    /// takes milliseconds, though once for all that wait.
     #[must_use]
     pub fn sync(mut self, sync: bool) -> Self {
         self.options.sync = sync;
@@ -80,15 +91,14 @@ impl JsonLinesSink {
 
 impl DeadLetterSink for JsonLinesSink {
     fn deliver(&self, letter: Arc<DeadLetter>) -> Delivery<'_> {
-        Box::pin(async move {
-            // One at a time, and those who wait hold no thread: a disk that hangs blocks a single one.
-            let mut writer = self.writer.clone().lock_owned().await;
+        // Now, and not when it is first polled: whoever drops the future has handed the letter over.
+        let queued = record::line(&letter, MAX_LINE).and_then(|bytes| {
             let options = self.options;
-            let written = tokio::task::spawn_blocking(move || {
-                let line = record::line(&letter)?;
-                writer.append(&line, options)
-            });
-            Ok(written.await??)
+            self.queue.push(Line { bytes, options })
+        });
+        Box::pin(async move {
+            let written = queued?.await;
+            Ok(written.map_err(|_| "the thread that writes letters panicked")??)
         })
     }
 }

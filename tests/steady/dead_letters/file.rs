@@ -3,6 +3,9 @@
 use std::error::Error;
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use reqwest_steady::{DeadLetterSink, JsonLinesReader, JsonLinesSink, LetterBody};
 use tokio::task::JoinSet;
@@ -47,6 +50,32 @@ async fn letters_from_8_tasks_are_all_there_and_whole() {
         };
         assert_eq!(body, "ö\n".repeat(number).as_bytes(), "{key}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_letters_at_once_are_all_on_the_disk_in_the_time_of_a_few() {
+    // Each was once synced on its own, and most of them gave up waiting for that.
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let sink = JsonLinesSink::open(&path).unwrap().sync(true);
+    let letter = numbered(1);
+    let deliveries = (0..2000).map(|_| sink.deliver(letter.clone()));
+    for delivery in futures_util::future::join_all(deliveries).await {
+        delivery.unwrap();
+    }
+    assert_eq!(keys(&path).len(), 2000);
+}
+
+#[tokio::test]
+async fn a_letter_is_kept_although_nobody_waits_for_its_delivery() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let sink = JsonLinesSink::open(&path).unwrap();
+    for number in 1..=3 {
+        drop(sink.deliver(numbered(number)));
+    }
+    deliver(&sink, 4).await;
+    assert_eq!(keys(&path), orders(1..=4));
 }
 
 #[tokio::test]
@@ -152,6 +181,141 @@ async fn rotated_files_are_read_in_their_order_and_never_overwritten() {
     assert_eq!(keys(&path), orders(1..=4));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_removes_rotated_files_when_they_are_read_misses_no_letter() {
+    // A number was once taken with an empty file, and the full one renamed over it: whoever removed
+    // the empty one could remove the full one.
+    const LETTERS: usize = 2000;
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let sink = JsonLinesSink::open(&path).unwrap().rotate_at(1);
+    let done = AtomicBool::new(false);
+    let (read, empty) = thread::scope(|scope| {
+        let consumer = scope.spawn(|| {
+            let (mut read, mut empty) = (0, 0);
+            loop {
+                let last = done.load(Ordering::SeqCst);
+                let mut names = directory.names();
+                names.retain(|name| name.ends_with(|last: char| last.is_ascii_digit()));
+                for name in &names {
+                    let file = directory.file(name);
+                    let letters = JsonLinesReader::open(&file).unwrap();
+                    let letters: Vec<_> = letters.map(|letter| letter.unwrap()).collect();
+                    read += letters.len();
+                    empty += usize::from(letters.is_empty());
+                    fs::remove_file(file).unwrap();
+                }
+                if last && names.is_empty() {
+                    return (read, empty);
+                }
+            }
+        });
+        let letter = numbered(1);
+        let runtime = tokio::runtime::Handle::current();
+        tokio::task::block_in_place(|| {
+            runtime.block_on(async {
+                for _ in 0..LETTERS {
+                    sink.deliver(letter.clone()).await.unwrap();
+                }
+            })
+        });
+        done.store(true, Ordering::SeqCst);
+        consumer.join().unwrap()
+    });
+    assert_eq!((read, empty), (LETTERS - 1, 0));
+    assert_eq!(directory.names(), ["letters.jsonl"]);
+    assert_eq!(keys(&path), ["order-1"]);
+}
+
+#[tokio::test]
+async fn a_number_that_a_killed_process_had_taken_is_left_out() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    fs::write(directory.file("letters.jsonl.1.taken"), "").unwrap();
+    let sink = JsonLinesSink::open(&path).unwrap().rotate_at(1);
+    for number in 1..=3 {
+        deliver(&sink, number).await;
+    }
+    assert_eq!(keys(&path), orders(1..=3));
+    let names = [
+        "letters.jsonl",
+        "letters.jsonl.1.taken",
+        "letters.jsonl.2",
+        "letters.jsonl.3",
+    ];
+    assert_eq!(directory.names(), names);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_is_rotated_itself_and_what_it_leads_to_stays() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let elsewhere = directory.file("elsewhere");
+    std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+    let sink = JsonLinesSink::open(&path).unwrap().rotate_at(1);
+    for number in 1..=3 {
+        deliver(&sink, number).await;
+    }
+    assert_eq!(keys(&path), orders(1..=3));
+    assert_eq!(keys(&elsewhere), ["order-1"]);
+    let is_link = |name| {
+        fs::symlink_metadata(directory.file(name))
+            .unwrap()
+            .is_symlink()
+    };
+    assert!(is_link("letters.jsonl.1") && !is_link("letters.jsonl.2"));
+}
+
+#[tokio::test]
+async fn what_is_written_while_it_is_read_is_not_read() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    // With and without rotation, and with a line at the end that is cut off.
+    for (rotate_at, end) in [(u64::MAX, ""), (1, ""), (u64::MAX, &LINE[..100])] {
+        fs::write(&path, format!("{LINE}\n{LINE}\n{end}")).unwrap();
+        let sink = JsonLinesSink::open(&path).unwrap().rotate_at(rotate_at);
+        let (mut read, mut torn) = (0, 0);
+        for letter in JsonLinesReader::open_all(&path).unwrap() {
+            match letter {
+                Ok(letter) => sink.deliver(Arc::new(letter)).await.unwrap(),
+                Err(error) => torn += usize::from(error.is_torn()),
+            }
+            read += 1;
+            assert!(read < 10, "it reads what it has written");
+        }
+        let is_cut = usize::from(!end.is_empty());
+        assert_eq!((read, torn), (2 + is_cut, is_cut));
+        let all = JsonLinesReader::open_all(&path).unwrap();
+        assert_eq!(all.filter(Result::is_ok).count(), 4);
+        for name in directory.names() {
+            fs::remove_file(directory.file(&name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_line_that_was_being_written_is_read_to_its_end() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    fs::write(&path, format!("{LINE}\n{}", &LINE[..100])).unwrap();
+    let mut letters = JsonLinesReader::open(&path).unwrap();
+    let mut writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    let rest = format!("{}\n{LINE}\n", &LINE[100..]);
+    writer.write_all(rest.as_bytes()).unwrap();
+    assert!(letters.next().unwrap().is_ok());
+    assert!(letters.next().unwrap().is_ok());
+    assert!(letters.next().is_none());
+}
+
+#[test]
+fn a_file_that_an_editor_saved_is_read_as_well() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    fs::write(&path, format!("\u{feff}{LINE}\r\n{LINE}\r\n")).unwrap();
+    assert_eq!(keys(&path), ["order-1", "order-1"]);
+}
+
 #[tokio::test]
 async fn lines_that_are_no_letters_are_said_and_the_others_are_read() {
     let directory = Directory::new();
@@ -175,7 +339,7 @@ async fn lines_that_are_no_letters_are_said_and_the_others_are_read() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_ends_the_letters() {
+async fn a_file_that_cannot_be_read_is_an_error_and_the_next_is_read() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     for missing in [
@@ -186,11 +350,20 @@ async fn a_file_that_cannot_be_read_ends_the_letters() {
     }
     fs::write(directory.file("letters.jsonl.1"), LINE).unwrap();
     fs::create_dir(directory.file("letters.jsonl.2")).unwrap();
+    fs::write(directory.file("letters.jsonl.3"), LINE).unwrap();
+    fs::write(directory.file("letters.jsonl.4"), LINE).unwrap();
     fs::write(&path, LINE).unwrap();
     let mut letters = JsonLinesReader::open_all(&path).unwrap();
+    // Gone before its turn has come.
+    fs::remove_file(directory.file("letters.jsonl.3")).unwrap();
     assert!(letters.next().unwrap().is_ok());
-    let error = letters.next().unwrap().unwrap_err();
-    assert!(error.source().is_some() && !error.is_torn(), "{error}");
+    for name in ["letters.jsonl.2", "letters.jsonl.3"] {
+        let error = letters.next().unwrap().unwrap_err();
+        assert!(error.source().is_some() && !error.is_torn(), "{error}");
+        assert_eq!(error.path(), directory.file(name));
+    }
+    assert!(letters.next().unwrap().is_ok());
+    assert!(letters.next().unwrap().is_ok());
     assert!(letters.next().is_none());
 }
 
@@ -241,6 +414,27 @@ async fn a_file_that_somebody_moved_or_deleted_is_begun_again() {
         let mode = fs::metadata(file).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn if_there_can_be_no_new_file_the_old_one_is_written_wherever_it_is() {
+    let directory = Directory::new();
+    let path = directory.file("letters.jsonl");
+    let moved = directory.file("moved");
+    let sink = JsonLinesSink::open(&path).unwrap().rotate_at(1);
+    deliver(&sink, 1).await;
+    fs::rename(&path, &moved).unwrap();
+    fs::create_dir(&path).unwrap();
+    deliver(&sink, 2).await;
+    deliver(&sink, 3).await;
+    assert_eq!(keys(&moved), orders(1..=3));
+    // Nobody would find it any more.
+    fs::remove_file(&moved).unwrap();
+    assert!(sink.deliver(numbered(4)).await.is_err());
+    fs::remove_dir(&path).unwrap();
+    deliver(&sink, 5).await;
+    assert_eq!(keys(&path), ["order-5"]);
 }
 
 #[cfg(unix)]

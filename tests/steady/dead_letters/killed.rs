@@ -36,10 +36,17 @@ const URL: &str = "STEADY_KILLED_URL";
 /// What it says before each key whose call has returned.
 const RETURNED: &str = "returned: ";
 
+/// How the name of a process begins whose bodies are all of about 1 MiB, so that a kill lands within a
+/// write now and then: one in some forty did.
+const LARGE: &str = "large";
+
 /// The body that belongs to a key. Some are of many pages: the writing of those can be cut off.
 fn body_of(key: &str) -> String {
     let number: usize = key.rsplit('-').next().unwrap().parse().unwrap();
-    let times = [1, 3, 40, 1, 400, 2, 12_000][number % 7];
+    let times = match key.starts_with(LARGE) {
+        true => 55_000,
+        false => [1, 3, 40, 1, 400, 2, 12_000][number % 7],
+    };
     format!("{key} \"ö\"\n").repeat(times)
 }
 
@@ -56,6 +63,7 @@ async fn the_process_that_is_killed() {
         .max_retries(1)
         .no_budget()
         .dead_letter_sink(sink)
+        .dead_letter_max_body(4 * 1024 * 1024)
         // However slow the machine is: what is tested is that nothing is lost.
         .dead_letter_max_wait(Duration::from_secs(60));
     let client = client(direct(), retry);
@@ -207,7 +215,7 @@ struct Sum {
 }
 
 /// Lets processes write to one file, one after the other, and kills each after so many calls.
-async fn lose_nothing(rotate_at: Option<u64>, kills: &[usize]) -> Sum {
+async fn lose_nothing(name: &str, rotate_at: Option<u64>, kills: &[usize]) -> Sum {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     let shop = Shop::default();
@@ -219,7 +227,7 @@ async fn lose_nothing(rotate_at: Option<u64>, kills: &[usize]) -> Sum {
     let mut sum = Sum::default();
     let mut returned = BTreeSet::new();
     for (index, after) in kills.iter().enumerate() {
-        let name = format!("process{index}");
+        let name = format!("{name}{index}");
         let keys = in_time(run_and_kill(&path, rotate_at, &name, &url, *after)).await;
         returned.extend(keys);
         sum.kills += 1;
@@ -264,14 +272,15 @@ async fn lose_nothing(rotate_at: Option<u64>, kills: &[usize]) -> Sum {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_letter_whose_call_returned_survives_a_kill_and_has_its_effect_once() {
-    for (rotate_at, kills) in [
-        (None, &[1][..]),
-        (None, &[400]),
-        (None, &[60, 200, 33]),
-        (Some(100_000), &[170]),
-        (Some(2_000), &[40, 90]),
+    for (name, rotate_at, kills) in [
+        ("process", None, &[1][..]),
+        ("process", None, &[400]),
+        ("process", None, &[60, 200, 33]),
+        ("process", Some(100_000), &[170]),
+        ("process", Some(2_000), &[40, 90]),
+        (LARGE, None, &[5, 7, 8, 11]),
     ] {
-        let sum = lose_nothing(rotate_at, kills).await;
-        println!("rotated at {rotate_at:?}, killed after {kills:?}: {sum:?}");
+        let sum = lose_nothing(name, rotate_at, kills).await;
+        println!("{name}, rotated at {rotate_at:?}, killed after {kills:?}: {sum:?}");
     }
 }

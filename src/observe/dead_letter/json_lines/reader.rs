@@ -7,15 +7,20 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use super::super::DeadLetter;
-use super::{record, writer};
+use super::{MAX_LINE, record, writer};
 
-/// A longer line is not read into memory.
-const MAX_LINE: u64 = 64 * 1024 * 1024;
+/// An editor may have put it at the beginning of a file. It means nothing.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Reads the letters that a [`JsonLinesSink`](crate::JsonLinesSink) has written, in their order.
 ///
-/// A line that is no letter is an error, and the next one is read all the same. Only if the file
-/// itself cannot be read there is nothing more after the error.
+/// A line that is no letter is an error, and the next one is read all the same. So is a file that
+/// cannot be read: the next file follows.
+///
+/// What is written to a file after it was opened is not read, so that letters which are given up again
+/// while they are replayed do not come back for ever. Only a line that was being written at that moment
+/// is read to its end. [`open_all`](JsonLinesReader::open_all) opens the file itself at once, and each
+/// rotated one when its turn comes.
 ///
 /// ```no_run
 /// use reqwest_steady::JsonLinesReader;
@@ -34,7 +39,7 @@ const MAX_LINE: u64 = 64 * 1024 * 1024;
 #[derive(Debug)]
 pub struct JsonLinesReader {
     path: PathBuf,
-    file: Option<BufReader<File>>,
+    file: Option<Opened>,
     line: u64,
     later: VecDeque<Source>,
     max_line: u64,
@@ -44,14 +49,60 @@ pub struct JsonLinesReader {
 #[derive(Debug)]
 enum Source {
     Closed(PathBuf),
-    Open(PathBuf, File),
+    Open(PathBuf, Opened),
+}
+
+/// A file, and how much of what was in it when it was opened is still to be read.
+#[derive(Debug)]
+struct Opened {
+    file: BufReader<File>,
+    left: u64,
+}
+
+impl Opened {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        // A pipe says nothing about its length.
+        let left = if metadata.is_file() {
+            metadata.len()
+        } else {
+            u64::MAX
+        };
+        Ok(Self {
+            file: BufReader::new(file),
+            left,
+        })
+    }
+
+    /// The next line, with its newline if it has one. Nothing of what comes after `limit` bytes of it
+    /// and one more.
+    //
+    // One that begins before the end is read as far as it goes: if its writer was not done with it
+    // when the file was opened, it may be now. It is torn only if it is so after that.
+    fn line(&mut self, limit: u64) -> io::Result<Vec<u8>> {
+        let mut line = Vec::new();
+        if self.left > 0 {
+            let mut bounded = self.file.by_ref().take(limit.saturating_add(1));
+            let length = bounded.read_until(b'\n', &mut line)?;
+            self.left = self.left.saturating_sub(length as u64);
+        }
+        Ok(line)
+    }
+
+    /// Goes on to the next line.
+    fn skip(&mut self) -> io::Result<()> {
+        let length = self.file.skip_until(b'\n')?;
+        self.left = self.left.saturating_sub(length as u64);
+        Ok(())
+    }
 }
 
 impl JsonLinesReader {
     /// The letters of one file.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
-        let file = File::open(&path)?;
+        let file = Opened::open(&path)?;
         Ok(Self::of([Source::Open(path, file)].into()))
     }
 
@@ -61,7 +112,7 @@ impl JsonLinesReader {
         let path = path.into();
         let mut rotated = writer::numbered(&path)?;
         let current = loop {
-            let current = File::open(&path);
+            let current = Opened::open(&path);
             // If the file was rotated away in the meantime, it is another one now.
             let again = writer::numbered(&path)?;
             if again == rotated {
@@ -96,31 +147,31 @@ impl JsonLinesReader {
         (self.path, opened) = match self.later.pop_front()? {
             Source::Open(path, file) => (path, Ok(file)),
             Source::Closed(path) => {
-                let file = File::open(&path);
+                let file = Opened::open(&path);
                 (path, file)
             }
         };
-        Some(opened.map(|file| self.file = Some(BufReader::new(file))))
+        Some(opened.map(|file| self.file = Some(file)))
     }
 
     /// The letter in the next line that is not blank. `None` at the end of the file.
     fn read(&mut self) -> Option<Result<DeadLetter, Fault>> {
         let file = self.file.as_mut()?;
         loop {
-            let mut line = Vec::new();
-            let mut bounded = file.by_ref().take(self.max_line.saturating_add(1));
-            match bounded.read_until(b'\n', &mut line) {
-                Ok(0) => return None,
-                Ok(_) => self.line += 1,
+            let mut line = match file.line(self.max_line) {
+                Ok(line) if line.is_empty() => return None,
+                Ok(line) => line,
                 Err(error) => return Some(Err(Fault::Io(error))),
-            }
+            };
+            self.line += 1;
             let whole = line.last() == Some(&b'\n');
             if whole {
                 line.pop();
             } else if line.len() as u64 > self.max_line {
-                return Some(Err(file
-                    .skip_until(b'\n')
-                    .map_or_else(Fault::Io, |_| Fault::TooLong)));
+                return Some(Err(file.skip().map_or_else(Fault::Io, |()| Fault::TooLong)));
+            }
+            if self.line == 1 && line.starts_with(BYTE_ORDER_MARK) {
+                line.drain(..BYTE_ORDER_MARK.len());
             }
             if line.trim_ascii().is_empty() {
                 continue;
@@ -157,7 +208,6 @@ impl Iterator for JsonLinesReader {
         };
         if matches!(fault, Fault::Io(_)) {
             self.file = None;
-            self.later.clear();
         }
         Some(Err(self.unreadable(fault)))
     }

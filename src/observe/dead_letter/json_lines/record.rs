@@ -100,8 +100,8 @@ struct Tried<'a> {
     hint: Option<Cow<'a, str>>,
 }
 
-/// The letter in one line, with a newline at its end.
-pub(super) fn line(letter: &DeadLetter) -> io::Result<Vec<u8>> {
+/// The letter in one line of at most `max` bytes, and a newline at its end.
+pub(super) fn line(letter: &DeadLetter, max: u64) -> io::Result<Vec<u8>> {
     let record = Record {
         version: VERSION,
         time: date(letter.time)?,
@@ -123,6 +123,12 @@ pub(super) fn line(letter: &DeadLetter) -> io::Result<Vec<u8>> {
     };
     // JSON writes a newline within a string as `\n`, so there is none before the end.
     let mut line = serde_json::to_vec(&record)?;
+    if line.len() as u64 > max {
+        return Err(io::Error::other(format!(
+            "the letter takes {} bytes, and a line that can be read {max} at most",
+            line.len()
+        )));
+    }
     line.push(b'\n');
     Ok(line)
 }
@@ -250,8 +256,8 @@ impl<'a> Content<'a> {
         match body {
             LetterBody::Empty => Self::Empty,
             LetterBody::Bytes(bytes) => match std::str::from_utf8(bytes) {
-                Ok(text) => Self::Text(text.into()),
-                Err(_) => Self::Base64(BASE64.encode(bytes).into()),
+                Ok(text) if !is_shorter_in_base64(text) => Self::Text(text.into()),
+                _ => Self::Base64(BASE64.encode(bytes).into()),
             },
             LetterBody::TooLarge(length) => Self::TooLarge(*length),
             LetterBody::NotReplayable => Self::NotReplayable,
@@ -270,6 +276,17 @@ impl<'a> Content<'a> {
             Self::NotReplayable => LetterBody::NotReplayable,
         })
     }
+}
+
+/// Whether it is hardly a text: JSON takes six bytes for most control characters. What it escapes with
+/// two does not count, or else a body that is full of quotes, as JSON is, would not be readable.
+fn is_shorter_in_base64(text: &str) -> bool {
+    let lengths = text.bytes().map(|byte| match byte {
+        b'\n' | b'\r' | b'\t' | b'\x08' | b'\x0c' => 1,
+        ..b' ' => 6,
+        _ => 1,
+    });
+    text.len().div_ceil(3) * 4 < lengths.sum::<usize>()
 }
 
 impl<'a> Tried<'a> {

@@ -92,14 +92,14 @@ prop_compose! {
 proptest! {
     #[test]
     fn a_letter_that_is_read_is_the_one_that_was_written(letter in any_letter()) {
-        let line = line(&letter).unwrap();
+        let line = line(&letter, u64::MAX).unwrap();
         prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
         prop_assert!(super::letter(&line).unwrap() == letter);
     }
 
     #[test]
     fn any_part_of_a_letter_is_torn(letter in any_letter(), part in 0.0..1.0f64) {
-        let line = line(&letter).unwrap();
+        let line = line(&letter, u64::MAX).unwrap();
         let length = (line.len() - 1) as f64 * part;
         let read = super::letter(&line[..length as usize]);
         prop_assert!(matches!(read, Err(Fault::Torn)), "{:?}", read);
@@ -116,11 +116,43 @@ const EXAMPLE: &str = r#"{"version":1,"time":"2026-11-16T09:00:00.5Z","method":"
 #[test]
 fn the_form_of_version_1_stays_as_it_is() {
     let letter = letter(EXAMPLE.as_bytes()).unwrap();
-    let text = String::from_utf8(line(&letter).unwrap()).unwrap();
+    let text = String::from_utf8(line(&letter, u64::MAX).unwrap()).unwrap();
     assert_eq!(text.trim_end(), EXAMPLE);
     assert_eq!(letter.stop(), Some(StopReason::RetriesExhausted));
     assert_eq!(letter.attempts()[1].sent_at(), Duration::from_millis(1380));
     assert_eq!(letter.key(), Some("order-1"));
+}
+
+#[test]
+fn a_line_that_could_not_be_read_is_not_written() {
+    let letter = letter(EXAMPLE.as_bytes()).unwrap();
+    let length = EXAMPLE.len() as u64;
+    assert!(line(&letter, length).is_ok());
+    let error = line(&letter, length - 1).unwrap_err().to_string();
+    let (length, max) = (length.to_string(), (length - 1).to_string());
+    assert!(error.contains(&length) && error.contains(&max), "{error}");
+}
+
+#[test]
+fn a_body_is_text_unless_control_characters_make_that_longer_than_base64() {
+    let of = |text: &str| {
+        let body = LetterBody::Bytes(text.to_owned().into());
+        let written = serde_json::to_string(&Content::of(&body)).unwrap();
+        let read: Content<'_> = serde_json::from_str(&written).unwrap();
+        assert!(read.body().unwrap() == body, "{written}");
+        written
+    };
+    assert_eq!(of(""), r#"{"text":""}"#);
+    let json = r#"{"a":"b","c":"\\"}"#;
+    assert!(of(json).starts_with(r#"{"text":"#));
+    assert_eq!(of("\r\n\t"), r#"{"text":"\r\n\t"}"#);
+    assert_eq!(of("\0\0\0"), r#"{"base64":"AAAA"}"#);
+    assert_eq!(of("\u{1b}[1m, once"), r#"{"text":"\u001b[1m, once"}"#);
+    // However many there are of one character, it takes at most twice as much.
+    for byte in 0..0x80u8 {
+        let text = char::from(byte).to_string().repeat(300);
+        assert!(of(&text).len() <= 600 + r#"{"text":""}"#.len(), "{byte}");
+    }
 }
 
 #[test]
