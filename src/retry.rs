@@ -2,6 +2,7 @@
 
 mod builder;
 mod call;
+mod settings;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 
 pub use builder::RetryMiddlewareBuilder;
-use builder::Settings;
 use call::Call;
+use settings::Settings;
 
 use crate::observe::Attempt;
 use crate::request::RequestSettings;

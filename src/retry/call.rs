@@ -1,5 +1,6 @@
 //! One call: what it may do, what it has done, and how long it may take.
 
+mod aside;
 mod letter;
 mod step;
 mod watch;
@@ -11,19 +12,19 @@ use http::{Extensions, HeaderValue, Method};
 use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
-use super::builder::Settings;
-use crate::admit::{Allowance, Budget, Covered, Fare, Opener, Scope};
+use super::settings::Settings;
+use crate::admit::{Allowance, Budget, Covered, Opener, Scope};
 use crate::answer;
 use crate::clock;
-use crate::decide::{BodyFactory, Safety, Spare, Target, Verdict, is_idempotent};
+use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
 use crate::entropy::up_to;
 use crate::observe::{Attempt, AttemptReport, Draft, RetryReport, StopReason};
 use crate::request::RequestSettings;
 use crate::schedule::{AttemptLimit, CallTime};
 use crate::throttle::{Passage, Passed};
+use aside::{Aside, Earlier};
 use letter::DeliveryEnd;
 pub(crate) use step::{End, Retry, Step};
-use watch::Watch;
 
 /// The state of one call. It lives as long as `handle` runs, and nothing else holds it.
 pub(crate) struct Call<'a> {
@@ -50,46 +51,6 @@ pub(crate) struct Call<'a> {
     spare: Option<Spare>,
 
     aside: Option<Box<Aside<'a>>>,
-}
-
-/// What most calls do without.
-#[derive(Default)]
-struct Aside<'a> {
-    /// Where the request goes, if somebody will ask: it is gone when its answer comes.
-    target: Option<Target>,
-    /// The attempts before the running one.
-    earlier: Option<Earlier>,
-    /// For those who want to know what happens.
-    watch: Option<Watch<'a>>,
-}
-
-/// What is known of the attempts before the running one.
-#[derive(Default)]
-struct Earlier {
-    history: Vec<AttemptReport>,
-    backoff: Option<Duration>,
-    /// One of them ended without a clear answer.
-    unclear: bool,
-    /// What the last of them came to, where a throttle may not let another one through.
-    kept: Option<Result<Response>>,
-    /// What the running attempt costs, until a throttle lets it through.
-    fare: Option<Fare>,
-}
-
-impl Earlier {
-    /// Adds what was before to the report; and to the result, if nothing came after it.
-    fn complete(&mut self, report: &mut RetryReport, result: &mut Result<Response>) {
-        report.earlier = std::mem::take(&mut self.history);
-        if report.stop != StopReason::Throttled {
-            return;
-        }
-        if let Some(kept) = self.kept.take() {
-            *result = kept;
-            if let Some(last) = report.earlier.pop() {
-                report.last = last;
-            }
-        }
-    }
 }
 
 impl<'a> Call<'a> {

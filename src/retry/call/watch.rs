@@ -7,11 +7,11 @@ use reqwest::{Request, Response, Url};
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
-use super::super::builder::Settings;
-use super::{Aside, Call, End, Retry};
+use super::super::settings::Settings;
+use super::{Call, End, Retry};
 use crate::admit::{Budget, Host};
 use crate::clock;
-use crate::decide::{AttemptOutcome, Target, Verdict};
+use crate::decide::{AttemptOutcome, Verdict};
 use crate::observe::{
     Abandoned, Attempt, AttemptFinished, BudgetRefused, CallInfo, Draft, Event, EventKind,
     LimitHeaders, RetryReport, RetryScheduled, StopReason, Stopped,
@@ -106,19 +106,6 @@ impl Drop for Watch<'_> {
                 took: self.took(),
             }));
         }
-    }
-}
-
-impl Aside<'_> {
-    pub(super) fn with_target(request: &Request) -> Box<Self> {
-        let target = Target {
-            method: request.method().clone(),
-            url: request.url().clone(),
-        };
-        Box::new(Self {
-            target: Some(target),
-            ..Self::default()
-        })
     }
 }
 

@@ -1,0 +1,64 @@
+//! What most calls do without, in one box beside the call.
+
+use std::time::Duration;
+
+use reqwest::{Request, Response};
+use reqwest_middleware::Result;
+
+use super::watch::Watch;
+use crate::admit::Fare;
+use crate::decide::Target;
+use crate::observe::{AttemptReport, RetryReport, StopReason};
+
+/// What most calls do without.
+#[derive(Default)]
+pub(super) struct Aside<'a> {
+    /// Where the request goes, if somebody will ask: it is gone when its answer comes.
+    pub(super) target: Option<Target>,
+    /// The attempts before the running one.
+    pub(super) earlier: Option<Earlier>,
+    /// For those who want to know what happens.
+    pub(super) watch: Option<Watch<'a>>,
+}
+
+/// What is known of the attempts before the running one.
+#[derive(Default)]
+pub(super) struct Earlier {
+    pub(super) history: Vec<AttemptReport>,
+    pub(super) backoff: Option<Duration>,
+    /// One of them ended without a clear answer.
+    pub(super) unclear: bool,
+    /// What the last of them came to, where a throttle may not let another one through.
+    pub(super) kept: Option<Result<Response>>,
+    /// What the running attempt costs, until a throttle lets it through.
+    pub(super) fare: Option<Fare>,
+}
+
+impl Earlier {
+    /// Adds what was before to the report; and to the result, if nothing came after it.
+    pub(super) fn complete(&mut self, report: &mut RetryReport, result: &mut Result<Response>) {
+        report.earlier = std::mem::take(&mut self.history);
+        if report.stop != StopReason::Throttled {
+            return;
+        }
+        if let Some(kept) = self.kept.take() {
+            *result = kept;
+            if let Some(last) = report.earlier.pop() {
+                report.last = last;
+            }
+        }
+    }
+}
+
+impl Aside<'_> {
+    pub(super) fn with_target(request: &Request) -> Box<Self> {
+        let target = Target {
+            method: request.method().clone(),
+            url: request.url().clone(),
+        };
+        Box::new(Self {
+            target: Some(target),
+            ..Self::default()
+        })
+    }
+}

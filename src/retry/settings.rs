@@ -1,0 +1,100 @@
+//! What a retry middleware goes by.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::HeaderName;
+
+use crate::admit::Budgets;
+use crate::decide::{Classifier, KeyRule};
+use crate::entropy::Entropy;
+#[cfg(feature = "tracing")]
+use crate::observe::LogLevels;
+use crate::observe::{DeadLetters, Event, Following, Observers, Secrets, two_retries_in_one_chain};
+use crate::schedule::{Backoff, TimeLimits};
+
+/// What a [`RetryMiddleware`] goes by. Checked, and never changed again.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) max_retries: u32,
+    pub(crate) classifier: Classifier,
+    pub(crate) retry_without_key: bool,
+    pub(crate) retry_unsent: bool,
+    pub(crate) keys: KeyRule,
+    pub(crate) backoff: Backoff,
+    pub(crate) max_server_delay: Duration,
+    pub(crate) limits: TimeLimits,
+    pub(crate) launch_spread: Duration,
+    pub(crate) budgets: Budgets,
+    pub(crate) attempt_header: Option<HeaderName>,
+    pub(crate) entropy: Entropy,
+    pub(crate) dry_run: bool,
+    pub(crate) dead_letters: Option<DeadLetters>,
+    pub(crate) secrets: Secrets,
+    pub(crate) observers: Observers,
+    pub(crate) following: Following,
+    #[cfg(feature = "tracing")]
+    pub(crate) levels: LogLevels,
+    warned: AtomicBool,
+}
+
+impl Settings {
+    /// Says so once.
+    pub(crate) fn warn_of_two_in_a_chain(&self) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            two_retries_in_one_chain();
+        }
+    }
+
+    /// Whether somebody wants to know of every call, from its beginning on.
+    #[inline]
+    pub(crate) fn follows(&self, could_retry: bool) -> bool {
+        self.following.is_on(could_retry)
+    }
+
+    /// Whether the log may say anything of a call that does not go as it should.
+    pub(crate) fn says_anything(&self) -> bool {
+        #[cfg(feature = "tracing")]
+        return self.levels.says_anything();
+        #[cfg(not(feature = "tracing"))]
+        false
+    }
+
+    /// Tells all who want to know.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        self.observers.tell(event);
+        #[cfg(feature = "tracing")]
+        self.levels.say(event);
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_retries: 5,
+            classifier: Classifier::default(),
+            retry_without_key: false,
+            retry_unsent: false,
+            keys: KeyRule::default(),
+            backoff: Backoff::default(),
+            max_server_delay: Duration::from_secs(60),
+            limits: TimeLimits {
+                window: Duration::from_secs(5 * 60),
+                deadline: None,
+                attempt: None,
+            },
+            launch_spread: Duration::ZERO,
+            budgets: Budgets::default(),
+            attempt_header: None,
+            entropy: Entropy::System,
+            dry_run: false,
+            dead_letters: None,
+            secrets: Secrets::default(),
+            observers: Observers::default(),
+            following: Following::default(),
+            #[cfg(feature = "tracing")]
+            levels: LogLevels::default(),
+            warned: AtomicBool::new(false),
+        }
+    }
+}
