@@ -92,7 +92,8 @@ impl RetryMiddlewareBuilder {
     }
 
     /// The call has its answer's head, or an error, by then. A wait that would pass it is not
-    /// begun. Default: none.
+    /// begun. Only for a [dead letter](Self::dead_letter_sink) does it take up to 100 ms longer.
+    /// Default: none.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.settings.limits.deadline = Some(deadline);
         self
