@@ -35,7 +35,7 @@ pub(crate) struct Call<'a> {
     has_key: bool,
     /// What this request asked for.
     own: Option<Arc<RequestSettings>>,
-    /// The answer to a HEAD has no body, whatever its length says.
+    /// The answer to a HEAD has no body, whatever its length says. Known if something was asked for.
     is_head: bool,
     budget: Budget,
     /// Whether this call credits its budget. One that is nested in a call with the same budget does
@@ -128,7 +128,7 @@ impl<'a> Call<'a> {
             safety,
             has_key,
             own: own.cloned(),
-            is_head: request.method() == Method::HEAD,
+            is_head: own.is_some() && request.method() == Method::HEAD,
             budget,
             feeds_budget,
             allowance,
