@@ -10,30 +10,23 @@
 // The service reads tokio's paused clock itself.
 #![allow(clippy::disallowed_methods)]
 
-#[path = "../tests/steady/support/outcome.rs"]
-mod outcome;
-#[path = "../tests/steady/support/rules.rs"]
-mod rules;
 #[path = "../tests/steady/support/scenarios.rs"]
 mod scenarios;
-#[path = "../tests/steady/support/service.rs"]
-mod service;
-#[path = "../tests/steady/support/world.rs"]
-mod world;
+#[path = "../tests/steady/support/stacks.rs"]
+mod stacks;
 
 use std::time::Duration;
 
-use outcome::Outcome;
-use rules::Steps;
+use reqwest_steady::testing::{Outcome, Simulation, Stack, Steps};
 use scenarios::{
-    CONTROLLERS_UP, Drain, FAR, NEAR, TICK, TWENTY_CLIENTS_RATE, TWENTY_CLIENTS_TIME, WARM,
+    CONTROLLERS_UP, Drain, FAR, HOST, NEAR, TICK, TWENTY_CLIENTS_RATE, TWENTY_CLIENTS_TIME, WARM,
     beside_a_dead_host, blackout, bucket_told_by_503, burst_and_healthy, busy_and_healthy,
     controllers, controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes,
     one_in_a_hundred, overload_of_bucket, overload_of_window, overload_told_by_503, quota,
     slow_worker, stalled_worker, thousand_writes, thousand_writes_told, twenty_clients,
     without_the_dead_host,
 };
-use world::{Stack, no_retry, reqwest_retry, steady_retry, steady_throttle};
+use stacks::{no_retry, reqwest_retry, steady_retry, steady_throttle};
 
 const SEC: Duration = Duration::from_secs(1);
 
@@ -50,20 +43,20 @@ const LATENCIES: [u64; 5] = [1, 2, 10, 50, 200];
 struct Scenario {
     name: &'static str,
     latency: Duration,
-    run: fn(Duration, u64, &Stack) -> Outcome,
+    world: fn(Duration) -> Simulation,
     remark: fn(&Outcome) -> String,
 }
 
 const fn scenario(
     name: &'static str,
-    run: fn(Duration, u64, &Stack) -> Outcome,
+    world: fn(Duration) -> Simulation,
     remark: fn(&Outcome) -> String,
 ) -> Scenario {
     let latency = NEAR;
     Scenario {
         name,
         latency,
-        run,
+        world,
         remark,
     }
 }
@@ -220,7 +213,11 @@ fn table(wanted: &impl Fn(&str, &str) -> bool, everywhere: bool) {
         for (stack, build) in stacks {
             for latency in &latencies {
                 let lines = SEEDS.map(|seed| {
-                    let outcome = (scenario.run)(*latency, seed, build);
+                    // What becomes of the dead host does not matter.
+                    let outcome = (scenario.world)(*latency)
+                        .seed(seed)
+                        .run(build)
+                        .of_host(HOST);
                     format!("{}  {}", counts(&outcome), (scenario.remark)(&outcome))
                 });
                 let name = scenario.name;
@@ -246,7 +243,7 @@ fn grid(wanted: &impl Fn(&str, &str) -> bool) {
     for (stack, build) in STACKS.iter().filter(|(stack, _)| wanted("grid", stack)) {
         for drain in Drain::grid() {
             for latency in LATENCIES.map(Duration::from_millis) {
-                let outcome = drain.run(latency, SEEDS[0], build);
+                let outcome = drain.simulation(latency).seed(SEEDS[0]).run(build);
                 println!(
                     "{stack:<15} {:>6} {:<14} {:>7} {} {:>7.2}s {:>7.2}s",
                     drain.rate,

@@ -58,6 +58,8 @@ mod observe;
 mod request;
 mod retry;
 mod schedule;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod throttle;
 
 pub use admit::{Budget, BudgetBuilder, Deposit, Scope};

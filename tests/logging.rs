@@ -133,7 +133,7 @@ async fn get(retry: RetryMiddlewareBuilder, script: fn(usize) -> Reply) {
 async fn a_retry_is_said_with_what_happened_and_what_follows() {
     let script = |index| match index {
         0 => answer(503),
-        1 => Reply::Fail(ErrorKind::ConnectionReset),
+        1 => Reply::fail(ErrorKind::ConnectionReset),
         2 => answer_with(429, &[("retry-after-ms", "0")]),
         _ => answer(200),
     };
@@ -193,7 +193,7 @@ async fn an_end_is_said_with_its_reason() {
              retries are turned off for it",
         ),
         (
-            |_| Reply::Fail(ErrorKind::TimedOut),
+            |_| Reply::fail(ErrorKind::TimedOut),
             || exact().retry_window(MS),
             "WARN no answer in time from api.example.com, attempt 1 of 6, not again: \
              the retry window is over",
@@ -226,7 +226,7 @@ async fn what_cannot_be_sent_again_is_named_as_well() {
          it may have had its effect, and carries no idempotency key",
     ];
     expect(&no_key, || async {
-        let client = client(exact().attempt_timeout(MS), |_| Reply::Silence);
+        let client = client(exact().attempt_timeout(MS), |_| Reply::silence());
         client.post(URL).send().await.unwrap_err();
     })
     .await;
@@ -250,7 +250,7 @@ async fn a_retry_that_a_throttle_keeps_back_is_not_mistaken_for_an_answer() {
          the throttle did not let it through",
     ];
     expect(&said, || async {
-        let server = Server::statuses(&[503]);
+        let server = Server::statuses([503]);
         let throttle = ThrottleMiddleware::builder().rate(0.01, 1).max_wait(MS);
         let client = throttled(&server, exact(), throttle);
         assert_eq!(client.get(URL).send().await.unwrap().status(), 503);
@@ -413,7 +413,7 @@ impl ReqwestOtelSpanBackend for WithResendCount {
 #[tokio::test(start_paused = true)]
 async fn reqwest_tracing_inside_has_one_span_for_each_attempt_with_its_resend_count() {
     let ear = Ear::up_to(LevelFilter::INFO).await;
-    let server = Server::statuses(&[503, 503, 200]);
+    let server = Server::statuses([503, 503, 200]);
     let spans = TracingMiddleware::<WithResendCount>::new();
     let client = server.client_behind([
         Arc::new(exact().build().unwrap()) as Arc<dyn Middleware>,

@@ -55,7 +55,7 @@ pub(crate) fn stacked(outer: impl Middleware, inner: ClientWithMiddleware) -> Cl
 
 #[tokio::test(start_paused = true)]
 async fn a_budget_bounds_the_retries_of_all_calls_together() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let retry = quick().max_retries(4).budget(tight(0.2)).build().unwrap();
     let client = server.client(retry);
     for _ in 0..100 {
@@ -66,7 +66,7 @@ async fn a_budget_bounds_the_retries_of_all_calls_together() {
 
 #[tokio::test(start_paused = true)]
 async fn a_budget_shared_by_stacked_clients_is_one_budget() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let retry = quick().max_retries(4).budget(tight(0.2)).build().unwrap();
     let client = stacked(retry.clone(), server.client(retry));
     for _ in 0..100 {
@@ -77,7 +77,7 @@ async fn a_budget_shared_by_stacked_clients_is_one_budget() {
 
 #[tokio::test(start_paused = true)]
 async fn an_empty_budget_ends_the_call_at_once_with_the_real_answer() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(quick().budget(tight(0.0)).build().unwrap());
     let started = Instant::now();
     let response = client.get(URL).send().await.unwrap();
@@ -92,7 +92,7 @@ async fn an_empty_budget_ends_the_call_at_once_with_the_real_answer() {
 async fn what_is_refused_for_other_reasons_costs_nothing() {
     let budget = Budget::builder().build().unwrap();
     let retry = quick().budget(budget.clone()).build().unwrap();
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(retry);
     client.post(URL).send().await.unwrap();
     client.get(URL).no_retry().send().await.unwrap();
@@ -119,7 +119,7 @@ async fn a_call_is_one_deposit_however_many_attempts_it_makes() {
             .deposit_on(deposit_on)
             .build()
             .unwrap();
-        let server = Server::statuses(statuses);
+        let server = Server::statuses(statuses.iter().copied());
         let client = server.client(quick().budget(budget.clone()).build().unwrap());
         client.get(URL).send().await.unwrap();
         let retries = (server.count() - 1) as f64;
@@ -141,7 +141,7 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
         }
         stop.unwrap()
     };
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(quick().build().unwrap());
     assert_eq!(
         flood(client.clone(), "http://a.example/").await,
@@ -164,8 +164,8 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
 
     let shared = Budget::builder().build().unwrap();
     let retry = quick().budget(shared).build().unwrap();
-    let one = Server::statuses(&[503]).client(retry.clone());
-    let other = Server::statuses(&[503]).client(retry);
+    let one = Server::statuses([503]).client(retry.clone());
+    let other = Server::statuses([503]).client(retry);
     assert_eq!(
         flood(one, "http://a.example/").await,
         StopReason::BudgetEmpty
@@ -176,7 +176,7 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
         StopReason::BudgetEmpty
     );
 
-    let client = Server::statuses(&[503]).client(quick().no_budget().build().unwrap());
+    let client = Server::statuses([503]).client(quick().no_budget().build().unwrap());
     assert_eq!(
         flood(client, "http://a.example/").await,
         StopReason::RetriesExhausted
@@ -254,7 +254,7 @@ async fn a_call_dropped_at_any_point_gives_back_what_it_did_not_send() {
 
 #[tokio::test(start_paused = true)]
 async fn nested_clients_add_up_instead_of_multiplying() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let retry = || quick().max_retries(3).no_budget().build().unwrap();
     let slot = ReportSlot::new();
     let client = stacked(retry(), server.client(retry()));
@@ -263,7 +263,7 @@ async fn nested_clients_add_up_instead_of_multiplying() {
     assert_eq!(slot.get().unwrap().stop(), StopReason::AllowanceSpent);
 
     // The neighbour, for comparison.
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let policy = || {
         let policy = ExponentialBackoff::builder().build_with_max_retries(3);
         RetryTransientMiddleware::new_with_policy(policy)
@@ -278,7 +278,7 @@ async fn nested_clients_add_up_instead_of_multiplying() {
 
 #[tokio::test(start_paused = true)]
 async fn layers_add_up_inside_a_scope_too() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let retry = || quick().max_retries(3).no_budget().build().unwrap();
     let client = stacked(retry(), stacked(retry(), server.client(retry())));
     client.get(URL).send().await.unwrap();
@@ -293,7 +293,7 @@ async fn layers_add_up_inside_a_scope_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shared_budget_is_fed_once_inside_a_scope_too() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let retry = quick().max_retries(4).budget(tight(0.2)).build().unwrap();
     let client = stacked(retry.clone(), server.client(retry));
     let scope = Scope::new();
@@ -306,7 +306,7 @@ async fn a_shared_budget_is_fed_once_inside_a_scope_too() {
 #[tokio::test(start_paused = true)]
 async fn a_nested_call_feeds_a_budget_of_its_own() {
     let budget = tight(1.0);
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let inner = server.client(quick().budget(budget.clone()).build().unwrap());
     stacked(quick().build().unwrap(), inner)
         .get(URL)
@@ -333,7 +333,7 @@ async fn calls_slower_than_the_ttl_feed_the_budget_as_well() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_is_not_sent_costs_no_allowance() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let slow = Backoff::exponential(10 * SEC).jitter(Jitter::None);
     let slow = RetryMiddleware::builder().backoff(slow).build().unwrap();
     let client = server.client(slow);
@@ -360,9 +360,9 @@ async fn a_retry_that_is_not_sent_costs_no_allowance() {
 #[tokio::test(start_paused = true)]
 async fn a_host_in_debt_is_not_forgotten_for_the_sake_of_others() {
     let retry = quick().build().unwrap();
-    let dead = Server::statuses(&[503]);
+    let dead = Server::statuses([503]);
     let client = dead.client(retry.clone());
-    let crawler = Server::statuses(&[200]).client(retry);
+    let crawler = Server::statuses([200]).client(retry);
     for round in 0..4 {
         for _ in 0..10 {
             client.get("http://dead.example/").send().await.unwrap();
@@ -379,8 +379,8 @@ async fn a_host_in_debt_is_not_forgotten_for_the_sake_of_others() {
 /// Waking on another worker after its launch, a call takes its allowance along.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_allowance_stays_with_its_call_on_any_thread() {
-    let server = Server::statuses(&[503]);
-    let alone = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
+    let alone = Server::statuses([503]);
     let retry = |retries| quick().max_retries(retries).no_budget();
     let spread = retry(1).launch_spread(3 * MS).build().unwrap();
     let nested = stacked(spread, server.client(retry(5).build().unwrap()));
@@ -399,7 +399,7 @@ async fn an_allowance_stays_with_its_call_on_any_thread() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_scope_shared_by_tasks_with_scopes_of_their_own_is_never_overdrawn() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(quick().no_budget().build().unwrap());
     for round in 1..=50 {
         let scope = Scope::new().max_retries(7);
@@ -421,7 +421,7 @@ async fn a_scope_shared_by_tasks_with_scopes_of_their_own_is_never_overdrawn() {
 #[tokio::test(start_paused = true)]
 async fn what_the_inner_call_leaves_the_outer_one_may_use() {
     // The inner client retries once; the outer one has the other two.
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let inner = server.client(quick().max_retries(1).no_budget().build().unwrap());
     let client = stacked(quick().max_retries(3).no_budget().build().unwrap(), inner);
     client.get(URL).send().await.unwrap();
@@ -431,7 +431,7 @@ async fn what_the_inner_call_leaves_the_outer_one_may_use() {
 
 #[tokio::test(start_paused = true)]
 async fn a_nested_call_knows_the_deadline_of_the_outer_one() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let slow = Backoff::exponential(2 * SEC).jitter(Jitter::None);
     let inner = RetryMiddleware::builder().backoff(slow).deadline(60 * SEC);
     let inner = server.client(inner.build().unwrap());
@@ -447,7 +447,7 @@ async fn a_nested_call_knows_the_deadline_of_the_outer_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_scope_holds_for_several_requests() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(quick().no_budget().build().unwrap());
     let scope = Scope::new().max_retries(7);
     let stops = scope
@@ -487,7 +487,7 @@ async fn a_scope_holds_for_several_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn in_a_scope_a_nested_call_knows_the_deadline_of_the_call_around_it() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let slow = Backoff::exponential(2 * SEC).jitter(Jitter::None);
     let inner = RetryMiddleware::builder().backoff(slow).deadline(60 * SEC);
     let inner = server.client(inner.build().unwrap());
@@ -500,7 +500,7 @@ async fn in_a_scope_a_nested_call_knows_the_deadline_of_the_call_around_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_deadline_of_a_scope_holds_for_requests_that_cannot_be_retried_too() {
-    let server = Server::new(|_| Reply::Silence);
+    let server = Server::new(|_| Reply::silence());
     let client = server.client(RetryMiddleware::default());
     let started = Instant::now();
     for request in [client.post(URL), client.get(URL).no_retry()] {
@@ -513,7 +513,7 @@ async fn the_deadline_of_a_scope_holds_for_requests_that_cannot_be_retried_too()
 
 #[tokio::test(start_paused = true)]
 async fn a_spawned_task_is_on_its_own_unless_it_is_given_the_scope() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(quick().no_budget().build().unwrap());
     let scope = Scope::new().max_retries(0);
     let (call, shared) = (client.clone(), scope.clone());
@@ -531,7 +531,7 @@ async fn a_spawned_task_is_on_its_own_unless_it_is_given_the_scope() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outer_call_that_cannot_be_retried_takes_nothing_from_those_inside() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let inner = server.client(quick().max_retries(3).no_budget().build().unwrap());
     let client = stacked(quick().build().unwrap(), inner);
     client.get(URL).no_retry().send().await.unwrap();
@@ -549,7 +549,7 @@ async fn an_outer_call_that_cannot_be_retried_takes_nothing_from_those_inside() 
 async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
     let log = Log::default();
     let _guard = log.listen();
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let retry = || quick().max_retries(3).no_budget().build().unwrap();
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(retry())

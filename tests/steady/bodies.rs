@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::StatusCode;
 use reqwest::Body;
 use reqwest_steady::{
     Backoff, Jitter, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason,
@@ -24,16 +23,16 @@ fn stream(text: &'static str) -> Body {
 
 #[tokio::test(start_paused = true)]
 async fn bytes_are_sent_again() {
-    let server = Server::statuses(&[503, 503, 200]);
+    let server = Server::statuses([503, 503, 200]);
     let client = server.client(quick());
     client.put(URL).body("content").send().await.unwrap();
-    let bodies: Vec<_> = server.arrivals().into_iter().map(|it| it.body).collect();
-    assert_eq!(bodies, vec![Some(b"content".to_vec()); 3]);
+    let bodies: Vec<_> = server.received().into_iter().map(|it| it.body).collect();
+    assert_eq!(bodies, vec![Some("content".into()); 3]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_is_sent_once_and_its_answer_returned() {
-    let server = Server::statuses(&[503, 200]);
+    let server = Server::statuses([503, 200]);
     let client = server.client(quick());
     let response = client.put(URL).body(stream("a b c")).send().await.unwrap();
     assert_eq!(response.status(), 503);
@@ -45,7 +44,7 @@ async fn a_stream_is_sent_once_and_its_answer_returned() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_succeeds_is_like_any_other() {
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let client = server.client(quick());
     let response = client.put(URL).body(stream("a b c")).send().await.unwrap();
     assert_eq!(
@@ -58,7 +57,7 @@ async fn a_stream_that_succeeds_is_like_any_other() {
 async fn body_with_builds_one_body_for_each_attempt() {
     let built = Arc::new(AtomicUsize::new(0));
     let count = built.clone();
-    let server = Server::statuses(&[503, 503, 200]);
+    let server = Server::statuses([503, 503, 200]);
     let client = server.client(quick());
     let request = client.put(URL).body_with(move || {
         count.fetch_add(1, Ordering::Relaxed);
@@ -70,7 +69,7 @@ async fn body_with_builds_one_body_for_each_attempt() {
     // A stream each time: the scripted server sees no bytes.
     assert!(
         server
-            .arrivals()
+            .received()
             .iter()
             .all(|arrival| arrival.body.is_none())
     );
@@ -78,11 +77,11 @@ async fn body_with_builds_one_body_for_each_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn body_with_works_for_bytes_and_keeps_all_else() {
-    let server = Server::statuses(&[503, 200]);
+    let server = Server::statuses([503, 200]);
     let client = server.client(quick());
     let request = client.put(URL).header("x-kind", "text");
     request.body_with(|| "bytes").send().await.unwrap();
-    for arrival in server.arrivals() {
+    for arrival in server.received() {
         assert_eq!(arrival.body.as_deref(), Some(&b"bytes"[..]));
         assert_eq!(arrival.headers["x-kind"], "text");
         assert_eq!(arrival.method, http::Method::PUT);
@@ -94,7 +93,7 @@ async fn body_with_works_for_bytes_and_keeps_all_else() {
 #[tokio::test(start_paused = true)]
 async fn a_buffered_answer_reads_like_any_other() {
     for limit in [0, 5, 11, 1_000_000] {
-        let server = Server::statuses(&[503, 200]);
+        let server = Server::statuses([503, 200]);
         let client = server.client(quick());
         let response = client.get(URL).buffer_response(limit).send().await.unwrap();
         assert_eq!(server.count(), 2);
@@ -110,13 +109,16 @@ async fn a_buffered_answer_reads_like_any_other() {
     }
 }
 
-fn cut_short() -> Reply {
+fn cut_body() -> Body {
     let chunks = [
         Ok("the beginning"),
         Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof)),
     ];
-    let body = Body::wrap_stream(futures_util::stream::iter(chunks));
-    Reply::Answer(http::Response::new(body))
+    Body::wrap_stream(futures_util::stream::iter(chunks))
+}
+
+fn cut_short() -> Reply {
+    Reply::status(200).body(cut_body())
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,14 +166,7 @@ async fn what_is_over_the_limit_comes_as_a_stream_that_may_still_break() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_given_up_comes_back_as_it_is() {
-    let cut_503 = || match cut_short() {
-        Reply::Answer(mut response) => {
-            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            Reply::Answer(response)
-        }
-        other => other,
-    };
-    let server = Server::new(move |_| cut_503());
+    let server = Server::new(|_| Reply::status(503).body(cut_body()));
     let client = server.client(quick());
     let request = client.get(URL).max_retries(1).buffer_response(1000);
     let response = request.send().await.unwrap();
@@ -209,7 +204,7 @@ async fn a_body_shorter_than_announced_has_failed_unless_none_is_sent() {
     ] {
         let server = Server::new(move |_| {
             let response = http::Response::builder().status(status);
-            Reply::Answer(response.body(Body::wrap(Announced)).unwrap())
+            Reply::response(response.body(Body::wrap(Announced)).unwrap())
         });
         let client = server.client(quick());
         let request = client.request(method.clone(), URL).max_retries(1);
@@ -261,7 +256,7 @@ async fn clearing_an_answer_away_leaves_time_for_the_retry() {
 #[tokio::test(start_paused = true)]
 async fn near_the_deadline_the_last_answer_is_not_given_away() {
     // The retry would start 100 µs before the deadline, and timers round up.
-    let server = Server::statuses(&[503, 200]);
+    let server = Server::statuses([503, 200]);
     let backoff = Backoff::exponential(Duration::from_micros(9500)).jitter(Jitter::None);
     let retry = RetryMiddleware::builder().backoff(backoff).build().unwrap();
     let client = server.client(retry);

@@ -79,7 +79,7 @@ fn streamed(bytes: usize) -> Body {
 }
 
 fn reply(body: impl Into<Body>) -> Reply {
-    Reply::Answer(http::Response::new(body.into()))
+    Reply::response(http::Response::new(body.into()))
 }
 
 /// A server that takes 50 ms and numbers its answers.
@@ -355,7 +355,7 @@ async fn answers_that_are_for_one_are_not_shared() {
 async fn a_head_is_shared_whatever_length_it_announces() {
     let server = Server::new(|_| {
         let response = http::Response::builder().header("content-length", "100000000");
-        late(MS, Reply::Answer(response.body(Body::from("")).unwrap()))
+        late(MS, Reply::response(response.body(Body::from("")).unwrap()))
     });
     let shared = Shared::of(&server);
     let calls = (0..10).map(|_| shared.client.head(URL).send());
@@ -476,7 +476,7 @@ async fn a_body_that_breaks_off_is_the_leaders_and_a_follower_asks_again() {
 #[tokio::test(start_paused = true)]
 async fn a_failing_leader_keeps_its_error_and_the_next_asks_for_the_rest() {
     let server = Server::new(|index| match index {
-        0 => late(50 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
+        0 => late(50 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         _ => late(50 * MS, answer(200)),
     });
     let shared = Shared::of(&server);
@@ -497,7 +497,7 @@ async fn a_failing_leader_keeps_its_error_and_the_next_asks_for_the_rest() {
 #[tokio::test(start_paused = true)]
 async fn who_has_seen_three_fail_goes_alone_and_who_came_later_waits_on() {
     let server = Server::new(|index| match index {
-        0..3 => late(50 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
+        0..3 => late(50 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         _ => late(50 * MS, reply(format!("answer {index}"))),
     });
     let shared = Shared::of(&server);
@@ -520,7 +520,7 @@ async fn who_has_seen_three_fail_goes_alone_and_who_came_later_waits_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_always_fails_fails_everyone_soon() {
-    let server = Server::new(|_| late(50 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)));
+    let server = Server::new(|_| late(50 * MS, Reply::fail(io::ErrorKind::ConnectionReset)));
     let shared = Shared::of(&server);
     let started = Instant::now();
     let responses = shared.calls(100).await;
@@ -596,7 +596,7 @@ async fn steady_flow<T>(
 
 fn hangs_once() -> Arc<Server> {
     Server::new(|index| match index {
-        0 => Reply::Silence,
+        0 => Reply::silence(),
         _ => late(SEC, answer(200)),
     })
 }
@@ -651,7 +651,7 @@ async fn after_one_hang_a_steady_flow_with_deadlines_kept_by_a_retry_recovers() 
 #[tokio::test(start_paused = true)]
 async fn after_a_cancellation_the_last_to_come_is_next_and_after_three_all_go_alone() {
     let server = Server::new(|index| match index {
-        0..3 => Reply::Silence,
+        0..3 => Reply::silence(),
         _ => late(50 * MS, reply(format!("answer {index}"))),
     });
     let shared = Shared::of(&server);
@@ -739,7 +739,7 @@ async fn a_leader_that_panics_is_followed_by_the_next() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_hangs_is_overtaken_and_the_first_answer_is_for_all() {
     let server = Server::new(|index| match index {
-        0 => Reply::Silence,
+        0 => Reply::silence(),
         1 => late(45 * SEC, reply("second")),
         _ => late(20 * SEC, reply("third")),
     });
@@ -767,7 +767,7 @@ async fn a_leader_that_hangs_is_overtaken_and_the_first_answer_is_for_all() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_hangs_holds_nobody_up_for_ever() {
     let server = Server::new(|index| match index {
-        0..3 => Reply::Silence,
+        0..3 => Reply::silence(),
         _ => answer(200),
     });
     let coalesce = CoalesceMiddleware::builder().max_wait(SEC).build().unwrap();
@@ -823,7 +823,7 @@ impl Middleware for KeepsTimeout {
 
 #[tokio::test(start_paused = true)]
 async fn the_timeout_of_a_request_covers_its_wait_and_its_own_turn() {
-    let server = Server::new(|_| Reply::Silence);
+    let server = Server::new(|_| Reply::silence());
     let client = server.client_behind([
         Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
         Arc::new(KeepsTimeout),
@@ -917,8 +917,8 @@ async fn what_keeps_a_leader_from_retrying_does_not_keep_others() {
 #[tokio::test(start_paused = true)]
 async fn who_asks_in_what_is_left_of_its_deadline_is_told_the_whole_of_it() {
     let server = Server::new(|index| match index {
-        0 => late(600 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
-        _ => Reply::Silence,
+        0 => late(600 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
+        _ => Reply::silence(),
     });
     let retry = RetryMiddleware::builder().max_retries(0).build();
     let client = server.client_behind([
@@ -939,8 +939,8 @@ async fn who_asks_in_what_is_left_of_its_deadline_is_told_the_whole_of_it() {
 #[tokio::test(start_paused = true)]
 async fn a_deadline_holds_while_waiting_and_what_is_left_of_it_when_asking() {
     let server = Server::new(|index| match index {
-        0 => late(600 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
-        _ => Reply::Silence,
+        0 => late(600 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
+        _ => Reply::silence(),
     });
     let shared = Shared::of(&server);
     let started = Instant::now();
@@ -975,7 +975,7 @@ async fn a_scope_bounds_the_wait_and_a_retry_inside_knows_what_is_left() {
 
     // The follower asks when 400 ms of its second are left, which is not enough for a retry in 500.
     let server = Server::new(|index| match index {
-        0 => late(600 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
+        0 => late(600 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         _ => late(MS, answer(503)),
     });
     let backoff = Backoff::exponential(500 * MS).jitter(Jitter::None);
@@ -1011,7 +1011,7 @@ async fn reading_for_others_does_not_pass_the_leaders_deadline_and_another_asks_
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_shared_with_all_its_retries_and_its_report() {
-    let server = Server::statuses(&[503, 503, 200]);
+    let server = Server::statuses([503, 503, 200]);
     let backoff = Backoff::exponential(100 * MS).jitter(Jitter::None);
     let retry = RetryMiddleware::builder().backoff(backoff);
     let client = server.client_behind([
@@ -1040,7 +1040,7 @@ async fn inside_a_retry_it_works_as_well_and_says_once_that_it_belongs_outside()
     let log = Log::default();
     let _guard = log.listen();
     let server = Server::new(|index| match index {
-        0 => late(50 * MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
+        0 => late(50 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         _ => late(50 * MS, answer(200)),
     });
     let coalesce = Arc::new(CoalesceMiddleware::default());
@@ -1053,7 +1053,7 @@ async fn inside_a_retry_it_works_as_well_and_says_once_that_it_belongs_outside()
     assert!((2..=3).contains(&server.count()));
     assert!(format!("{coalesce:?}").contains("in_flight: 0"));
     for statuses in [&[503, 503, 200][..], &[503, 200]] {
-        let again = Server::statuses(statuses);
+        let again = Server::statuses(statuses.iter().copied());
         let client =
             again.client_behind([Arc::new(retry()) as Arc<dyn Middleware>, coalesce.clone()]);
         client.get(URL).send().await.unwrap();
@@ -1063,7 +1063,7 @@ async fn inside_a_retry_it_works_as_well_and_says_once_that_it_belongs_outside()
     let said = "CoalesceMiddleware is inside a RetryMiddleware";
     assert!(log.last().contains(said), "{}", log.last());
 
-    let right = Server::statuses(&[503, 200]);
+    let right = Server::statuses([503, 200]);
     let client = right.client_behind([
         Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
         Arc::new(retry()),
@@ -1134,7 +1134,7 @@ async fn a_slot_does_not_keep_the_report_of_an_earlier_call() {
 fn it_can_be_sent_between_threads_and_tells_no_secrets() {
     fn check<T: Send + Sync + Clone + std::fmt::Debug + 'static>() {}
     check::<CoalesceMiddleware>();
-    let server = Server::new(|_| Reply::Silence);
+    let server = Server::new(|_| Reply::silence());
     let shared = Shared::of(&server);
     let mut call = Box::pin(shared.get().bearer_auth("secret").send());
     let mut context = Context::from_waker(Waker::noop());
@@ -1162,7 +1162,7 @@ impl Numbers {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_load_from_all_threads_nobody_hangs_and_nothing_is_left() {
     let server = Server::new(|index| match index % 7 {
-        0 => late(MS, Reply::Fail(io::ErrorKind::ConnectionReset)),
+        0 => late(MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         1 => late(MS, reply(streamed(3000))),
         2 => answer(503),
         3 => late(2 * MS, reply(slow(2, MS))),

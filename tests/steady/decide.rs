@@ -87,7 +87,7 @@ async fn failures_without_an_answer_are_retried_only_for_repeatable_requests() {
         (ErrorKind::TimedOut, FailureKind::Timeout),
     ] {
         for (method, count) in [(Method::GET, 3), (Method::POST, 1)] {
-            let server = Server::new(move |_| Reply::Fail(kind));
+            let server = Server::new(move |_| Reply::fail(kind));
             let slot = reqwest_steady::ReportSlot::new();
             let client = server.client(quick().build().unwrap());
             let request = client.request(method, URL).report_to(&slot);
@@ -101,7 +101,7 @@ async fn failures_without_an_answer_are_retried_only_for_repeatable_requests() {
             );
         }
     }
-    let server = Server::new(|_| Reply::Fail(ErrorKind::InvalidData));
+    let server = Server::new(|_| Reply::fail(ErrorKind::InvalidData));
     let client = server.client(quick().build().unwrap());
     client.get(URL).send().await.unwrap_err();
     assert_eq!(server.count(), 1);
@@ -109,7 +109,7 @@ async fn failures_without_an_answer_are_retried_only_for_repeatable_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn another_middlewares_failure_is_no_proof_that_nothing_was_sent() {
-    let server = Server::new(|_| Reply::Fail(ErrorKind::ConnectionRefused));
+    let server = Server::new(|_| Reply::fail(ErrorKind::ConnectionRefused));
     let client = server.client(quick().retry_unsent().build().unwrap());
     client.post(URL).send().await.unwrap_err();
     assert_eq!(server.count(), 1);
@@ -117,14 +117,14 @@ async fn another_middlewares_failure_is_no_proof_that_nothing_was_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_post_marked_as_idempotent_is_retried_without_a_key() {
-    let server = Server::statuses(&[500, 500, 201]);
+    let server = Server::statuses([500, 500, 201]);
     let client = server.client(quick().build().unwrap());
     let response = client.post(URL).mark_idempotent().send().await.unwrap();
     assert_eq!(response.status(), 201);
     assert_eq!(server.count(), 3);
     assert!(
         server
-            .arrivals()
+            .received()
             .iter()
             .all(|arrival| !arrival.headers.contains_key("idempotency-key"))
     );
@@ -159,7 +159,7 @@ async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
     let unclear: [fn() -> Reply; 3] = [
         || answer(500),
         || answer(503),
-        || Reply::Fail(ErrorKind::ConnectionReset),
+        || Reply::fail(ErrorKind::ConnectionReset),
     ];
     for first in unclear {
         let server = still_running(first);
@@ -191,7 +191,7 @@ async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
     assert_eq!(server.count(), 2);
 
     // And the first answer may always be a 409 of its own.
-    let server = Server::statuses(&[409]);
+    let server = Server::statuses([409]);
     let client = server.client(quick().build().unwrap());
     let response = client.post(URL).idempotency_key("order-1").send().await;
     assert_eq!(response.unwrap().status(), 409);
@@ -362,7 +362,7 @@ async fn a_function_of_the_users_own_sees_each_attempt_and_is_asked_before_the_t
     let server = Server::new(|index| match index {
         0 => answer_with(418, &[("x-kind", "short and stout")]),
         1 => answer(503),
-        _ => Reply::Fail(ErrorKind::ConnectionReset),
+        _ => Reply::fail(ErrorKind::ConnectionReset),
     });
     server.client(retry).get(URL).send().await.unwrap_err();
     assert_eq!(server.count(), 3);
@@ -388,7 +388,7 @@ async fn a_class_from_a_function_does_not_make_a_post_repeatable() {
         if without_key {
             builder = builder.retry_without_key();
         }
-        let server = Server::statuses(&[500]);
+        let server = Server::statuses([500]);
         let client = server.client(builder.build().unwrap());
         client.post(URL).send().await.unwrap();
         assert_eq!(server.count(), count, "{class:?}, {without_key}");

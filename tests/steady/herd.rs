@@ -5,25 +5,26 @@
 
 use std::time::Duration;
 
-use crate::support::outcome::Outcome;
-use crate::support::rules::{Down, Flaky, Limit, Steps};
+use reqwest_steady::testing::{
+    Down, Flaky, Limit, Load, Outcome, SimulatedService, Simulation, Steps,
+};
+
 use crate::support::scenarios::{
-    CONTROLLERS_UP, Drain, FAR, NEAR, TICK, TWENTY_CLIENTS_RATE, TWENTY_CLIENTS_TIME, WARM,
+    CONTROLLERS_UP, Drain, FAR, HOST, NEAR, TICK, TWENTY_CLIENTS_RATE, TWENTY_CLIENTS_TIME, WARM,
     beside_a_dead_host, blackout, bucket_told_by_503, burst_and_healthy, busy_and_healthy,
     controllers, controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes,
     one_in_a_hundred, overload_of_bucket, overload_of_window, overload_told_by_503, quota,
     slow_worker, stalled_worker, thousand_writes, thousand_writes_told, twenty_clients,
     without_the_dead_host,
 };
-use crate::support::service::Service;
-use crate::support::world::{Load, World, steady_throttle};
+use crate::support::stacks::steady_throttle;
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
 const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 
-fn in_each(scenario: fn(Duration, u64, &crate::support::world::Stack) -> Outcome) -> Vec<Outcome> {
-    let run = |seed| scenario(NEAR, seed, &steady_throttle);
+fn in_each(scenario: fn(Duration) -> Simulation) -> Vec<Outcome> {
+    let run = |seed| scenario(NEAR).seed(seed).run(&steady_throttle);
     SEEDS.into_iter().map(run).collect()
 }
 
@@ -145,7 +146,7 @@ fn an_outage_ends_when_its_cause_does() {
 fn a_healthy_service_is_never_held_back() {
     for latency in [NEAR, FAR] {
         for seed in SEEDS {
-            let outcome = busy_and_healthy(latency, seed, &steady_throttle);
+            let outcome = busy_and_healthy(latency).seed(seed).run(&steady_throttle);
             assert_all_succeed(&outcome);
             assert!(outcome.added_latency(0.99, WARM) < MS);
         }
@@ -156,7 +157,7 @@ fn a_healthy_service_is_never_held_back() {
 fn a_burst_on_a_healthy_service_takes_few_round_trips() {
     for (latency, most) in [(2, 15.0), (20, 10.0), (50, 10.0), (200, 10.0)] {
         let latency = latency * MS;
-        let outcome = burst_and_healthy(latency, 1, &steady_throttle);
+        let outcome = burst_and_healthy(latency).seed(1).run(&steady_throttle);
         assert_all_succeed(&outcome);
         let trips = outcome.last_success().as_secs_f64() / latency.as_secs_f64();
         assert_at_most(trips, most);
@@ -191,8 +192,9 @@ fn twenty_clients_share_a_service_without_knowing_of_each_other() {
 #[test]
 fn a_dead_host_does_not_slow_another() {
     for seed in SEEDS {
-        let beside = beside_a_dead_host(NEAR, seed, &steady_throttle);
-        let alone = without_the_dead_host(NEAR, seed, &steady_throttle);
+        let both = beside_a_dead_host(NEAR).seed(seed).run(&steady_throttle);
+        let beside = both.of_host(HOST);
+        let alone = without_the_dead_host(NEAR).seed(seed).run(&steady_throttle);
         assert_all_succeed(&beside);
         for rank in [0.5, 0.99, 1.0] {
             let [beside, alone] =
@@ -246,7 +248,7 @@ fn every_backlog_drains_at_every_rate_and_distance() {
     for drain in Drain::grid() {
         for latency in [1, 2, 10, 50, 200] {
             let latency = latency * MS;
-            let outcome = drain.run(latency, 1, &steady_throttle);
+            let outcome = drain.simulation(latency).seed(1).run(&steady_throttle);
             assert_all_succeed(&outcome);
             // Before it knows anything it sends 16 at once, and each round trip up to 2.25 times as
             // many as in the one before.
@@ -267,8 +269,10 @@ fn failures_by_chance_do_not_wear_a_pace_down() {
     for share in [0.02, 0.05, 0.1] {
         for seed in SEEDS {
             let outage = Down::answering(503, 2 * SEC..4 * SEC);
-            let service = Service::away(NEAR).rule(outage).rule(Flaky(share));
-            let world = World::new(service, Load::Rate(500.0, 30 * SEC));
+            let service = SimulatedService::away(NEAR)
+                .rule(outage)
+                .rule(Flaky::new(share));
+            let world = Simulation::new(service, Load::Rate(500.0, 30 * SEC));
             let outcome = world.seed(seed).run(&steady_throttle);
             eprintln!(
                 "{share} {seed} {:?} {:?}",
@@ -287,8 +291,8 @@ fn failures_by_chance_do_not_wear_a_pace_down() {
 fn answers_that_take_differently_long_change_nothing() {
     for seed in SEEDS {
         let limit = Limit::bucket(500.0, 50.0);
-        let service = Service::away(20 * MS).jitter(0.3).rule(limit);
-        let world = World::new(service, Load::AtOnce(1000)).writes();
+        let service = SimulatedService::away(20 * MS).jitter(0.3).rule(limit);
+        let world = Simulation::new(service, Load::AtOnce(1000)).writes();
         let outcome = world.seed(seed).run(&steady_throttle);
         assert_all_succeed(&outcome);
         assert_at_most(outcome.requests_per_success(), 1.2);

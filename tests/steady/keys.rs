@@ -18,7 +18,7 @@ fn quick() -> RetryMiddlewareBuilder {
 
 /// The key of each arrival, as it stood in this header.
 fn keys(server: &Server, header: &str) -> Vec<Option<String>> {
-    let arrivals = server.arrivals();
+    let arrivals = server.received();
     let values = arrivals.iter().map(|arrival| arrival.headers.get(header));
     values
         .map(|value| value.map(|value| value.to_str().unwrap().to_owned()))
@@ -27,7 +27,7 @@ fn keys(server: &Server, header: &str) -> Vec<Option<String>> {
 
 #[tokio::test(start_paused = true)]
 async fn a_post_with_a_key_is_retried_with_the_same_key() {
-    let server = Server::statuses(&[500, 503, 201]);
+    let server = Server::statuses([500, 503, 201]);
     let client = server.client(quick().build().unwrap());
     let key = IdempotencyKey::random();
     let request = client.post(URL).idempotency_key(key.clone()).body("order");
@@ -36,7 +36,7 @@ async fn a_post_with_a_key_is_retried_with_the_same_key() {
     assert_eq!(keys(&server, "idempotency-key"), vec![sent; 3]);
     assert!(
         server
-            .arrivals()
+            .received()
             .iter()
             .all(|arrival| arrival.body.as_deref() == Some(b"order"))
     );
@@ -45,7 +45,7 @@ async fn a_post_with_a_key_is_retried_with_the_same_key() {
 #[tokio::test(start_paused = true)]
 async fn the_plain_header_is_a_key_too_and_is_left_as_it_is() {
     for text in ["order-1", "\"order-1\""] {
-        let server = Server::statuses(&[500, 201]);
+        let server = Server::statuses([500, 201]);
         let client = server.client(quick().auto_key(AutoKey::Random).build().unwrap());
         let request = client.post(URL).header("Idempotency-Key", text);
         assert_eq!(request.send().await.unwrap().status(), 201);
@@ -58,7 +58,7 @@ async fn the_plain_header_is_a_key_too_and_is_left_as_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_set_by_method_takes_the_place_of_the_plain_header() {
-    let server = Server::statuses(&[500, 201]);
+    let server = Server::statuses([500, 201]);
     let client = server.client(quick().build().unwrap());
     let request = client.post(URL).header("Idempotency-Key", "plain");
     request.idempotency_key("set").send().await.unwrap();
@@ -70,7 +70,7 @@ async fn a_key_set_by_method_takes_the_place_of_the_plain_header() {
 
 #[tokio::test(start_paused = true)]
 async fn another_header_can_carry_the_key() {
-    let server = Server::statuses(&[500, 201]);
+    let server = Server::statuses([500, 201]);
     let client = server.client(
         quick()
             .idempotency_header("PayPal-Request-Id")
@@ -90,7 +90,7 @@ async fn another_header_can_carry_the_key() {
     assert_eq!(keys(&server, "idempotency-key"), vec![None; 2]);
 
     // And then the usual one means nothing.
-    let server = Server::statuses(&[500, 201]);
+    let server = Server::statuses([500, 201]);
     let client = server.client(
         quick()
             .idempotency_header("PayPal-Request-Id")
@@ -108,7 +108,7 @@ async fn another_header_can_carry_the_key() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quoted_key_is_sent_in_quotes() {
-    let server = Server::statuses(&[500, 201]);
+    let server = Server::statuses([500, 201]);
     let client = server.client(quick().build().unwrap());
     let key = IdempotencyKey::new("order-1").unwrap().quoted();
     client.post(URL).idempotency_key(key).send().await.unwrap();
@@ -120,7 +120,7 @@ async fn a_quoted_key_is_sent_in_quotes() {
 
 #[tokio::test(start_paused = true)]
 async fn an_invalid_key_fails_before_anything_is_sent_and_says_why() {
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let client = server.client(quick().build().unwrap());
     for (request, said) in [
         (
@@ -164,7 +164,7 @@ async fn an_invalid_key_fails_before_anything_is_sent_and_says_why() {
 
 #[tokio::test(start_paused = true)]
 async fn no_key_is_made_up_by_default() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(quick().build().unwrap());
     client.post(URL).body("order").send().await.unwrap();
     assert_eq!(keys(&server, "idempotency-key"), [None]);
@@ -172,7 +172,7 @@ async fn no_key_is_made_up_by_default() {
 
 #[tokio::test(start_paused = true)]
 async fn a_random_automatic_key_is_one_for_a_call_and_another_for_the_next() {
-    let server = Server::statuses(&[503, 500, 201, 503, 201]);
+    let server = Server::statuses([503, 500, 201, 503, 201]);
     let client = server.client(quick().auto_key(AutoKey::Random).build().unwrap());
     client.post(URL).body("order").send().await.unwrap();
     client.post(URL).body("order").send().await.unwrap();
@@ -185,7 +185,7 @@ async fn a_random_automatic_key_is_one_for_a_call_and_another_for_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn an_automatic_content_key_is_the_same_for_the_same_payload() {
-    let server = Server::statuses(&[503, 201]);
+    let server = Server::statuses([503, 201]);
     let client = server.client(quick().auto_key(AutoKey::Content).build().unwrap());
     client.post(URL).body("order").send().await.unwrap();
     client.post(URL).body("order").send().await.unwrap();
@@ -202,7 +202,7 @@ async fn an_automatic_content_key_is_the_same_for_the_same_payload() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_has_no_content_to_make_a_key_from() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(quick().auto_key(AutoKey::Content).build().unwrap());
     let stream = || Body::wrap(String::from("order"));
     client.post(URL).body_with(stream).send().await.unwrap();
@@ -211,7 +211,7 @@ async fn a_stream_has_no_content_to_make_a_key_from() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_need_no_key_get_none() {
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let client = server.client(quick().auto_key(AutoKey::Random).build().unwrap());
     client.get(URL).send().await.unwrap();
     client.put(URL).body("order").send().await.unwrap();

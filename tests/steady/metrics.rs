@@ -54,7 +54,7 @@ fn counted(recorder: &DebuggingRecorder) -> Vec<String> {
 async fn a_call_that_gets_through_counts_its_retries_by_reason() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
-    let server = Server::statuses(&[503, 503, 200]);
+    let server = Server::statuses([503, 503, 200]);
     let client = server.client(retry().build().unwrap());
 
     assert_eq!(client.get(URL).send().await.unwrap().status(), 200);
@@ -77,7 +77,7 @@ async fn an_exhausted_call_is_counted_once() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let server = Server::new(|index| match index {
-        1 => Reply::Fail(std::io::ErrorKind::ConnectionReset),
+        1 => Reply::fail(std::io::ErrorKind::ConnectionReset),
         _ => answer(502),
     });
     let client = server.client(retry().max_retries(2).build().unwrap());
@@ -107,12 +107,12 @@ async fn what_is_not_retryable_never_counts_as_exhausted() {
         server.client(retry.max_retries(0).no_budget().build().unwrap())
     };
 
-    let missing = client(retry(), &Server::statuses(&[404]));
+    let missing = client(retry(), &Server::statuses([404]));
     assert_eq!(missing.get(URL).send().await.unwrap().status(), 404);
     let vetoed = Server::new(|_| answer_with(503, &[("x-should-retry", "false")]));
     let vetoed = client(retry(), &vetoed);
     assert_eq!(vetoed.get(URL).send().await.unwrap().status(), 503);
-    let unsafe_ = client(retry(), &Server::statuses(&[503]));
+    let unsafe_ = client(retry(), &Server::statuses([503]));
     assert_eq!(unsafe_.post(URL).send().await.unwrap().status(), 503);
 
     assert_eq!(
@@ -130,7 +130,7 @@ async fn what_is_not_retryable_never_counts_as_exhausted() {
 async fn a_permanent_answer_counts_a_request_and_nothing_else() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
-    let client = Server::statuses(&[404]).client(retry().build().unwrap());
+    let client = Server::statuses([404]).client(retry().build().unwrap());
 
     assert_eq!(client.get(URL).send().await.unwrap().status(), 404);
 
@@ -168,7 +168,7 @@ async fn a_vetoed_call_counts_no_retry() {
 async fn a_call_that_is_dropped_in_an_attempt_is_abandoned_and_no_longer_in_flight() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
-    let server = Server::new(|_| Reply::Silence);
+    let server = Server::new(|_| Reply::silence());
     let client = server.client(retry().build().unwrap());
 
     timeout(SECOND, client.get(URL).send()).await.unwrap_err();
@@ -186,7 +186,7 @@ async fn a_call_that_is_dropped_in_an_attempt_is_abandoned_and_no_longer_in_flig
 async fn a_call_that_is_dropped_during_a_wait_has_made_no_retry() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(retry().build().unwrap());
 
     let soon = Duration::from_millis(100);
@@ -211,7 +211,7 @@ async fn a_call_that_is_dropped_in_a_retry_has_made_it() {
     let _local = set_default_local_recorder(&recorder);
     let server = Server::new(|index| match index {
         0 => answer(503),
-        _ => Reply::Silence,
+        _ => Reply::silence(),
     });
     let client = server.client(retry().no_budget().build().unwrap());
 
@@ -233,7 +233,7 @@ async fn a_call_that_is_dropped_in_a_retry_has_made_it() {
 async fn a_retry_that_a_throttle_keeps_back_is_none() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let throttle = ThrottleMiddleware::builder().rate(0.01, 1);
     let client = throttled(&server, retry().no_budget(), throttle);
 
@@ -256,7 +256,7 @@ async fn a_budget_that_does_not_pay_is_counted_for_each_call_it_refuses() {
     let _local = set_default_local_recorder(&recorder);
     let budget = Budget::builder().min_retries_per_sec(0.1).retry_ratio(0.1);
     let retry = retry().budget(budget.build().unwrap());
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(retry.build().unwrap());
 
     for _ in 0..2 {
@@ -283,7 +283,7 @@ async fn letters_are_counted_by_what_became_of_them_and_only_for_what_was_given_
     let _local = set_default_local_recorder(&recorder);
     let (letters, unread) = dead_letter_channel(1);
     let retry = retry().max_retries(1).no_budget().dead_letter_sink(letters);
-    let server = Server::statuses(&[404, 503, 200, 503]);
+    let server = Server::statuses([404, 503, 200, 503]);
     let client = server.client(retry.build().unwrap());
 
     for expected in [404, 200, 503, 503] {
@@ -365,7 +365,7 @@ async fn attempts_in_a_queue_are_not_in_flight_and_leave_it_when_they_are_droppe
             line.map(|value| value.parse::<f64>().unwrap())
         })
     };
-    let server = Server::new(|_| Reply::Silence);
+    let server = Server::new(|_| Reply::silence());
     let metrics = Arc::new(Metrics::new());
     let client = throttled(
         &server,
@@ -438,7 +438,7 @@ async fn headers_that_tell_of_limits_are_counted_for_each_answer() {
 async fn a_call_without_retries_is_counted_too() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
-    let client = Server::statuses(&[503]).client(retry().build().unwrap());
+    let client = Server::statuses([503]).client(retry().build().unwrap());
 
     assert_eq!(
         client.get(URL).no_retry().send().await.unwrap().status(),
@@ -459,7 +459,7 @@ async fn a_thousand_hosts_make_a_hundred_and_one_labels() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let scrape = recorder.handle();
     let _local = set_default_local_recorder(&recorder);
-    let client = Server::statuses(&[200]).client(retry().build().unwrap());
+    let client = Server::statuses([200]).client(retry().build().unwrap());
 
     for index in 0..1000 {
         let url = format!("http://user:secret@{index}.example.com:8080/path?query=secret");

@@ -127,7 +127,7 @@ async fn a_call_that_recovers_is_told_step_by_step() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_given_up_stops_once() {
-    let server = Server::new(|_| Reply::Fail(ErrorKind::ConnectionReset));
+    let server = Server::new(|_| Reply::fail(ErrorKind::ConnectionReset));
     assert_eq!(
         events_of(&server, exact().max_retries(1)).await,
         [
@@ -166,7 +166,7 @@ async fn a_call_that_ends_at_once_has_no_retry_to_tell_of() {
 
 #[tokio::test(start_paused = true)]
 async fn an_empty_budget_is_told_before_the_end() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let budget = Budget::builder().min_retries_per_sec(0.1).build().unwrap();
     let retry = exact().budget(budget);
     assert_eq!(
@@ -185,7 +185,7 @@ async fn an_empty_budget_is_told_before_the_end() {
 async fn a_call_that_is_dropped_is_told_of_wherever_it_was() {
     let server = Server::new(|index| match index {
         0 => answer(503),
-        _ => Reply::Silence,
+        _ => Reply::silence(),
     });
     let events = Events::default();
     let retry = exact().observe_fn(events.observe());
@@ -216,7 +216,7 @@ async fn a_call_that_is_dropped_is_told_of_wherever_it_was() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_before_it_is_sent_was_waiting() {
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let events = Events::default();
     let retry = exact()
         .seed(1)
@@ -268,7 +268,7 @@ async fn a_dry_run_decides_and_reports_but_sends_nothing_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_that_panics_breaks_nothing_and_others_are_told() {
-    let server = Server::statuses(&[503, 200]);
+    let server = Server::statuses([503, 200]);
     let events = Events::default();
     let retry = exact()
         .observe_fn(|_| panic!("on purpose"))
@@ -291,7 +291,7 @@ async fn an_observer_may_panic_wherever_it_is_told_and_with_whatever() {
             }
         }
     }
-    let server = Server::new(|_| Reply::Silence);
+    let server = Server::new(|_| Reply::silence());
     let retry = exact().observe_fn(|_| std::panic::panic_any(Bomb));
     let throttle = ThrottleMiddleware::builder()
         .max_in_flight(1)
@@ -323,7 +323,7 @@ async fn an_observer_needs_only_the_methods_that_it_wants() {
     }
 
     let waits = Arc::new(Waits::default());
-    let server = Server::statuses(&[503, 502, 200]);
+    let server = Server::statuses([503, 502, 200]);
     let retry = exact().observer(Arc::clone(&waits));
     let client = server.client(retry.build().unwrap());
     client.get("http://example.com:8080/").send().await.unwrap();
@@ -338,7 +338,7 @@ async fn a_body_that_breaks_off_belongs_to_its_attempt() {
             let reset = std::io::Error::from(ErrorKind::ConnectionReset);
             let drops = [Ok("half"), Err(reset)];
             let body = reqwest::Body::wrap_stream(futures_util::stream::iter(drops));
-            Reply::Answer(http::Response::new(body))
+            Reply::response(http::Response::new(body))
         }
         _ => answer(200),
     });
@@ -386,7 +386,7 @@ async fn a_throttles_queue_is_told_of_as_it_fills_and_empties() {
 
 #[tokio::test(start_paused = true)]
 async fn who_leaves_a_throttle_early_is_told_of_as_well() {
-    let server = Server::new(|_| Reply::Silence);
+    let server = Server::new(|_| Reply::silence());
     let events = Events::default();
     let throttle = ThrottleMiddleware::builder()
         .adaptive(false)
@@ -443,7 +443,7 @@ async fn every_beginning_at_a_throttle_has_its_end() {
     let server = Server::new(|index| match index % 5 {
         0 => answer_with(429, &[("retry-after-ms", "20")]),
         1 => late(7 * MS, answer(503)),
-        2 => Reply::Fail(ErrorKind::ConnectionReset),
+        2 => Reply::fail(ErrorKind::ConnectionReset),
         _ => late(3 * MS, answer(200)),
     });
     let balance = Arc::new(Mutex::new((0_i32, 0_i32)));
@@ -482,7 +482,7 @@ async fn every_beginning_at_a_throttle_has_its_end() {
 
 #[tokio::test(start_paused = true)]
 async fn outcomes_and_methods_are_told_as_they_are() {
-    let server = Server::statuses(&[201]);
+    let server = Server::statuses([201]);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let keep = Arc::clone(&seen);
     let retry = exact().observe_fn(move |event| {
@@ -511,7 +511,7 @@ async fn outcomes_and_methods_are_told_as_they_are() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_a_function_made_is_not_shown() {
-    let server = Server::new(|_| Reply::Silence);
+    let server = Server::new(|_| Reply::silence());
     let throttle = ThrottleMiddleware::builder()
         .max_in_flight(1)
         .max_queue(0)
@@ -539,7 +539,7 @@ async fn a_key_that_a_function_made_is_not_shown() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_a_throttle_keeps_back_stops_with_the_answer_before_it() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let events = Events::default();
     let throttle = ThrottleMiddleware::builder().rate(0.01, 1).max_wait(MS);
     let client = throttled(&server, exact().observe_fn(events.observe()), throttle);
@@ -582,7 +582,7 @@ async fn a_pause_that_gets_longer_is_told_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_takes_nothing_from_calls_inside_it() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let inner = server.client(exact().max_retries(3).no_budget().build().unwrap());
     let outer = exact().max_retries(1).dry_run(true).build().unwrap();
     let client = stacked(outer, inner);
@@ -594,7 +594,7 @@ async fn a_dry_run_takes_nothing_from_calls_inside_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_writes_no_letter_about_what_it_would_have_sent_again() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let (sink, mut letters) = dead_letter_channel(10);
     let budget = Budget::builder().min_retries_per_sec(0.1).build().unwrap();
     let retry = exact().dry_run(true).budget(budget).dead_letter_sink(sink);

@@ -186,8 +186,8 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
                         .collect();
                     answer_with(status, &hint)
                 }
-                Event::Fail(kind) => Reply::Fail(kind),
-                Event::Silence => Reply::Silence,
+                Event::Fail(kind) => Reply::fail(kind),
+                Event::Silence => Reply::silence(),
             },
         )
     });

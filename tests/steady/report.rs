@@ -24,7 +24,7 @@ fn exact() -> RetryMiddlewareBuilder {
 async fn a_report_tells_the_whole_story() {
     let server = Server::new(|index| match index {
         0 => late(30 * MS, answer(503)),
-        1 => Reply::Fail(ErrorKind::ConnectionReset),
+        1 => Reply::fail(ErrorKind::ConnectionReset),
         2 => answer_with(429, &[("retry-after-ms", "0")]),
         _ => answer(200),
     });
@@ -56,7 +56,7 @@ async fn a_report_tells_the_whole_story() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slot_keeps_the_report_of_a_call_that_failed() {
-    let server = Server::new(|_| Reply::Fail(ErrorKind::ConnectionReset));
+    let server = Server::new(|_| Reply::fail(ErrorKind::ConnectionReset));
     let client = server.client(exact().max_retries(2).build().unwrap());
     let slot = ReportSlot::new();
     assert_eq!(slot.get(), None);
@@ -85,7 +85,7 @@ async fn a_call_that_is_given_up_returns_its_last_answer_untouched() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_is_returned_as_it_came() {
-    let server = Server::new(|_| Reply::Fail(ErrorKind::ConnectionReset));
+    let server = Server::new(|_| Reply::fail(ErrorKind::ConnectionReset));
     let client = server.client(exact().max_retries(1).build().unwrap());
     match client.get(URL).send().await.unwrap_err() {
         reqwest_middleware::Error::Middleware(error) => {
@@ -166,7 +166,7 @@ impl Middleware for Leaves {
 #[tokio::test(start_paused = true)]
 async fn what_a_failed_attempt_left_in_the_extensions_does_not_reach_the_next() {
     for outside in [None, Some(7)] {
-        let server = Server::statuses(&[503, 503, 200]);
+        let server = Server::statuses([503, 503, 200]);
         let leaves = Leaves::default();
         let client = ClientBuilder::new(reqwest::Client::new())
             .with(exact().build().unwrap())
@@ -193,7 +193,7 @@ async fn what_a_failed_attempt_left_in_the_extensions_does_not_reach_the_next() 
 
 #[tokio::test(start_paused = true)]
 async fn the_attempt_number_is_in_the_extensions_and_in_a_header_if_wanted() {
-    let server = Server::statuses(&[503, 503, 200]);
+    let server = Server::statuses([503, 503, 200]);
     let client = server.client(exact().build().unwrap());
     client
         .get(URL)
@@ -202,7 +202,7 @@ async fn the_attempt_number_is_in_the_extensions_and_in_a_header_if_wanted() {
         .await
         .unwrap();
     let seen = |server: &Server| -> Vec<_> {
-        let arrivals = server.arrivals().into_iter();
+        let arrivals = server.received().into_iter();
         arrivals
             .map(|it| {
                 (
@@ -215,7 +215,7 @@ async fn the_attempt_number_is_in_the_extensions_and_in_a_header_if_wanted() {
     let mine = || "mine".to_owned();
     assert_eq!(seen(&server), [(1, mine()), (2, mine()), (3, mine())]);
 
-    let server = Server::statuses(&[503, 503, 200]);
+    let server = Server::statuses([503, 503, 200]);
     let client = server.client(exact().attempt_header("X-Attempt").build().unwrap());
     client.get(URL).send().await.unwrap();
     let numbers = ["1", "2", "3"].map(str::to_owned);
@@ -245,7 +245,7 @@ impl Middleware for AsksAgain {
 
 #[tokio::test(start_paused = true)]
 async fn a_second_call_with_the_same_extensions_starts_anew() {
-    let server = Server::statuses(&[503, 401, 503, 200]);
+    let server = Server::statuses([503, 401, 503, 200]);
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(AsksAgain)
         .with(exact().build().unwrap())
@@ -253,9 +253,9 @@ async fn a_second_call_with_the_same_extensions_starts_anew() {
         .build();
     let request = client.post(URL).idempotency_key("order-1");
     assert_eq!(request.send().await.unwrap().status(), 200);
-    let seen: Vec<_> = server.arrivals().iter().map(|it| it.attempt).collect();
+    let seen: Vec<_> = server.received().iter().map(|it| it.attempt).collect();
     assert_eq!(seen, [1, 2, 1, 2]);
-    let keys = server.arrivals();
+    let keys = server.received();
     assert!(
         keys.iter()
             .all(|it| it.headers["idempotency-key"] == "order-1")
@@ -264,7 +264,7 @@ async fn a_second_call_with_the_same_extensions_starts_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slot_does_not_keep_the_report_of_another_call() {
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let client = server.client(exact().build().unwrap());
     let slot = ReportSlot::new();
     client.get(URL).report_to(&slot).send().await.unwrap();
@@ -276,7 +276,7 @@ async fn a_slot_does_not_keep_the_report_of_another_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_sends_nothing_more() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(exact().build().unwrap());
     let call = tokio::time::timeout(50 * MS, client.get(URL).send());
     assert!(call.await.is_err());

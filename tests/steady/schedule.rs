@@ -20,7 +20,7 @@ fn exact() -> RetryMiddlewareBuilder {
 
 #[tokio::test(start_paused = true)]
 async fn without_jitter_the_waits_are_exact_and_capped() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(exact().max_retries(8).build().unwrap());
     let response = client.get(URL).send().await.unwrap();
     let expected = [200, 400, 800, 1600, 3200, 6400, 10_000, 10_000].map(|ms| ms * MS);
@@ -33,7 +33,7 @@ async fn without_jitter_the_waits_are_exact_and_capped() {
 #[tokio::test(start_paused = true)]
 async fn the_defaults_are_five_retries_with_full_jitter_below_200_ms_doubling() {
     for _ in 0..100 {
-        let server = Server::statuses(&[503]);
+        let server = Server::statuses([503]);
         let client = server.client(RetryMiddleware::default());
         client.get(URL).send().await.unwrap();
         let gaps = server.gaps();
@@ -56,7 +56,7 @@ async fn every_jitter_keeps_its_bounds_from_retry_to_retry() {
     ] {
         let mut longest = Duration::ZERO;
         for seed in 0..50 {
-            let server = Server::statuses(&[503]);
+            let server = Server::statuses([503]);
             let backoff = Backoff::default().jitter(jitter);
             let retry = RetryMiddleware::builder().backoff(backoff).seed(seed);
             let client = server.client(retry.build().unwrap());
@@ -82,7 +82,7 @@ async fn every_jitter_keeps_its_bounds_from_retry_to_retry() {
 #[tokio::test(start_paused = true)]
 async fn jitter_spreads_and_a_seed_repeats_it() {
     let gaps = |seed: u64| async move {
-        let server = Server::statuses(&[503]);
+        let server = Server::statuses([503]);
         let retry = RetryMiddleware::builder().seed(seed).build().unwrap();
         server.client(retry).get(URL).send().await.unwrap();
         server.gaps()
@@ -93,7 +93,7 @@ async fn jitter_spreads_and_a_seed_repeats_it() {
 
 #[tokio::test(start_paused = true)]
 async fn thousands_of_retries_overflow_nothing() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let retry = RetryMiddleware::builder()
         .max_retries(2200)
         .retry_window(Duration::MAX)
@@ -188,7 +188,7 @@ async fn dates_are_read_against_the_answers_own_clock() {
 
 #[tokio::test(start_paused = true)]
 async fn no_retry_starts_after_the_window() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let retry = exact().max_retries(100).retry_window(3 * SEC);
     let client = server.client(retry.build().unwrap());
     let started = Instant::now();
@@ -212,7 +212,7 @@ async fn the_window_counts_the_attempts_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_past_the_deadline_is_not_begun() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = server.client(exact().max_retries(100).deadline(2 * SEC).build().unwrap());
     let started = Instant::now();
     let response = client.get(URL).send().await.unwrap();
@@ -228,7 +228,7 @@ async fn a_wait_past_the_deadline_is_not_begun() {
 async fn the_deadline_also_ends_an_attempt_that_runs() {
     let server = Server::new(|index| match index {
         0 => late(300 * MS, answer(503)),
-        _ => Reply::Silence,
+        _ => Reply::silence(),
     });
     let client = server.client(exact().build().unwrap());
     let slot = ReportSlot::new();
@@ -247,7 +247,7 @@ async fn the_deadline_also_ends_an_attempt_that_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn without_time_nothing_is_sent() {
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let client = server.client(RetryMiddleware::default());
     let error = client.get(URL).deadline(Duration::ZERO).send().await;
     assert!(TimedOut::of(&error.unwrap_err()).is_some());
@@ -257,7 +257,7 @@ async fn without_time_nothing_is_sent() {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_takes_too_long_is_retried_if_that_is_safe() {
     let script = |index| match index {
-        0 | 1 => Reply::Silence,
+        0 | 1 => Reply::silence(),
         _ => answer(200),
     };
     let server = Server::new(script);
@@ -283,7 +283,7 @@ async fn an_attempt_that_takes_too_long_is_retried_if_that_is_safe() {
 
 #[tokio::test(start_paused = true)]
 async fn an_attempt_never_gets_more_time_than_the_deadline_leaves() {
-    let server = Server::new(|_| Reply::Silence);
+    let server = Server::new(|_| Reply::silence());
     let retry = exact().attempt_timeout(SEC).deadline(2 * SEC);
     let client = server.client(retry.build().unwrap());
     let started = Instant::now();
@@ -296,14 +296,14 @@ async fn an_attempt_never_gets_more_time_than_the_deadline_leaves() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_that_begin_together_are_launched_apart() {
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let retry = RetryMiddleware::builder().launch_spread(10 * SEC).build();
     let client = server.client(retry.unwrap());
     let began = Instant::now();
     let calls = (0..1000).map(|_| client.get(URL).send());
     let responses = futures_util::future::join_all(calls).await;
     let mut buckets = [0; 10];
-    for arrival in server.arrivals() {
+    for arrival in server.received() {
         let at = arrival.at - began;
         assert!(at <= 10 * SEC + MS);
         buckets[(at.as_millis() / 1000).min(9) as usize] += 1;
@@ -340,7 +340,7 @@ async fn one_request_can_have_its_own_limits() {
     let count = |request: fn(
         reqwest_middleware::RequestBuilder,
     ) -> reqwest_middleware::RequestBuilder| async move {
-        let server = Server::statuses(&[503]);
+        let server = Server::statuses([503]);
         let client = server.client(exact().deadline(60 * SEC).build().unwrap());
         let response = request(client.get(URL)).send().await.unwrap();
         (server.count(), RetryReport::of(&response).unwrap().stop())
@@ -369,7 +369,7 @@ async fn one_request_can_have_its_own_limits() {
 
 #[tokio::test(start_paused = true)]
 async fn the_longest_durations_are_fine_everywhere() {
-    let server = Server::statuses(&[503, 503, 200]);
+    let server = Server::statuses([503, 503, 200]);
     let retry = RetryMiddleware::builder()
         .max_retries(u32::MAX)
         .backoff(Backoff::exponential(MS).multiplier(f64::MAX).cap(SEC))
@@ -393,7 +393,7 @@ async fn the_longest_durations_are_fine_everywhere() {
         Jitter::Decorrelated,
         Jitter::Additive(Duration::MAX),
     ] {
-        let server = Server::statuses(&[503, 503, 200]);
+        let server = Server::statuses([503, 503, 200]);
         let backoff = Backoff::exponential(Duration::MAX).jitter(jitter);
         let retry = RetryMiddleware::builder()
             .backoff(backoff)

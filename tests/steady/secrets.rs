@@ -131,7 +131,7 @@ impl Output {
 fn server() -> Arc<Server> {
     let cookie = || format!("session={SECRET}");
     Server::by_request(move |request| match request.url().path() {
-        "/silence" => Reply::Silence,
+        "/silence" => Reply::silence(),
         "/throttled" => answer_with(429, &[("retry-after", "120"), ("set-cookie", &cookie())]),
         _ => answer_with(503, &[("set-cookie", &cookie())]),
     })

@@ -2,33 +2,47 @@
 
 use std::time::Duration;
 
-use rand::SeedableRng;
-use rand::rngs::StdRng;
+use reqwest::{Method, Request};
+use reqwest_steady::testing::{
+    Chance, Down, Flaky, Limit, Load, Outcome, Rule, SimulatedService, Simulation, Steps, Worker,
+};
 use tokio::time::timeout;
 
-use crate::support::outcome::{Outcome, fairness};
-use crate::support::rules::{Down, Flaky, Limit, Rule, Steps, Verdict, Worker};
-use crate::support::scenarios::{Drain, NEAR, Shape, nine_writes, overload_of_bucket};
-use crate::support::service::Service;
-use crate::support::world::{
-    Calls, HOST, Load, World, client, no_retry, reqwest_retry, steady_retry,
-};
+use crate::support::scenarios::{Drain, HOST, NEAR, Shape, nine_writes, overload_of_bucket};
+use crate::support::stacks::{no_retry, reqwest_retry, steady_retry};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
 
 /// How many of so many requests at this time pass.
 fn passed(rule: &mut impl Rule, at: Duration, requests: usize) -> usize {
-    let mut chance = StdRng::seed_from_u64(0);
-    let passed = (0..requests).filter(|_| rule.decide(at, &mut chance).is_none());
+    let mut chance = Chance::new(0);
+    let passed = (0..requests).filter(|_| rule.decide(&request(), at, &mut chance).is_none());
     passed.count()
 }
 
-fn verdict(rule: &mut impl Rule, at: Duration) -> (u16, Duration) {
-    match rule.decide(at, &mut StdRng::seed_from_u64(0)) {
-        Some(Verdict::Answer(status, _, after)) => (status, after),
-        other => panic!("no answer: {other:?}"),
-    }
+fn request() -> Request {
+    let url = format!("http://{HOST}/").parse().unwrap();
+    Request::new(Method::GET, url)
+}
+
+/// A service of one worker gets requests at these times, and answers each with a status so much later.
+fn answers(worker: Worker, arrivals: &[Duration]) -> Vec<(u16, Duration)> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let service = SimulatedService::away(Duration::ZERO).rule(worker).start();
+        let client = service.client_behind(no_retry(0));
+        let calls = arrivals.iter().map(|at| async {
+            tokio::time::sleep_until(service.started() + *at).await;
+            let answer = client.execute(request()).await.unwrap();
+            (answer.status().as_u16(), service.started().elapsed() - *at)
+        });
+        futures_util::future::join_all(calls).await
+    })
 }
 
 #[test]
@@ -77,58 +91,53 @@ fn a_service_is_down_until_the_very_end_of_it() {
 
 #[test]
 fn one_worker_does_everything_in_turn() {
-    let mut worker = Worker::new(1000.0, SEC..SEC);
-    assert_eq!(verdict(&mut worker, 10 * MS), (200, MS));
-    assert_eq!(verdict(&mut worker, 10 * MS), (200, 2 * MS));
-    assert_eq!(verdict(&mut worker, 11 * MS), (200, 2 * MS));
-    assert_eq!(verdict(&mut worker, 99 * MS), (200, MS));
+    let worker = Worker::new(1000.0, SEC..SEC);
+    let answers = answers(worker, &[10 * MS, 10 * MS, 11 * MS, 99 * MS]);
+    assert_eq!(
+        answers,
+        [(200, MS), (200, 2 * MS), (200, 2 * MS), (200, MS)]
+    );
 }
 
 #[test]
 fn work_that_meets_a_stall_is_finished_after_it() {
-    let mut worker = Worker::new(10.0, 10 * SEC..10 * SEC + 500 * MS);
-    // Half done when the stall begins.
-    assert_eq!(
-        verdict(&mut worker, 10 * SEC - 50 * MS),
-        (200, 50 * MS + 500 * MS + 50 * MS)
-    );
-    // Behind it.
-    assert_eq!(
-        verdict(&mut worker, 10 * SEC + 250 * MS),
-        (200, 250 * MS + 50 * MS + 100 * MS)
-    );
-    assert_eq!(verdict(&mut worker, 20 * SEC), (200, 100 * MS));
+    let worker = Worker::new(10.0, 10 * SEC..10 * SEC + 500 * MS);
+    // The first is half done when the stall begins, and the second is behind it.
+    let arrivals = [10 * SEC - 50 * MS, 10 * SEC + 250 * MS, 20 * SEC];
+    let expected = [
+        (200, 50 * MS + 500 * MS + 50 * MS),
+        (200, 250 * MS + 50 * MS + 100 * MS),
+        (200, 100 * MS),
+    ];
+    assert_eq!(answers(worker, &arrivals), expected);
 }
 
 #[test]
 fn work_that_nobody_waits_for_keeps_the_worker_busy() {
-    let mut worker = Worker::new(10.0, 99 * SEC..99 * SEC);
-    let answers: Vec<_> = (0..102)
-        .map(|_| verdict(&mut worker, Duration::ZERO))
-        .collect();
-    assert_eq!(answers[9], (200, SEC));
-    assert_eq!(answers[10], (504, SEC));
+    let worker = Worker::new(10.0, 99 * SEC..99 * SEC);
+    let mut arrivals = vec![Duration::ZERO; 102];
+    arrivals.extend([9100 * MS, 9300 * MS]);
+    let answers = answers(worker, &arrivals);
+    let count = |answer| answers[..102].iter().filter(|it| **it == answer).count();
+    assert_eq!(
+        answers[..102]
+            .iter()
+            .filter(|(status, _)| *status == 200)
+            .count(),
+        10
+    );
     // Up to ten seconds and the one that passes them, and then no more.
-    assert_eq!(answers[100], (504, SEC));
-    assert_eq!(answers[101], (503, Duration::ZERO));
+    assert_eq!(count((504, SEC)), 91);
+    assert_eq!(count((503, Duration::ZERO)), 1);
     // 10.1 s of work, whoever waits.
-    assert_eq!(verdict(&mut worker, 9100 * MS), (504, SEC));
-    assert_eq!(verdict(&mut worker, 9300 * MS), (200, SEC));
+    assert_eq!(answers[102..], [(504, SEC), (200, SEC)]);
 }
 
 #[test]
-fn fairness_is_one_among_equals_and_1_in_n_for_a_winner() {
-    assert_eq!(fairness(&[7, 7, 7]), 1.0);
-    assert_eq!(fairness(&[0, 9, 0]), 1.0 / 3.0);
-    assert_eq!(fairness(&[1, 2, 3]), 36.0 / 42.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn half_the_way_is_before_the_decision_and_half_behind_it() {
+fn half_the_way_is_before_the_decision_and_half_behind_it() {
     for (latency, arrived, answered) in [(2, 1, 2), (50, 25, 50), (1, 1, 1)] {
-        let service = Service::away(latency * MS).start();
-        let clients = [client(no_retry(0), service.clone())];
-        let outcome = Calls::new(Load::AtOnce(3)).run(service, &clients).await;
+        let service = SimulatedService::away(latency * MS);
+        let outcome = Simulation::new(service, Load::AtOnce(3)).run(&no_retry);
         let arrivals: Vec<_> = outcome.arrivals.0.iter().map(|one| one.at).collect();
         assert_eq!(arrivals, [arrived * MS; 3]);
         assert_eq!(outcome.last_success(), answered * MS);
@@ -138,8 +147,8 @@ async fn half_the_way_is_before_the_decision_and_half_behind_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_dropped_on_its_way_never_arrives() {
-    let service = Service::away(50 * MS).start();
-    let client = client(no_retry(0), service.clone());
+    let service = SimulatedService::away(50 * MS).start();
+    let client = service.client_behind(no_retry(0));
     let url = format!("http://{HOST}/");
     let dropped = |after| timeout(after, client.get(&url).send());
     assert!(dropped(20 * MS).await.is_err());
@@ -150,11 +159,11 @@ async fn a_request_that_is_dropped_on_its_way_never_arrives() {
     assert_eq!(service.arrivals().successes(), 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_way_varies_by_the_given_share() {
-    let service = Service::away(100 * MS).jitter(0.2).seed(7).start();
-    let clients = [client(no_retry(0), service.clone())];
-    let outcome = Calls::new(Load::AtOnce(500)).run(service, &clients).await;
+#[test]
+fn the_way_varies_by_the_given_share() {
+    let service = SimulatedService::away(100 * MS).jitter(0.2);
+    let simulation = Simulation::new(service, Load::AtOnce(500)).seed(7);
+    let outcome = simulation.run(&no_retry);
     let took = |rank| outcome.added_latency(rank, Duration::ZERO);
     assert_eq!(took(0.4), Duration::ZERO);
     assert!((18 * MS..=20 * MS).contains(&took(1.0)), "{:?}", took(1.0));
@@ -164,8 +173,8 @@ async fn the_way_varies_by_the_given_share() {
 async fn a_limit_says_what_is_left_if_asked_to() {
     let limit = Limit::window(20.0, 100 * MS).status(503).with_hints();
     let limit = limit.on_refusal("retry-after", "1");
-    let service = Service::away(2 * MS).rule(limit).start();
-    let client = client(no_retry(0), service);
+    let service = SimulatedService::away(2 * MS).rule(limit).start();
+    let client = service.client_behind(no_retry(0));
     let mut seen = Vec::new();
     for _ in 0..3 {
         let answer = client.get(format!("http://{HOST}/")).send().await.unwrap();
@@ -188,16 +197,17 @@ async fn a_limit_says_what_is_left_if_asked_to() {
 
 #[test]
 fn calls_take_turns_among_clients_and_hosts() {
-    let service = Service::away(2 * MS).host_rule("b", Down::unreachable(Duration::ZERO..SEC));
-    let world = World::new(service, Load::Rate(8.0, SEC)).clients(2);
+    let service =
+        SimulatedService::away(2 * MS).host_rule("b", Down::unreachable(Duration::ZERO..SEC));
+    let world = Simulation::new(service, Load::Rate(8.0, SEC)).clients(2);
     let outcome = world.hosts(&["a", "b"]).run(&no_retry);
     let arrivals = outcome.arrivals.0.iter();
     let mut seen: Vec<_> = arrivals
-        .map(|one| (one.host.as_str(), one.client.as_str()))
+        .map(|one| (one.host.as_str(), one.client.unwrap()))
         .collect();
     // Within a turn, the order is left to chance.
     seen.chunks_mut(2).for_each(<[_]>::sort);
-    let twice = [("a", "0"), ("a", "1"), ("b", "0"), ("b", "1")].repeat(2);
+    let twice = [("a", 0), ("a", 1), ("b", 0), ("b", 1)].repeat(2);
     assert_eq!(seen, twice);
     let gaps = outcome
         .arrivals
@@ -213,7 +223,7 @@ fn calls_take_turns_among_clients_and_hosts() {
 
 #[test]
 fn a_peak_is_found_wherever_it_begins() {
-    let world = World::new(Service::away(2 * MS), Load::Rate(100.0, SEC));
+    let world = Simulation::new(SimulatedService::away(2 * MS), Load::Rate(100.0, SEC));
     let arrivals = world.run(&no_retry).arrivals;
     // At 1, 11, 21 ms and so on.
     assert_eq!(arrivals.peak(100 * MS), 10);
@@ -225,8 +235,10 @@ fn a_peak_is_found_wherever_it_begins() {
 #[test]
 fn the_same_seed_gives_the_same_world() {
     let run = |seed| -> Outcome {
-        let service = Service::away(10 * MS).jitter(0.5).rule(Flaky(0.3));
-        let world = World::new(service, Load::Rate(200.0, SEC)).clients(3);
+        let service = SimulatedService::away(10 * MS)
+            .jitter(0.5)
+            .rule(Flaky::new(0.3));
+        let world = Simulation::new(service, Load::Rate(200.0, SEC)).clients(3);
         world.seed(seed).run(&steady_retry)
     };
     let ends = |outcome: Outcome| -> Vec<_> {
@@ -239,11 +251,11 @@ fn the_same_seed_gives_the_same_world() {
 
 #[test]
 fn without_retries_a_limit_lets_through_what_it_says() {
-    let outcome = nine_writes(NEAR, 0, &no_retry);
+    let outcome = nine_writes(NEAR).run(&no_retry);
     assert_eq!((outcome.succeeded(), outcome.requests()), (5, 9));
     assert_eq!(outcome.failures(), [("429".to_owned(), 4)].into());
 
-    let outcome = overload_of_bucket(NEAR, 0, &no_retry);
+    let outcome = overload_of_bucket(NEAR).run(&no_retry);
     let burst = 5;
     assert_eq!(outcome.succeeded(), 5000 + burst - 1);
     assert_eq!(outcome.requests(), 10_000);
@@ -251,7 +263,7 @@ fn without_retries_a_limit_lets_through_what_it_says() {
 
 #[test]
 fn a_blind_retry_gets_nine_writes_through_with_twice_the_requests() {
-    let outcome = nine_writes(NEAR, 0, &reqwest_retry);
+    let outcome = nine_writes(NEAR).run(&reqwest_retry);
     assert_eq!(outcome.succeeded(), 9);
     assert!((13..30).contains(&outcome.requests()), "{outcome:?}");
 }
@@ -264,4 +276,40 @@ fn the_ideal_way_to_drain_a_backlog_is_no_longer_than_it_has_to_be() {
     assert_eq!(drain(500.0, Shape::Bucket(0.1)), 1900 * MS + 25 * MS);
     // One window takes it all.
     assert_eq!(drain(50.0, Shape::Window(2 * SEC)), 50 * MS);
+}
+
+#[tokio::test]
+async fn a_simulation_runs_from_within_a_runtime_too() {
+    let outcome = nine_writes(NEAR).run(&no_retry);
+    assert_eq!(outcome.requests(), 9);
+}
+
+#[test]
+fn beats_begin_calls_together() {
+    let load = Load::Beats {
+        calls: 3,
+        every: SEC,
+        times: 2,
+    };
+    let outcome = Simulation::new(SimulatedService::away(2 * MS), load).run(&no_retry);
+    let mut begun: Vec<_> = outcome.calls.iter().map(|call| call.begun).collect();
+    begun.sort_unstable();
+    assert_eq!(begun, [[Duration::ZERO; 3], [SEC; 3]].concat());
+}
+
+#[test]
+fn a_load_can_have_more_callers() {
+    let callers = |load| {
+        let simulation = Simulation::new(SimulatedService::away(2 * MS), load);
+        simulation.callers(7).run(&no_retry).calls.len()
+    };
+    assert_eq!(callers(Load::AtOnce(3)), 7);
+    assert_eq!(callers(Load::Rate(3.0, 2 * SEC)), 14);
+    let (calls, every, times) = (3, SEC, 4);
+    let beats = Load::Beats {
+        calls,
+        every,
+        times,
+    };
+    assert_eq!(callers(beats), 28);
 }

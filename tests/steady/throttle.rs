@@ -37,7 +37,7 @@ fn fixed() -> ThrottleMiddlewareBuilder {
 }
 
 fn names(server: &Server) -> Vec<usize> {
-    let arrivals = server.arrivals().into_iter();
+    let arrivals = server.received().into_iter();
     let name = |url: reqwest::Url| url.path()[1..].parse().unwrap();
     arrivals.map(|arrival| name(arrival.url)).collect()
 }
@@ -61,18 +61,18 @@ async fn no_more_than_allowed_are_in_flight_and_the_rest_waits_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fixed_rate_lets_a_burst_through_and_then_one_at_a_time() {
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let client = throttled(&server, retry(), fixed().rate(10.0, 3));
     let start = Instant::now();
     join_all((0..6).map(|name| call(&client, name))).await;
-    let at = |index: usize| server.arrivals()[index].at - start;
+    let at = |index: usize| server.received()[index].at - start;
     assert_eq!([at(0), at(1), at(2)], [Duration::ZERO; 3]);
     assert_eq!([at(3), at(4), at(5)], [100 * MS, 200 * MS, 300 * MS]);
     // A silence fills the bucket, but not beyond its burst.
     sleep(10 * SEC).await;
     let start = Instant::now();
     join_all((6..10).map(|name| call(&client, name))).await;
-    let at = |index: usize| server.arrivals()[index].at - start;
+    let at = |index: usize| server.received()[index].at - start;
     assert_eq!([at(6), at(7), at(8)], [Duration::ZERO; 3]);
     assert_eq!(at(9), 100 * MS);
 }
@@ -122,7 +122,7 @@ async fn who_has_waited_as_long_as_allowed_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn who_would_certainly_wait_too_long_is_refused_at_once() {
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let client = throttled(&server, retry(), fixed().rate(1.0, 1).max_wait(3 * SEC));
     let start = Instant::now();
     let results = join_all((0..6).map(|name| {
@@ -182,7 +182,7 @@ async fn a_pause_that_a_server_asks_for_holds_for_everybody_with_that_key() {
     let client = throttled(&server, retry(), throttle());
     let start = Instant::now();
     assert!(call(&client, 0).await.is_ok());
-    let first = server.arrivals()[1].at - start;
+    let first = server.received()[1].at - start;
     assert!(first >= 7 * SEC && first <= 8 * SEC, "{first:?}");
     // Those who come in the meantime wait as well; another host does not.
     let server = Server::new(|index| match index {
@@ -203,7 +203,7 @@ async fn a_pause_that_a_server_asks_for_holds_for_everybody_with_that_key() {
     );
     assert_eq!(other.1, Duration::ZERO);
     assert!(other.0.is_ok());
-    let arrivals = server.arrivals();
+    let arrivals = server.received();
     let mine = arrivals
         .iter()
         .filter(|it| it.url.host_str() == Some("api.example.com"));
@@ -286,7 +286,7 @@ async fn a_call_that_had_an_answer_gets_it_back_when_its_retry_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_had_an_error_gets_it_back_when_its_retry_is_refused() {
     let server = Server::new(|index| match index {
-        0 => Reply::Fail(std::io::ErrorKind::ConnectionReset),
+        0 => Reply::fail(std::io::ErrorKind::ConnectionReset),
         _ => late(60 * SEC, answer(200)),
     });
     let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
@@ -400,7 +400,7 @@ async fn the_report_knows_how_long_an_attempt_waited_for_its_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_down_is_tried_by_one_at_a_time_and_ever_less_often() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let client = throttled(&server, retry().max_retries(0), throttle());
     let start = Instant::now();
     let calls = (0..1000).map(|name| {
@@ -442,7 +442,7 @@ async fn a_probe_goes_out_even_after_a_long_silence() {
 async fn a_probe_that_is_cancelled_makes_room_for_the_next() {
     let server = Server::new(|index| match index {
         0..=4 => answer(503),
-        5 => Reply::Silence,
+        5 => Reply::silence(),
         _ => answer(200),
     });
     let client = throttled(&server, retry().max_retries(0), throttle());
@@ -467,7 +467,7 @@ async fn an_attempts_timeout_begins_when_it_is_sent() {
     // And then it holds, also for one that has waited.
     let server = Server::new(|index| match index {
         0 => late(2500 * MS, answer(200)),
-        _ => Reply::Silence,
+        _ => Reply::silence(),
     });
     let retry = retry().attempt_timeout(3 * SEC).max_retries(0);
     let client = throttled(&server, retry, fixed().max_in_flight(1));
@@ -481,7 +481,7 @@ async fn an_attempts_timeout_begins_when_it_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn attempts_that_time_out_are_seen_as_a_slow_server() {
-    let server = Server::new(|_| Reply::Silence);
+    let server = Server::new(|_| Reply::silence());
     let retry = retry().attempt_timeout(200 * MS).max_retries(0);
     let client = throttled(&server, retry, throttle());
     let calls = (0..400).map(|name| {
@@ -550,7 +550,7 @@ async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
         |index| late(20 * MS, answer(if index % 2 == 0 { 503 } else { 200 })),
         |index| match index % 3 {
             0 => late(20 * MS, dripping(503, 5)),
-            1 => Reply::Fail(std::io::ErrorKind::ConnectionReset),
+            1 => Reply::fail(std::io::ErrorKind::ConnectionReset),
             _ => late(20 * MS, answer(200)),
         },
         |_| late(20 * MS, answer(503)),
@@ -612,7 +612,7 @@ async fn a_call_that_is_dropped_before_it_is_sent_takes_no_token() {
         call(&client, 2)
     );
     assert!(first.is_ok() && second.is_err() && third.is_ok());
-    assert_eq!(server.arrivals()[1].at - start, SEC);
+    assert_eq!(server.received()[1].at - start, SEC);
     assert_eq!(names(&server), [0, 2]);
 }
 
@@ -641,7 +641,7 @@ async fn keys_are_what_the_user_says() {
 async fn a_throttle_outside_the_retry_is_noticed_and_said_once() {
     let log = Log::default();
     let _guard = log.listen();
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let wrong = ClientBuilder::new(reqwest::Client::new())
         .with(throttle().build().unwrap())
         .with(retry().build().unwrap())
@@ -680,7 +680,7 @@ async fn clones_share_their_gates() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_without_a_retry_around_it_comes_back_as_it_is() {
-    let server = Server::statuses(&[429, 200]);
+    let server = Server::statuses([429, 200]);
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(throttle().build().unwrap())
         .with_arc(server.clone())

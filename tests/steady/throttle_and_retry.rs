@@ -142,7 +142,7 @@ async fn a_body_that_broke_off_comes_back_as_an_error_if_its_retry_is_refused() 
         0 => {
             let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
             let cut = futures_util::stream::iter([Ok("some"), Err(reset)]);
-            Reply::Answer(http::Response::new(reqwest::Body::wrap_stream(cut)))
+            Reply::response(http::Response::new(reqwest::Body::wrap_stream(cut)))
         }
         _ => late(60 * SEC, answer(200)),
     });
@@ -180,7 +180,7 @@ async fn what_was_paid_is_given_back_with_the_answer_and_not_with_the_extensions
 async fn two_retries_in_one_chain_pay_the_same_with_and_without_a_throttle() {
     let mut outcomes = Vec::new();
     for throttled in [false, true] {
-        let server = Server::statuses(&[503]);
+        let server = Server::statuses([503]);
         let budget = Budget::builder()
             .retry_ratio(0.0)
             .min_retries_per_sec(100.0);
@@ -242,7 +242,7 @@ async fn a_pause_longer_than_a_turn_is_waited_for_is_kept_all_the_same() {
 async fn a_probe_that_hangs_does_not_close_the_gate() {
     let server = Server::new(|index| match index {
         0..=4 => answer(503),
-        5 => Reply::Silence,
+        5 => Reply::silence(),
         _ => answer(200),
     });
     let client = throttled(&server, retry().max_retries(0), throttle());
@@ -331,7 +331,7 @@ async fn gateway_timeouts_by_chance_do_not_slow_anybody() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fast_fixed_rate_is_reached_though_timers_are_coarse() {
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let throttle = throttle().adaptive(false).rate(5000.0, 1);
     let client = throttled(&server, retry(), throttle);
     let start = Instant::now();
@@ -409,7 +409,7 @@ async fn a_refusal_says_how_long_those_ahead_will_take() {
 #[tokio::test(start_paused = true)]
 async fn clients_that_are_refused_together_do_not_come_back_together() {
     let again = |seed| async move {
-        let server = Server::statuses(&[429, 200]);
+        let server = Server::statuses([429, 200]);
         let client = throttled(&server, retry().seed(seed), throttle().seed(seed));
         assert_eq!(call(&client, 0).await.unwrap(), 200);
         server.gaps()[0]
@@ -426,7 +426,7 @@ async fn clients_that_are_refused_together_do_not_come_back_together() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_timed_out_and_is_not_let_through_again_ends_with_the_timeout() {
-    let server = Server::new(|_| Reply::Silence);
+    let server = Server::new(|_| Reply::silence());
     let retry = retry().attempt_timeout(20 * MS);
     // After the first, none goes for a minute.
     let throttle = throttle().rate(1.0 / 60.0, 1).max_wait(SEC);

@@ -125,7 +125,7 @@ async fn a_letter_is_written_for_every_reason_to_give_up() {
         assert!(reason.is_given_up());
         let server = match reason {
             StopReason::ServerDelayTooLong => busy("2"),
-            _ => Server::statuses(&[503]),
+            _ => Server::statuses([503]),
         };
         let (client, mut letters) = client(&server, retry);
         let method = Method::from_bytes(method.as_bytes()).unwrap();
@@ -154,7 +154,7 @@ async fn a_letter_is_written_for_every_reason_to_give_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_letter_is_written_when_the_scope_has_no_retries_left() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let (client, mut letters) = client(&server, retry());
     let scope = Scope::new().max_retries(1);
     let call = scope.run(client.put(URL).send()).await;
@@ -230,9 +230,9 @@ async fn a_letter_about_a_refused_retry_tells_of_the_attempts_that_were_sent() {
 #[tokio::test(start_paused = true)]
 async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_untouched() {
     let server = Server::new(|index| match index {
-        0 => Reply::Silence,
+        0 => Reply::silence(),
         1 => answer(503),
-        _ => Reply::Fail(ErrorKind::ConnectionReset),
+        _ => Reply::fail(ErrorKind::ConnectionReset),
     });
     let (client, mut letters) = client(&server, retry().attempt_timeout(SEC));
     let slot = ReportSlot::new();
@@ -253,7 +253,7 @@ async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_un
     assert_eq!(*letter.body(), LetterBody::Empty);
 
     // One that its deadline ends does not even wait for its letter.
-    let server = Server::new(|_| Reply::Silence);
+    let server = Server::new(|_| Reply::silence());
     let (client, mut letters) = self::client(&server, retry());
     let error = client.get(URL).deadline(SEC).send().await.unwrap_err();
     assert!(TimedOut::of(&error).is_some(), "{error}");
@@ -266,29 +266,29 @@ async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_un
 async fn no_letter_is_written_about_what_would_not_have_worked_later() {
     let veto = || Server::new(|_| answer_with(503, &[("x-should-retry", "false")]));
     for (reason, server, retry, sent) in [
-        (StopReason::Succeeded, Server::statuses(&[200]), retry(), 1),
+        (StopReason::Succeeded, Server::statuses([200]), retry(), 1),
         (
             StopReason::Succeeded,
-            Server::statuses(&[503, 503, 200]),
+            Server::statuses([503, 503, 200]),
             retry(),
             3,
         ),
         (
             StopReason::NotRetryable,
-            Server::statuses(&[404]),
+            Server::statuses([404]),
             retry(),
             1,
         ),
         (
             StopReason::NotRetryable,
-            Server::statuses(&[503, 404]),
+            Server::statuses([503, 404]),
             retry(),
             2,
         ),
         (StopReason::ServerVeto, veto(), retry(), 1),
         (
             StopReason::DryRun,
-            Server::statuses(&[503]),
+            Server::statuses([503]),
             retry().dry_run(true),
             1,
         ),
@@ -309,12 +309,12 @@ async fn no_letter_is_written_about_what_would_not_have_worked_later() {
 async fn no_letter_is_written_about_a_call_that_its_caller_dropped() {
     // In an attempt, and between two.
     for (server, sent) in [
-        (Server::new(|_| Reply::Silence), 1),
-        (Server::statuses(&[503]), 1),
+        (Server::new(|_| Reply::silence()), 1),
+        (Server::statuses([503]), 1),
         (
             Server::new(|index| match index {
                 0 => answer(503),
-                _ => Reply::Silence,
+                _ => Reply::silence(),
             }),
             1,
         ),
@@ -330,7 +330,7 @@ async fn no_letter_is_written_about_a_call_that_its_caller_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn no_letter_is_written_about_what_was_never_sent_for_its_key_makes_no_sense() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let (client, mut letters) = client(&server, retry());
     let request = client.post(URL).header("idempotency-key", "a\tb");
     assert!(request.send().await.is_err());
@@ -375,14 +375,14 @@ async fn the_earliest_next_try_is_what_the_last_answer_asks_for() {
 
 #[tokio::test(start_paused = true)]
 async fn the_key_in_the_letter_is_the_one_that_was_sent() {
-    let server = Server::statuses(&[503]);
+    let server = Server::statuses([503]);
     let retry = retry()
         .idempotency_header("x-order-key")
         .auto_key(AutoKey::Random);
     let (client, mut letters) = client(&server, retry);
     client.post(URL).body("order").send().await.unwrap();
     let letter = only(&mut letters);
-    let arrivals = server.arrivals();
+    let arrivals = server.received();
     assert_eq!(arrivals.len(), 3);
     for arrival in &arrivals {
         let sent = arrival.headers["x-order-key"].to_str().unwrap();
@@ -392,7 +392,7 @@ async fn the_key_in_the_letter_is_the_one_that_was_sent() {
     assert!(letter.is_repeatable());
     // And the same once more, when the letter is sent.
     letter.replay(&client).await.unwrap();
-    let arrivals = server.arrivals();
+    let arrivals = server.received();
     assert_eq!(arrivals.len(), 6, "retried like any other");
     let key = |index: usize| &arrivals[index].headers["x-order-key"];
     assert!((0..6).all(|index| key(index) == key(0)));
@@ -403,7 +403,7 @@ async fn the_key_in_the_letter_is_the_one_that_was_sent() {
 #[tokio::test(start_paused = true)]
 async fn a_body_up_to_the_limit_is_kept_and_a_larger_one_is_left_out() {
     async fn kept(change: impl FnOnce(RequestBuilder) -> RequestBuilder) -> LetterBody {
-        let server = Server::statuses(&[503]);
+        let server = Server::statuses([503]);
         let (client, mut letters) = client(&server, retry().dead_letter_max_body(5));
         let response: Response = change(client.put(URL)).send().await.unwrap();
         assert_eq!((response.status().as_u16(), server.count()), (503, 3));

@@ -28,7 +28,7 @@ fn fresh(host: &str) -> Credentials {
 
 #[tokio::test(start_paused = true)]
 async fn a_letter_is_sent_as_it_was_with_fresh_credentials_in_their_places() {
-    let server = Server::statuses(&[503, 200]);
+    let server = Server::statuses([503, 200]);
     let letter = letter(&REDACTED.replace("REDACTED;y", "REDACTED"));
     let client = client(&server);
     let credentials = fresh("api.example.com")
@@ -41,7 +41,7 @@ async fn a_letter_is_sent_as_it_was_with_fresh_credentials_in_their_places() {
         .unwrap();
     assert_eq!(response.status(), 200);
 
-    let arrivals = server.arrivals();
+    let arrivals = server.received();
     assert_eq!(arrivals.len(), 2, "the client retries it like any other");
     for arrival in arrivals {
         assert_eq!(arrival.method, "POST");
@@ -67,7 +67,7 @@ async fn a_letter_is_sent_as_it_was_with_fresh_credentials_in_their_places() {
 
 /// What a letter that was not sent is refused for.
 async fn refusal(line: &str, credentials: &[Credentials]) -> ReplayError {
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let (letter, client) = (letter(line), client(&server));
     let replay = credentials
         .iter()
@@ -105,7 +105,7 @@ async fn credentials_of_another_host_are_not_sent() {
         );
     }
     // Beside those of its own they do no harm.
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let (letter, client) = (letter(REDACTED), client(&server));
     let other = Credentials::for_host("api.example.org").header("authorization", "hidden");
     let own = fresh("api.example.com");
@@ -113,14 +113,14 @@ async fn credentials_of_another_host_are_not_sent() {
     assert_eq!(replay.missing(), []);
     replay.await.unwrap();
     assert_eq!(
-        server.arrivals()[0].headers["authorization"],
+        server.received()[0].headers["authorization"],
         "Bearer fresh"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_the_client_adds_by_itself_needs_no_value() {
-    let server = Server::statuses(&[200]);
+    let server = Server::statuses([200]);
     let (letter, client) = (letter(REDACTED), client(&server));
     let credentials = Credentials::for_host("api.example.com")
         .parameter("token", "fresh")
@@ -131,7 +131,7 @@ async fn what_the_client_adds_by_itself_needs_no_value() {
         .credentials(&credentials)
         .await
         .unwrap();
-    let headers = &server.arrivals()[0].headers;
+    let headers = &server.received()[0].headers;
     assert!(!headers.contains_key("authorization") && !headers.contains_key("cookie"));
 
     let credentials = credentials.added_by_client("x-other");
@@ -144,13 +144,13 @@ async fn what_the_client_adds_by_itself_needs_no_value() {
     let replay = letter.replay(&client).credentials(&by_client);
     replay.await.unwrap();
     assert_eq!(
-        server.arrivals()[1].url.as_str(),
+        server.received()[1].url.as_str(),
         "http://api.example.com/orders?q=%41+b&&x=REDACTED&z"
     );
     // A value that is given goes first.
     let replay = letter.replay(&client).credentials(&credentials);
     replay.credentials(&by_client).await.unwrap();
-    let url = server.arrivals()[2].url.to_string();
+    let url = server.received()[2].url.to_string();
     assert!(url.contains("&token=fresh&"), "{url}");
 }
 
@@ -161,14 +161,14 @@ async fn user_info_becomes_the_authorization_that_reqwest_makes_of_it() {
     let credentials = Credentials::for_host("api.example.com").user_info("me", "p:w@é");
     for line in [in_url, in_header] {
         assert!(matches!(refusal(&line, &[]).await, ReplayError::Missing(_)));
-        let server = Server::statuses(&[200]);
+        let server = Server::statuses([200]);
         let (letter, client) = (letter(&line), client(&server));
         letter
             .replay(&client)
             .credentials(&credentials)
             .await
             .unwrap();
-        let arrival = &server.arrivals()[0];
+        let arrival = &server.received()[0];
         assert_eq!(arrival.url.as_str(), "http://api.example.com/orders?page=7");
         assert_eq!(arrival.headers["authorization"], "Basic bWU6cDp3QMOp");
     }
@@ -193,7 +193,7 @@ async fn what_cannot_be_sent_or_may_happen_twice_is_refused() {
     let error = refusal(&without_key, &[]).await;
     assert!(matches!(error, ReplayError::NotRepeatable), "{error}");
     // At the caller's own risk it is sent, but not more than once.
-    let server = Server::statuses(&[503, 200]);
+    let server = Server::statuses([503, 200]);
     let (letter, client) = (letter(&without_key), client(&server));
     let response = letter.replay(&client).even_without_key().await.unwrap();
     assert_eq!((response.status().as_u16(), server.count()), (503, 1));
@@ -202,7 +202,7 @@ async fn what_cannot_be_sent_or_may_happen_twice_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn what_was_marked_as_idempotent_still_is() {
     let line = LINE.replace(r#"{"header":"idempotency-key","value":"order-1"}"#, "null");
-    let server = Server::statuses(&[503, 200]);
+    let server = Server::statuses([503, 200]);
     let (letter, client) = (letter(&line), client(&server));
     let response = letter.replay(&client).await.unwrap();
     assert_eq!((response.status().as_u16(), server.count()), (200, 2));
@@ -210,7 +210,7 @@ async fn what_was_marked_as_idempotent_still_is() {
 
 #[tokio::test(start_paused = true)]
 async fn the_clients_own_error_is_passed_on_and_shows_no_secret_by_itself() {
-    let server = Server::new(|_| Reply::Fail(io::ErrorKind::ConnectionReset));
+    let server = Server::new(|_| Reply::fail(io::ErrorKind::ConnectionReset));
     let (letter, client) = (letter(REDACTED), client(&server));
     let credentials = Credentials::for_host("api.example.com")
         .header("authorization", "hidden")

@@ -175,7 +175,7 @@ async fn whatever_a_sink_does_the_answer_is_the_same_and_the_wait_is_bounded() {
 #[tokio::test(start_paused = true)]
 async fn an_error_comes_back_untouched_too() {
     for act in [Act::FailAfter(SEC), Act::Hang, Act::Panic] {
-        let server = Server::new(|_| Reply::Fail(ErrorKind::ConnectionReset));
+        let server = Server::new(|_| Reply::fail(ErrorKind::ConnectionReset));
         let setting = Setting::new(server, act);
         let error = setting.client.put(URL).send().await.unwrap_err();
         let reqwest_middleware::Error::Middleware(error) = error else {
@@ -226,7 +226,7 @@ impl DeadLetterSink for Slow {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_its_deadline_has_ended_waits_a_moment_for_its_letter_and_no_longer() {
     let taken = Arc::new(AtomicUsize::new(0));
-    let silent = Server::new(|_| Reply::Silence);
+    let silent = Server::new(|_| Reply::silence());
     let setting = Setting::with_sink(silent, Slow(taken.clone()), taken);
     let request = setting.client.put(URL).deadline(SEC);
     let error = request.send().await.unwrap_err();
@@ -241,7 +241,7 @@ async fn a_call_that_its_deadline_has_ended_waits_a_moment_for_its_letter_and_no
 
 #[tokio::test(start_paused = true)]
 async fn a_letter_about_a_deadline_is_there_when_the_call_returns() {
-    let silent = Server::new(|_| Reply::Silence);
+    let silent = Server::new(|_| Reply::silence());
     for took in [Duration::ZERO, 30 * MS] {
         let setting = Setting::new(silent.clone(), Act::Accept(took));
         let request = setting.client.put(URL).deadline(SEC);

@@ -1,5 +1,4 @@
-//! Worlds in which clients get it wrong, each a function of how far away the service is, of a seed,
-//! and of what the clients are built from.
+//! Worlds in which clients get it wrong, each a function of how far away the service is.
 
 #![allow(
     dead_code,
@@ -8,10 +7,9 @@
 
 use std::time::Duration;
 
-use super::outcome::Outcome;
-use super::rules::{Down, Flaky, Limit, Steps, Worker};
-use super::service::Service;
-use super::world::{HOST, Load, Stack, World};
+use reqwest_steady::testing::{
+    Down, Flaky, Limit, Load, SimulatedService, Simulation, Steps, Worker,
+};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -23,153 +21,143 @@ pub(crate) const FAR: Duration = Duration::from_millis(50);
 /// For calls that find a client warmed up.
 pub(crate) const WARM: Duration = Duration::from_millis(200);
 
+pub(crate) const HOST: &str = "api.example.com";
 const DEAD_HOST: &str = "dead.example.com";
 
 /// 5 per 100 ms.
-pub(crate) fn nine_writes(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(Limit::window(50.0, TICK));
-    let world = World::new(service, Load::AtOnce(9)).writes();
-    world.seed(seed).run(stack)
+pub(crate) fn nine_writes(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Limit::window(50.0, TICK));
+    Simulation::new(service, Load::AtOnce(9)).writes()
 }
 
 /// 50 per 100 ms, and no word about when to come again.
-pub(crate) fn thousand_writes(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    thousand_writes_on(Limit::window(500.0, TICK), latency, seed, stack)
+pub(crate) fn thousand_writes(latency: Duration) -> Simulation {
+    thousand_writes_on(Limit::window(500.0, TICK), latency)
 }
 
 /// The same, but every 429 asks for a whole second.
-pub(crate) fn thousand_writes_told(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+pub(crate) fn thousand_writes_told(latency: Duration) -> Simulation {
     let limit = Limit::window(500.0, TICK).on_refusal("retry-after", "1");
-    thousand_writes_on(limit, latency, seed, stack)
+    thousand_writes_on(limit, latency)
 }
 
-fn thousand_writes_on(limit: Limit, latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(limit);
-    let world = World::new(service, Load::AtOnce(1000)).writes();
-    world.seed(seed).run(stack)
+fn thousand_writes_on(limit: Limit, latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(limit);
+    Simulation::new(service, Load::AtOnce(1000)).writes()
 }
 
 /// All begin at once, while the service is down.
-pub(crate) fn controllers(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(Down::answering(503, Duration::ZERO..CONTROLLERS_UP));
-    let world = World::new(service, Load::AtOnce(500));
-    world.seed(seed).run(stack)
+pub(crate) fn controllers(latency: Duration) -> Simulation {
+    let service =
+        SimulatedService::away(latency).rule(Down::answering(503, Duration::ZERO..CONTROLLERS_UP));
+    Simulation::new(service, Load::AtOnce(500))
 }
 
 pub(crate) const CONTROLLERS_UP: Duration = Duration::from_secs(3);
 
 /// The same, but nobody even listens.
-pub(crate) fn controllers_cut_off(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(Down::unreachable(Duration::ZERO..CONTROLLERS_UP));
-    let world = World::new(service, Load::AtOnce(500));
-    world.seed(seed).run(stack)
+pub(crate) fn controllers_cut_off(latency: Duration) -> Simulation {
+    let service =
+        SimulatedService::away(latency).rule(Down::unreachable(Duration::ZERO..CONTROLLERS_UP));
+    Simulation::new(service, Load::AtOnce(500))
 }
 
 /// 1000/s for 30 s, and every answer is a 503.
-pub(crate) fn blackout(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(Down::answering(503, Duration::ZERO..Duration::MAX));
-    let world = World::new(service, Load::Rate(1000.0, 30 * SEC));
-    world.seed(seed).run(stack)
+pub(crate) fn blackout(latency: Duration) -> Simulation {
+    let service =
+        SimulatedService::away(latency).rule(Down::answering(503, Duration::ZERO..Duration::MAX));
+    Simulation::new(service, Load::Rate(1000.0, 30 * SEC))
 }
 
 /// Twice as much as the service takes, for 10 s, on a token bucket that holds 10 ms.
-pub(crate) fn overload_of_bucket(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    overload(Limit::bucket(500.0, 5.0), latency, seed, stack)
+pub(crate) fn overload_of_bucket(latency: Duration) -> Simulation {
+    overload(Limit::bucket(500.0, 5.0), latency)
 }
 
 /// The same on windows of 50 per 100 ms.
-pub(crate) fn overload_of_window(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    overload(Limit::window(500.0, TICK), latency, seed, stack)
+pub(crate) fn overload_of_window(latency: Duration) -> Simulation {
+    overload(Limit::window(500.0, TICK), latency)
 }
 
 /// A limit that does not say what it is: it answers 503.
-pub(crate) fn overload_told_by_503(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    overload(Limit::window(500.0, TICK).status(503), latency, seed, stack)
+pub(crate) fn overload_told_by_503(latency: Duration) -> Simulation {
+    overload(Limit::window(500.0, TICK).status(503), latency)
 }
 
 /// The same kind of limit, which refuses evenly: a bucket of 200/s that holds 10, and 500 at once.
-pub(crate) fn bucket_told_by_503(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(Limit::bucket(200.0, 10.0).status(503));
-    let world = World::new(service, Load::AtOnce(500)).writes();
-    world.seed(seed).run(stack)
+pub(crate) fn bucket_told_by_503(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Limit::bucket(200.0, 10.0).status(503));
+    Simulation::new(service, Load::AtOnce(500)).writes()
 }
 
 /// 2500 calls at once on a quota of 1000 for 10 s, which every answer tells about.
-pub(crate) fn quota(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(Limit::window(100.0, 10 * SEC).with_hints());
-    let world = World::new(service, Load::AtOnce(2500));
-    world.seed(seed).run(stack)
+pub(crate) fn quota(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Limit::window(100.0, 10 * SEC).with_hints());
+    Simulation::new(service, Load::AtOnce(2500))
 }
 
 /// 2000/s for 5 s on a worker of 1000/s that refuses nothing: answers just take longer.
-pub(crate) fn slow_worker(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(Worker::patient(1000.0));
-    let world = World::new(service, Load::Rate(2000.0, 5 * SEC));
-    world.seed(seed).run(stack)
+pub(crate) fn slow_worker(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Worker::patient(1000.0));
+    Simulation::new(service, Load::Rate(2000.0, 5 * SEC))
 }
 
-fn overload(limit: Limit, latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(limit);
-    let world = World::new(service, Load::Rate(1000.0, 10 * SEC)).writes();
-    world.seed(seed).run(stack)
+fn overload(limit: Limit, latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(limit);
+    Simulation::new(service, Load::Rate(1000.0, 10 * SEC)).writes()
 }
 
 /// A worker of 1000/s stalls for 3 s, and then 800/s are more than enough, unless they were
 /// multiplied.
-pub(crate) fn stalled_worker(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(Worker::new(1000.0, 10 * SEC..13 * SEC));
-    let world = World::new(service, Load::Rate(800.0, 60 * SEC));
-    world.seed(seed).run(stack)
+pub(crate) fn stalled_worker(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Worker::new(1000.0, 10 * SEC..13 * SEC));
+    Simulation::new(service, Load::Rate(800.0, 60 * SEC))
 }
 
 /// 5000/s for 10 s, and all is well.
-pub(crate) fn busy_and_healthy(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let world = World::new(Service::away(latency), Load::Rate(5000.0, 10 * SEC));
-    world.seed(seed).run(stack)
+pub(crate) fn busy_and_healthy(latency: Duration) -> Simulation {
+    Simulation::new(
+        SimulatedService::away(latency),
+        Load::Rate(5000.0, 10 * SEC),
+    )
 }
 
 /// 1000 at once, and all is well.
-pub(crate) fn burst_and_healthy(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let world = World::new(Service::away(latency), Load::AtOnce(1000));
-    world.seed(seed).run(stack)
+pub(crate) fn burst_and_healthy(latency: Duration) -> Simulation {
+    Simulation::new(SimulatedService::away(latency), Load::AtOnce(1000))
 }
 
 /// 500/s for 20 s, and one of a hundred requests fails by chance.
-pub(crate) fn one_in_a_hundred(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(Flaky(0.01));
-    let world = World::new(service, Load::Rate(500.0, 20 * SEC));
-    world.seed(seed).run(stack)
+pub(crate) fn one_in_a_hundred(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Flaky::new(0.01));
+    Simulation::new(service, Load::Rate(500.0, 20 * SEC))
 }
 
 /// Twenty clients, which know nothing of each other, want twice as much as the service takes.
-pub(crate) fn twenty_clients(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(Limit::bucket(TWENTY_CLIENTS_RATE, 10.0));
-    let world = World::new(service, Load::Rate(2000.0, TWENTY_CLIENTS_TIME));
-    world.clients(20).seed(seed).run(stack)
+pub(crate) fn twenty_clients(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Limit::bucket(TWENTY_CLIENTS_RATE, 10.0));
+    Simulation::new(service, Load::Rate(2000.0, TWENTY_CLIENTS_TIME)).clients(20)
 }
 
 pub(crate) const TWENTY_CLIENTS_RATE: f64 = 1000.0;
 pub(crate) const TWENTY_CLIENTS_TIME: Duration = Duration::from_secs(20);
 
-/// Half of 400/s for 10 s go to a host that is dead. This is what becomes of the others.
-pub(crate) fn beside_a_dead_host(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+/// Half of 400/s for 10 s go to a host that is dead. What becomes of the others is in `of_host(HOST)`.
+pub(crate) fn beside_a_dead_host(latency: Duration) -> Simulation {
     let dead = Down::answering(503, Duration::ZERO..Duration::MAX);
-    let service = Service::away(latency).host_rule(DEAD_HOST, dead);
-    let world = World::new(service, Load::Rate(400.0, 10 * SEC)).hosts(&[HOST, DEAD_HOST]);
-    world.seed(seed).run(stack).of_host(HOST)
+    let service = SimulatedService::away(latency).host_rule(DEAD_HOST, dead);
+    Simulation::new(service, Load::Rate(400.0, 10 * SEC)).hosts(&[HOST, DEAD_HOST])
 }
 
 /// The others, alone.
-pub(crate) fn without_the_dead_host(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let world = World::new(Service::away(latency), Load::Rate(200.0, 10 * SEC));
-    world.seed(seed).run(stack)
+pub(crate) fn without_the_dead_host(latency: Duration) -> Simulation {
+    Simulation::new(SimulatedService::away(latency), Load::Rate(200.0, 10 * SEC))
 }
 
 /// 1000/s for 15 s on half of that at most, and on a quarter of it in the third between.
-pub(crate) fn halved_and_doubled(latency: Duration, seed: u64, stack: &Stack) -> Outcome {
-    let service = Service::away(latency).rule(Limit::bucket(halved_capacity(), 5.0));
-    let world = World::new(service, Load::Rate(1000.0, 15 * SEC)).writes();
-    world.seed(seed).run(stack)
+pub(crate) fn halved_and_doubled(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Limit::bucket(halved_capacity(), 5.0));
+    Simulation::new(service, Load::Rate(1000.0, 15 * SEC)).writes()
 }
 
 pub(crate) fn halved_capacity() -> Steps {
@@ -214,14 +202,13 @@ impl Drain {
         }
     }
 
-    pub(crate) fn run(self, latency: Duration, seed: u64, stack: &Stack) -> Outcome {
+    pub(crate) fn simulation(self, latency: Duration) -> Simulation {
         let limit = match self.shape {
             Shape::Window(width) => Limit::window(self.rate, width),
             Shape::Bucket(_) => Limit::bucket(self.rate, self.step()),
         };
-        let service = Service::away(latency).rule(limit);
-        let world = World::new(service, Load::AtOnce(self.calls())).writes();
-        world.seed(seed).run(stack)
+        let service = SimulatedService::away(latency).rule(limit);
+        Simulation::new(service, Load::AtOnce(self.calls())).writes()
     }
 
     /// How long it takes a client that knows everything.

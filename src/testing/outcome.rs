@@ -1,49 +1,56 @@
 //! What came of the calls in a simulated world.
 
-#![allow(
-    dead_code,
-    reason = "shared by tests and benches, and neither needs all of it"
-)]
-
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::rules::Steps;
+use super::limit::Steps;
 use super::service::Arrivals;
 
-/// One call as its caller saw it. Times count from the start of the service.
+/// One call of a [`Simulation`](super::Simulation) as its caller saw it. Times count from the start of
+/// the service.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
-    pub(crate) client: usize,
-    pub(crate) host: &'static str,
-    pub(crate) begun: Duration,
-    pub(crate) ended: Duration,
+#[non_exhaustive]
+pub struct Call {
+    /// Which client made it, counted from 0.
+    pub client: usize,
+    /// The host that it went to.
+    pub host: Arc<str>,
+    /// When it was made.
+    pub begun: Duration,
+    /// When its caller had all of the answer, or an error.
+    pub ended: Duration,
     /// The status of the answer, or what the error said.
-    pub(crate) result: Result<u16, String>,
+    pub result: Result<u16, String>,
 }
 
 impl Call {
-    pub(crate) fn succeeded(&self) -> bool {
+    /// If it was answered with a 2xx.
+    pub fn succeeded(&self) -> bool {
         matches!(self.result, Ok(200..=299))
     }
 }
 
-/// What came of all calls.
+/// What came of all calls of a [`Simulation`](super::Simulation), and what the service saw of them.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
+#[non_exhaustive]
+pub struct Outcome {
     /// The way to the service and back.
-    pub(crate) latency: Duration,
-    pub(crate) calls: Vec<Call>,
-    /// How many took part.
-    pub(crate) clients: usize,
-    pub(crate) arrivals: Arrivals,
+    pub latency: Duration,
+    /// All calls, in the order in which they ended.
+    pub calls: Vec<Call>,
+    /// How many clients took part.
+    pub clients: usize,
+    /// All requests that arrived.
+    pub arrivals: Arrivals,
 }
 
 impl Outcome {
     /// Only what has to do with this host.
-    pub(crate) fn of_host(mut self, host: &str) -> Self {
-        self.calls.retain(|call| call.host == host);
+    #[must_use]
+    pub fn of_host(mut self, host: &str) -> Self {
+        self.calls.retain(|call| *call.host == *host);
         self.arrivals.0.retain(|arrival| arrival.host == host);
         self
     }
@@ -52,37 +59,40 @@ impl Outcome {
         self.calls.iter().filter(|call| call.succeeded())
     }
 
-    pub(crate) fn succeeded(&self) -> usize {
+    /// How many calls succeeded.
+    pub fn succeeded(&self) -> usize {
         self.successes().count()
     }
 
-    /// Of all calls, the share that succeeded.
-    pub(crate) fn share(&self) -> f64 {
+    /// Of all calls, the share that succeeded. Not a number without calls.
+    pub fn share(&self) -> f64 {
         self.succeeded() as f64 / self.calls.len() as f64
     }
 
-    pub(crate) fn requests(&self) -> usize {
+    /// How many requests arrived at the service.
+    pub fn requests(&self) -> usize {
         self.arrivals.count()
     }
 
-    pub(crate) fn requests_per_call(&self) -> f64 {
+    /// 1 if nothing was repeated. Not a number without calls.
+    pub fn requests_per_call(&self) -> f64 {
         self.requests() as f64 / self.calls.len() as f64
     }
 
     /// Infinite if nothing succeeded.
-    pub(crate) fn requests_per_success(&self) -> f64 {
+    pub fn requests_per_success(&self) -> f64 {
         self.requests() as f64 / self.succeeded() as f64
     }
 
     /// When the last call that succeeded did so.
-    pub(crate) fn last_success(&self) -> Duration {
+    pub fn last_success(&self) -> Duration {
         let ends = self.successes().map(|call| call.ended);
         ends.max().unwrap_or_default()
     }
 
     /// How long calls took beyond the way to the service and back: of those that began from a time
     /// on and succeeded, the share `rank` took no longer than this. 0.5 is the median.
-    pub(crate) fn added_latency(&self, rank: f64, from: Duration) -> Duration {
+    pub fn added_latency(&self, rank: f64, from: Duration) -> Duration {
         let calls = self.successes().filter(|call| call.begun >= from);
         let mut added: Vec<_> = calls
             .map(|call| (call.ended - call.begun).saturating_sub(self.latency))
@@ -94,7 +104,7 @@ impl Outcome {
     }
 
     /// How many calls succeeded in each second, by when they ended.
-    pub(crate) fn successes_by_second(&self) -> Vec<usize> {
+    pub fn successes_by_second(&self) -> Vec<usize> {
         let mut counts = Vec::new();
         for call in self.successes() {
             let second = call.ended.as_secs() as usize;
@@ -105,18 +115,19 @@ impl Outcome {
     }
 
     /// How many calls succeeded by ending within this time.
-    pub(crate) fn successes_during(&self, time: Range<Duration>) -> usize {
+    pub fn successes_during(&self, time: Range<Duration>) -> usize {
         let inside = self.successes().filter(|call| time.contains(&call.ended));
         inside.count()
     }
 
     /// What the service took within this time, of what it could take.
-    pub(crate) fn use_of(&self, capacity: &Steps, time: Range<Duration>) -> f64 {
+    pub fn use_of(&self, capacity: &Steps, time: Range<Duration>) -> f64 {
         let taken = self.arrivals.during(time.clone()).successes();
         taken as f64 / capacity.sum(time)
     }
 
-    pub(crate) fn successes_by_client(&self) -> Vec<usize> {
+    /// How many calls of each client succeeded.
+    pub fn successes_by_client(&self) -> Vec<usize> {
         let mut counts = vec![0; self.clients];
         for call in self.successes() {
             counts[call.client] += 1;
@@ -124,13 +135,14 @@ impl Outcome {
         counts
     }
 
-    /// Between clients, by how many of their calls succeeded.
-    pub(crate) fn fairness(&self) -> f64 {
+    /// Between clients, by how many of their calls succeeded: Jain's index, which is 1 if all have the
+    /// same, and 1/n if one of n has it all.
+    pub fn fairness(&self) -> f64 {
         fairness(&self.successes_by_client())
     }
 
     /// How often calls failed in each way: by the status of the answer, or by what the error said.
-    pub(crate) fn failures(&self) -> BTreeMap<String, usize> {
+    pub fn failures(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for call in self.calls.iter().filter(|call| !call.succeeded()) {
             let way = match &call.result {
@@ -143,12 +155,24 @@ impl Outcome {
     }
 }
 
-/// Jain's index: 1 if all have the same, and 1/n if one of n has it all.
-pub(crate) fn fairness(shares: &[usize]) -> f64 {
+/// Jain's index.
+fn fairness(shares: &[usize]) -> f64 {
     let sum: f64 = shares.iter().map(|share| *share as f64).sum();
     let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
     if squares == 0.0 {
         return 1.0;
     }
     sum * sum / (shares.len() as f64 * squares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fairness;
+
+    #[test]
+    fn fairness_is_one_among_equals_and_1_in_n_for_a_winner() {
+        assert_eq!(fairness(&[7, 7, 7]), 1.0);
+        assert_eq!(fairness(&[0, 9, 0]), 1.0 / 3.0);
+        assert_eq!(fairness(&[1, 2, 3]), 36.0 / 42.0);
+    }
 }

@@ -1,0 +1,224 @@
+//! A service that takes so many requests a second.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use reqwest::Request;
+
+use super::reply::Reply;
+use super::rules::{Chance, Hints, Rule};
+
+/// A number that changes with time, in steps.
+///
+/// ```
+/// use std::time::Duration;
+/// use reqwest_steady::testing::{Limit, Steps};
+///
+/// // 500 a second, and only 250 from the tenth on.
+/// let rate = Steps::from(500.0).then(Duration::from_secs(10), 250.0);
+/// assert_eq!(rate.at(Duration::from_secs(11)), 250.0);
+/// let limit = Limit::bucket(rate, 5.0);
+/// # let _ = limit;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Steps(Vec<(Duration, f64)>);
+
+impl From<f64> for Steps {
+    fn from(always: f64) -> Self {
+        Self(vec![(Duration::ZERO, always)])
+    }
+}
+
+impl Steps {
+    /// Another value from `time` on.
+    ///
+    /// # Panics
+    ///
+    /// If `time` is not after all steps so far.
+    #[must_use]
+    pub fn then(mut self, time: Duration, value: f64) -> Self {
+        let after_all = self.0.last().is_some_and(|(last, _)| *last < time);
+        assert!(after_all, "a step at {time:?}: it must be after the last");
+        self.0.push((time, value));
+        self
+    }
+
+    /// The value at this time.
+    pub fn at(&self, time: Duration) -> f64 {
+        let step = self.0.iter().rev().find(|(from, _)| *from <= time);
+        step.map_or(0.0, |(_, value)| *value)
+    }
+
+    /// What a rate by the second adds up to from one time to another.
+    pub fn sum(&self, over: Range<Duration>) -> f64 {
+        let ends = self.0.iter().skip(1).map(|(from, _)| *from);
+        let ends = ends.chain([Duration::MAX]);
+        let parts = self.0.iter().zip(ends).map(|((from, value), end)| {
+            let time = over.end.min(end).saturating_sub(over.start.max(*from));
+            time.as_secs_f64() * value
+        });
+        parts.sum()
+    }
+}
+
+#[derive(Debug)]
+enum Shape {
+    /// Windows of this width follow each other from the start of the service. What was refused
+    /// does not count.
+    Window {
+        width: Duration,
+        start: Duration,
+        taken: f64,
+    },
+    /// Full at the start. GCRA with the same burst refuses the same requests.
+    Bucket {
+        burst: f64,
+        tokens: f64,
+        filled: Duration,
+    },
+}
+
+/// Takes so many requests a second, and refuses the rest with 429.
+#[derive(Debug)]
+#[must_use]
+pub struct Limit {
+    rate: Steps,
+    shape: Shape,
+    status: u16,
+    on_refusal: Hints,
+    hints: bool,
+}
+
+impl Limit {
+    /// Takes as many as `rate` makes in one window, at any time within it.
+    ///
+    /// # Panics
+    ///
+    /// If the window has no width.
+    pub fn window(rate: impl Into<Steps>, width: Duration) -> Self {
+        assert!(!width.is_zero(), "a window of no width");
+        let (start, taken) = (Duration::ZERO, 0.0);
+        Self::new(
+            rate,
+            Shape::Window {
+                width,
+                start,
+                taken,
+            },
+        )
+    }
+
+    /// Takes `burst` at once, and then as many as `rate` makes: a token bucket, which is full at the
+    /// start.
+    pub fn bucket(rate: impl Into<Steps>, burst: f64) -> Self {
+        let (tokens, filled) = (burst, Duration::ZERO);
+        Self::new(
+            rate,
+            Shape::Bucket {
+                burst,
+                tokens,
+                filled,
+            },
+        )
+    }
+
+    fn new(rate: impl Into<Steps>, shape: Shape) -> Self {
+        Self {
+            rate: rate.into(),
+            shape,
+            status: 429,
+            on_refusal: Hints::new(),
+            hints: false,
+        }
+    }
+
+    /// Refuses with this one instead of 429.
+    pub fn status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// A header on every refusal.
+    pub fn on_refusal(mut self, name: &'static str, value: &str) -> Self {
+        self.on_refusal.push((name, value.to_owned()));
+        self
+    }
+
+    /// `ratelimit-remaining` and `ratelimit-reset` on every answer.
+    pub fn with_hints(mut self) -> Self {
+        self.hints = true;
+        self
+    }
+
+    /// How many more it would take now, and how long until it takes more than that.
+    fn left(&self, at: Duration) -> (f64, Duration) {
+        // Sums of fractions miss whole numbers by a hair.
+        const HAIR: f64 = 1e-6;
+        match &self.shape {
+            Shape::Window {
+                width,
+                start,
+                taken,
+            } => {
+                let limit = (self.rate.at(*start) * width.as_secs_f64()).round();
+                (limit - taken, (*start + *width).saturating_sub(at))
+            }
+            Shape::Bucket { tokens, .. } => {
+                let whole = (tokens + HAIR).floor();
+                let missing = (whole + 1.0 - tokens) / self.rate.at(at);
+                (
+                    whole,
+                    Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX),
+                )
+            }
+        }
+    }
+}
+
+impl Rule for Limit {
+    fn decide(&mut self, _: &Request, at: Duration, _: &mut Chance) -> Option<Reply> {
+        match &mut self.shape {
+            Shape::Window {
+                width,
+                start,
+                taken,
+            } => {
+                if at >= *start + *width {
+                    let index = at.as_nanos() / width.as_nanos();
+                    *start = *width * index as u32;
+                    *taken = 0.0;
+                }
+            }
+            Shape::Bucket {
+                burst,
+                tokens,
+                filled,
+            } => {
+                *tokens = burst.min(*tokens + self.rate.sum(*filled..at));
+                *filled = at;
+            }
+        }
+        if self.left(at).0 < 1.0 {
+            let refusal = Reply::status(self.status);
+            let headers = self.on_refusal.iter();
+            return Some(headers.fold(refusal, |reply, (name, value)| reply.header(name, value)));
+        }
+        match &mut self.shape {
+            Shape::Window { taken, .. } => *taken += 1.0,
+            Shape::Bucket { tokens, .. } => *tokens -= 1.0,
+        }
+        None
+    }
+
+    fn hints(&self, at: Duration) -> Hints {
+        if !self.hints {
+            return Hints::new();
+        }
+        let (remaining, reset) = self.left(at);
+        vec![
+            ("ratelimit-remaining", remaining.to_string()),
+            // Whole seconds is all that the header can say.
+            ("ratelimit-reset", reset.as_secs_f64().ceil().to_string()),
+        ]
+    }
+}

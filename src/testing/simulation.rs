@@ -1,0 +1,283 @@
+//! Many calls against a simulated service.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use reqwest::Method;
+use reqwest_middleware::{ClientWithMiddleware, Middleware, RequestBuilder};
+use tokio::task::JoinSet;
+use tokio::time::{sleep_until, timeout};
+
+use super::outcome::{Call, Outcome};
+use super::rules::assert_rate;
+use super::service::{CLIENT, SimulatedService, SimulatedServiceBuilder};
+use crate::clock;
+use crate::decide::IdempotencyKey;
+use crate::request::RequestBuilderExt;
+
+/// No call takes so long. It keeps a simulation whose calls wait for each other from hanging.
+const FOR_EVER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What a client of a [`Simulation`] has before the service: middlewares, the outermost first. It is
+/// given a seed for their builders, another for each client.
+pub type Stack = dyn Fn(u64) -> Vec<Arc<dyn Middleware>> + Sync;
+
+/// When calls begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Load {
+    /// So many, all at the start.
+    AtOnce(usize),
+    /// So many a second, evenly, for so long.
+    Rate(f64, Duration),
+    /// So many at once on every beat, the first at the start.
+    Beats {
+        /// How many begin on one beat.
+        calls: usize,
+        /// From one beat to the next.
+        every: Duration,
+        /// How many beats there are.
+        times: usize,
+    },
+}
+
+impl Load {
+    /// How many calls there are in all.
+    pub fn calls(self) -> usize {
+        match self {
+            Self::AtOnce(calls) => calls,
+            Self::Rate(rate, lasting) => (rate * lasting.as_secs_f64()).round() as usize,
+            Self::Beats { calls, times, .. } => calls * times,
+        }
+    }
+
+    fn begin(self, index: usize) -> Duration {
+        match self {
+            Self::AtOnce(_) => Duration::ZERO,
+            Self::Rate(rate, _) => Duration::from_secs_f64(index as f64 / rate),
+            Self::Beats { calls, every, .. } => every.mul_f64((index / calls) as f64),
+        }
+    }
+}
+
+/// A service, and what is asked of it, in virtual time.
+///
+/// It runs on one thread, and all chance comes from one seed: the same simulation comes out the same
+/// every time, as long as the middlewares draw nothing from elsewhere.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use reqwest_steady::RetryMiddleware;
+/// use reqwest_steady::testing::{Flaky, Load, SimulatedService, Simulation};
+///
+/// // 100 calls a second for a minute, and every tenth answer is a 503.
+/// let service = SimulatedService::away(Duration::from_millis(5)).rule(Flaky::new(0.1));
+/// let load = Load::Rate(100.0, Duration::from_secs(60));
+/// let outcome = Simulation::new(service, load)
+///     .seed(7)
+///     .run(&|seed| vec![Arc::new(RetryMiddleware::builder().seed(seed).build().unwrap())]);
+/// assert!(outcome.share() > 0.99);
+/// assert!(outcome.requests_per_call() < 1.2);
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct Simulation {
+    service: SimulatedServiceBuilder,
+    clients: usize,
+    calls: Calls,
+}
+
+impl Simulation {
+    /// `GET` requests of one client to one host.
+    ///
+    /// # Panics
+    ///
+    /// If the rate of the load is not more than 0.
+    pub fn new(service: SimulatedServiceBuilder, load: Load) -> Self {
+        if let Load::Rate(rate, _) = load {
+            assert_rate(rate);
+        }
+        let calls = Calls {
+            load,
+            method: Method::GET,
+            hosts: vec!["api.example.com".into()],
+            seed: 0,
+        };
+        Self {
+            service,
+            clients: 1,
+            calls,
+        }
+    }
+
+    /// `POST` in place of `GET`, each call with an idempotency key of its own.
+    pub fn writes(mut self) -> Self {
+        self.calls.method = Method::POST;
+        self
+    }
+
+    /// So many calls at once, a second or on each beat, in place of those that the load has.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    pub fn callers(mut self, callers: usize) -> Self {
+        assert!(callers > 0, "a simulation without callers");
+        match &mut self.calls.load {
+            Load::AtOnce(calls) | Load::Beats { calls, .. } => *calls = callers,
+            Load::Rate(rate, _) => *rate = callers as f64,
+        }
+        self
+    }
+
+    /// Calls take turns among so many clients, each with a stack of its own.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    pub fn clients(mut self, clients: usize) -> Self {
+        assert!(clients > 0, "a simulation without clients");
+        self.clients = clients;
+        self
+    }
+
+    /// The calls of each client take turns among these hosts, in place of `api.example.com`.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    pub fn hosts(mut self, hosts: &[&str]) -> Self {
+        assert!(!hosts.is_empty(), "a simulation without hosts");
+        self.calls.hosts = hosts.iter().map(|host| (*host).into()).collect();
+        self
+    }
+
+    /// Another seed gives another outcome. It is 0 by default.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.calls.seed = seed;
+        self
+    }
+
+    /// Runs until the last call has ended.
+    ///
+    /// It blocks, but on a thread and in a runtime of its own, so that it can be called from anywhere.
+    ///
+    /// # Panics
+    ///
+    /// If a middleware does, or if a call has not ended after a day of virtual time.
+    pub fn run(self, stack: &Stack) -> Outcome {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_time()
+                    .start_paused(true)
+                    .build()
+                    .expect("a runtime without input and output");
+                runtime.block_on(self.run_here(stack))
+            });
+            let ended = thread.join();
+            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    async fn run_here(self, stack: &Stack) -> Outcome {
+        let seed = self.calls.seed;
+        let service = self.service.seed(seed).start();
+        let clients: Vec<_> = (0..self.clients as u64)
+            .map(|index| seed.wrapping_mul(1000).wrapping_add(index))
+            .map(|seed| service.client_behind(stack(seed)))
+            .collect();
+        let calls = self.calls.make(&service, &clients).await;
+        Outcome {
+            latency: service.latency(),
+            calls,
+            clients: clients.len(),
+            arrivals: service.take_arrivals(),
+        }
+    }
+}
+
+/// What is asked of a service.
+#[derive(Debug)]
+struct Calls {
+    load: Load,
+    method: Method,
+    hosts: Vec<Arc<str>>,
+    seed: u64,
+}
+
+impl Calls {
+    /// Clients take turns, but not always in the same order: on an even limit the same of them would
+    /// win every time, by nothing but their place.
+    async fn make(
+        &self,
+        service: &SimulatedService,
+        clients: &[ClientWithMiddleware],
+    ) -> Vec<Call> {
+        let started = service.started();
+        let mut chance = StdRng::seed_from_u64(self.seed);
+        let mut turns: Vec<_> = (0..clients.len()).collect();
+        let mut under_way = JoinSet::new();
+        let mut calls = Vec::with_capacity(self.load.calls());
+        for index in 0..self.load.calls() {
+            let (round, turn) = (index / clients.len(), index % clients.len());
+            if turn == 0 {
+                turns.shuffle(&mut chance);
+            }
+            // A task for each call, but only once it begins.
+            sleep_until(started + self.load.begin(index)).await;
+            let client = turns[turn];
+            let host = self.hosts[round % self.hosts.len()].clone();
+            let request = self.request(&clients[client], &host, index);
+            let request = request.header(CLIENT, client);
+            under_way.spawn(async move {
+                let begun = clock::now() - started;
+                let result = answer(request).await;
+                let ended = clock::now() - started;
+                Call {
+                    client,
+                    host,
+                    begun,
+                    ended,
+                    result,
+                }
+            });
+            while let Some(ended) = under_way.try_join_next() {
+                calls.push(ended.unwrap_or_else(resume));
+            }
+        }
+        let rest = timeout(FOR_EVER, async {
+            while let Some(ended) = under_way.join_next().await {
+                calls.push(ended.unwrap_or_else(resume));
+            }
+        });
+        rest.await.expect("every call ends within a day");
+        calls
+    }
+
+    fn request(&self, client: &ClientWithMiddleware, host: &str, index: usize) -> RequestBuilder {
+        let request = client.request(self.method.clone(), format!("http://{host}/orders"));
+        if self.method != Method::POST {
+            return request;
+        }
+        let key = IdempotencyKey::new(format!("order-{index}")).expect("letters and digits");
+        request.idempotency_key(key)
+    }
+}
+
+/// A middleware's panic is the caller's to see.
+fn resume(error: tokio::task::JoinError) -> Call {
+    std::panic::resume_unwind(error.into_panic())
+}
+
+async fn answer(request: RequestBuilder) -> Result<u16, String> {
+    let answer = request.send().await.map_err(|error| error.to_string())?;
+    let status = answer.status().as_u16();
+    // A call ends when its caller has all of the answer.
+    answer.bytes().await.map_err(|error| error.to_string())?;
+    Ok(status)
+}
