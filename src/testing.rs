@@ -60,6 +60,7 @@
 //! A script or a rule that makes no sense, such as a status of 99 or a negative rate, panics and names
 //! the value.
 
+mod arrivals;
 mod limit;
 mod outcome;
 mod reply;
@@ -69,12 +70,13 @@ mod service;
 mod simulation;
 mod worker;
 
+pub use arrivals::{Arrival, Arrivals};
 pub use limit::{Limit, Steps};
 pub use outcome::{Call, Outcome};
 pub use reply::Reply;
 pub use rules::{Chance, Down, Flaky, Rule};
 pub use scripted::{Received, ScriptedServer};
-pub use service::{Arrival, Arrivals, SimulatedService, SimulatedServiceBuilder};
+pub use service::{SimulatedService, SimulatedServiceBuilder};
 pub use simulation::{Load, Simulation, Stack};
 pub use worker::Worker;
 

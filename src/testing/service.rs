@@ -2,7 +2,6 @@
 //! it, and remembers what arrived.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, Result};
 use tokio::time::{Instant, sleep_until};
 
+use super::arrivals::{Arrival, Arrivals};
 use super::client_of;
 use super::reply::{Reply, What};
 use super::rules::{Chance, Rule};
@@ -20,80 +20,6 @@ use crate::clock;
 
 /// The header that tells one client of a simulation from another.
 pub(super) const CLIENT: HeaderName = HeaderName::from_static("x-client");
-
-/// One request as a [`SimulatedService`] got it.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Arrival {
-    /// When, since the service started.
-    pub at: Duration,
-    /// The status of its answer, or `None` if it gets none.
-    pub status: Option<u16>,
-    /// The host that was asked.
-    pub host: String,
-    /// Which client of a [`Simulation`](super::Simulation) it came from, counted from 0.
-    pub client: Option<usize>,
-    /// From here to the answer, without the way back.
-    pub took: Duration,
-}
-
-impl Arrival {
-    /// If it was answered with a 2xx.
-    pub fn succeeded(&self) -> bool {
-        matches!(self.status, Some(200..=299))
-    }
-}
-
-/// All requests that a [`SimulatedService`] got, in the order in which they arrived.
-#[derive(Clone, Debug, Default)]
-pub struct Arrivals(pub Vec<Arrival>);
-
-impl Arrivals {
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// How many of them were answered with a 2xx.
-    pub fn successes(&self) -> usize {
-        self.0.iter().filter(|arrival| arrival.succeeded()).count()
-    }
-
-    /// Those that arrived within this time.
-    #[must_use]
-    pub fn during(&self, time: Range<Duration>) -> Self {
-        let inside = self.0.iter().filter(|arrival| time.contains(&arrival.at));
-        Self(inside.cloned().collect())
-    }
-
-    /// The most that arrived within any `width`, wherever it begins.
-    pub fn peak(&self, width: Duration) -> usize {
-        let mut first = 0;
-        let mut peak = 0;
-        for (last, arrival) in self.0.iter().enumerate() {
-            while first < last && arrival.at - self.0[first].at >= width {
-                first += 1;
-            }
-            peak = peak.max(last - first + 1);
-        }
-        peak
-    }
-
-    /// How many arrived in each `width`, counted from the start of the service.
-    ///
-    /// # Panics
-    ///
-    /// If the width is zero.
-    pub fn by(&self, width: Duration) -> Vec<usize> {
-        let mut counts = Vec::new();
-        for arrival in &self.0 {
-            let index = (arrival.at.as_nanos() / width.as_nanos()) as usize;
-            counts.resize(counts.len().max(index + 1), 0);
-            counts[index] += 1;
-        }
-        counts
-    }
-}
 
 /// What a [`SimulatedService`] is built from.
 #[must_use]

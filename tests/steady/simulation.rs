@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use reqwest::{Method, Request};
 use reqwest_steady::testing::{
-    Chance, Down, Flaky, Limit, Load, Outcome, Rule, SimulatedService, Simulation, Steps, Worker,
+    Chance, Down, Flaky, Limit, Load, Outcome, Rule, SimulatedService, Simulation, Stack, Steps,
+    Worker,
 };
 use tokio::time::timeout;
 
-use crate::support::scenarios::{Drain, HOST, NEAR, Shape, nine_writes, overload_of_bucket};
-use crate::support::stacks::{no_retry, reqwest_retry, steady_retry};
+use crate::support::scenarios::{
+    Drain, HOST, NEAR, Shape, nine_writes, overload_of_bucket, thousand_writes,
+};
+use crate::support::stacks::{no_retry, reqwest_retry, reqwest_retry_unseeded, steady_retry};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -266,6 +269,31 @@ fn a_blind_retry_gets_nine_writes_through_with_twice_the_requests() {
     let outcome = nine_writes(NEAR).run(&reqwest_retry);
     assert_eq!(outcome.succeeded(), 9);
     assert!((13..30).contains(&outcome.requests()), "{outcome:?}");
+}
+
+#[test]
+fn reqwest_retry_with_a_seed_does_as_it_does_without() {
+    let mean = |stack: &Stack, of: fn(&Outcome) -> f64| {
+        let seeds = 0..10;
+        let outcomes = seeds.map(|seed| of(&thousand_writes(NEAR).seed(seed).run(stack)));
+        outcomes.sum::<f64>() / 10.0
+    };
+    let same = |of| {
+        let (seeded, free) = (mean(&reqwest_retry, of), mean(&reqwest_retry_unseeded, of));
+        assert!((seeded / free - 1.0).abs() < 0.02, "{seeded} and {free}");
+    };
+    same(Outcome::share);
+    same(Outcome::requests_per_call);
+    // The last of a thousand draws varies more than their mean.
+    let median = |outcome: &Outcome| outcome.added_latency(0.5, Duration::ZERO).as_secs_f64();
+    same(median);
+
+    let arrivals = |seed| {
+        let outcome = thousand_writes(NEAR).seed(seed).run(&reqwest_retry);
+        outcome.arrivals.by(MS)
+    };
+    assert_eq!(arrivals(1), arrivals(1));
+    assert_ne!(arrivals(1), arrivals(2));
 }
 
 #[test]

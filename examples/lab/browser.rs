@@ -1,0 +1,141 @@
+//! The page in a real browser, where there is one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::page::page;
+use crate::results::{Results, Run};
+use crate::scenarios::find;
+
+const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+/// A directory that is gone afterwards.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("steady-lab-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn browser() -> Option<&'static str> {
+    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+    let found = BROWSERS.into_iter().find(runs);
+    let required = std::env::var_os("STEADY_REQUIRE_BROWSER").is_some();
+    assert!(
+        found.is_some() || !required,
+        "none of {BROWSERS:?} is there"
+    );
+    found
+}
+
+/// What it says to it.
+fn open(browser: &str, page: &Path, directory: &Directory, extra: &[String]) -> String {
+    let output = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+        ])
+        .args([
+            "--disable-background-networking",
+            "--disable-component-update",
+        ])
+        .args([
+            "--disable-sync",
+            "--hide-scrollbars",
+            "--window-size=1200,1600",
+        ])
+        .args(["--enable-logging=stderr"])
+        // Nobody is asked for anything, not even by the browser for itself.
+        .args(["--host-resolver-rules=MAP * ~NOTFOUND"])
+        .arg(format!(
+            "--user-data-dir={}",
+            directory.file("profile").display()
+        ))
+        .args(extra)
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// All colours of a picture.
+fn colours(png: &Path) -> BTreeSet<[u8; 3]> {
+    let file = std::io::BufReader::new(fs::File::open(png).unwrap());
+    let mut reader = png::Decoder::new(file).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut pixels).unwrap();
+    let pixels = pixels[..info.buffer_size()].chunks(info.color_type.samples());
+    pixels.map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect()
+}
+
+#[test]
+fn a_browser_draws_the_page_in_light_and_dark_and_has_nothing_to_complain_about() {
+    let Some(browser) = browser() else {
+        println!("skipped: no browser is installed");
+        return;
+    };
+    let scenario = find("herd").unwrap();
+    let run = |stack: &(&'static str, _)| Run::of(scenario, 500, 1, *stack);
+    let results = Results {
+        scenario,
+        clients: 500,
+        seed: 1,
+        runs: scenario.stacks.iter().map(run).collect(),
+    };
+    let directory = Directory::new();
+    let file = directory.file("lab.html");
+    let whole = page(&[results]);
+    fs::write(&file, &whole).unwrap();
+
+    // What `STYLE` of the charts says: paper, accepted, refused.
+    let light = [[0xff, 0xff, 0xff], [0x1a, 0x7f, 0xb8], [0xe0, 0x70, 0x1a]];
+    let dark = [[0x12, 0x16, 0x1c], [0x4d, 0xb2, 0xea], [0xf2, 0x93, 0x4a]];
+    for (scheme, expected, absent) in [(1, light, dark), (0, dark, light)] {
+        let picture = directory.file("page.png");
+        let extra = [
+            format!("--blink-settings=preferredColorScheme={scheme}"),
+            format!("--screenshot={}", picture.display()),
+        ];
+        let said = open(browser, &file, &directory, &extra);
+        assert!(!said.contains("CONSOLE"), "{said}");
+        let drawn = colours(&picture);
+        assert!(
+            expected.iter().all(|colour| drawn.contains(colour)),
+            "{scheme}"
+        );
+        assert!(
+            !absent[1..].iter().any(|colour| drawn.contains(colour)),
+            "{scheme}"
+        );
+    }
+
+    // The page forbids what it does not do, so that the browser would have complained.
+    for wrong in [
+        "<img src='http://elsewhere.example/a.png'>",
+        "<img src='file:///a.png'>",
+        "<script>draw()</script>",
+        "<link rel='stylesheet' href='http://elsewhere.example/a.css'>",
+    ] {
+        fs::write(&file, whole.replace("</body>", &format!("{wrong}</body>"))).unwrap();
+        let said = open(browser, &file, &directory, &["--dump-dom".to_owned()]);
+        assert!(said.contains("CONSOLE"), "{wrong}: {said}");
+    }
+}

@@ -1,0 +1,165 @@
+//! The world in which Marc Brooker of AWS compared kinds of jitter: many clients change one row, which
+//! has an optimistic lock.
+//!
+//! Each reads the row and writes it back, and each of the four ways takes |N(10, 2)| ms. Whoever finds
+//! that the row has changed between the two waits, and begins anew.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Extensions, HeaderValue, Method, StatusCode};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand_distr::{Distribution, Normal};
+use reqwest::{Request, Response};
+use reqwest_middleware::{Middleware, Next, Result};
+use reqwest_steady::testing::{Chance, Load, Reply, Rule, SimulatedService, Simulation};
+use reqwest_steady::{Backoff, Jitter, RetryMiddleware, StatusClass};
+use tokio::time::sleep;
+
+const BASE: Duration = Duration::from_millis(5);
+const CAP: Duration = Duration::from_secs(2);
+
+/// One write of each client, all at once. The ways to the row are a [`Transaction`]'s.
+pub(crate) fn world(clients: usize) -> Simulation {
+    let service = SimulatedService::away(Duration::ZERO).rule(Row { version: 0 });
+    Simulation::new(service, Load::AtOnce(clients)).clients(clients)
+}
+
+/// A row that tells its version when it is read, and refuses a write that knows another.
+struct Row {
+    version: u64,
+}
+
+impl Rule for Row {
+    fn decide(&mut self, request: &Request, _: Duration, _: &mut Chance) -> Option<Reply> {
+        let Some(known) = request.headers().get("if-match") else {
+            return Some(Reply::status(200).header("etag", &self.version.to_string()));
+        };
+        if known.as_bytes() != self.version.to_string().as_bytes() {
+            return Some(Reply::status(412));
+        }
+        self.version += 1;
+        None
+    }
+}
+
+/// Makes one call of a read and a write, so that both are repeated together.
+struct Transaction {
+    chance: Mutex<StdRng>,
+}
+
+impl Transaction {
+    /// One of the four ways.
+    fn way(&self) -> Duration {
+        let length = Normal::new(10.0, 2.0).expect("a deviation of 2 is one");
+        let millis: f64 = length.sample(&mut *self.chance.lock().unwrap());
+        Duration::from_secs_f64(millis.abs() / 1000.0)
+    }
+}
+
+#[async_trait::async_trait]
+impl Middleware for Transaction {
+    async fn handle(
+        &self,
+        mut request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let read = request.try_clone().expect("a request without a body");
+        sleep(self.way()).await;
+        let row = next.clone().run(read, extensions).await?;
+        let version: HeaderValue = row.headers()["etag"].clone();
+        sleep(self.way() + self.way()).await;
+        request.headers_mut().insert("if-match", version);
+        *request.method_mut() = Method::PUT;
+        let written = next.run(request, extensions).await;
+        sleep(self.way()).await;
+        written
+    }
+}
+
+fn stack(backoff: Backoff, seed: u64) -> Vec<Arc<dyn Middleware>> {
+    let retry = RetryMiddleware::builder()
+        .backoff(backoff)
+        .status(StatusCode::PRECONDITION_FAILED, StatusClass::Retry)
+        // Until it succeeds, as in the original.
+        .max_retries(u32::MAX)
+        .retry_window(Duration::MAX)
+        .no_budget()
+        .seed(seed);
+    let chance = Mutex::new(StdRng::seed_from_u64(seed));
+    vec![
+        Arc::new(retry.build().unwrap()),
+        Arc::new(Transaction { chance }),
+    ]
+}
+
+fn backoff(jitter: Jitter) -> Backoff {
+    Backoff::exponential(BASE).cap(CAP).jitter(jitter)
+}
+
+/// Again at once: after the shortest wait that there is, a millisecond of tokio's clock.
+pub(crate) fn at_once(seed: u64) -> Vec<Arc<dyn Middleware>> {
+    let shortest = Duration::from_nanos(1);
+    let backoff = Backoff::exponential(shortest).cap(shortest);
+    stack(backoff.jitter(Jitter::None), seed)
+}
+
+pub(crate) fn exponential(seed: u64) -> Vec<Arc<dyn Middleware>> {
+    stack(backoff(Jitter::None), seed)
+}
+
+pub(crate) fn equal(seed: u64) -> Vec<Arc<dyn Middleware>> {
+    stack(backoff(Jitter::Equal), seed)
+}
+
+pub(crate) fn decorrelated(seed: u64) -> Vec<Arc<dyn Middleware>> {
+    stack(backoff(Jitter::Decorrelated), seed)
+}
+
+pub(crate) fn full(seed: u64) -> Vec<Arc<dyn Middleware>> {
+    stack(backoff(Jitter::Full), seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest_steady::testing::Stack;
+
+    use super::*;
+
+    /// How many writes it took, and how many milliseconds, on average over some seeds.
+    fn mean(stack: &Stack) -> (f64, f64) {
+        const SEEDS: u64 = 10;
+        let (mut writes, mut millis) = (0.0, 0.0);
+        for seed in 0..SEEDS {
+            let outcome = world(100).seed(seed).run(stack);
+            assert_eq!(outcome.succeeded(), 100);
+            writes += outcome.requests() as f64 / 2.0;
+            millis += outcome.last_success().as_secs_f64() * 1000.0;
+        }
+        (writes / SEEDS as f64, millis / SEEDS as f64)
+    }
+
+    #[test]
+    fn the_kinds_of_jitter_compare_as_was_published() {
+        // Calls and milliseconds at 100 clients, as published.
+        let published: [(&Stack, f64, f64); 5] = [
+            (&at_once, 2421.0, 2027.0),
+            (&exponential, 1853.0, 62862.0),
+            (&equal, 812.0, 6658.0),
+            (&decorrelated, 1002.0, 4530.0),
+            (&full, 797.0, 4879.0),
+        ];
+        let near = |ours: f64, theirs: f64| (ours / theirs - 1.0).abs() < 0.13;
+        let writes = published.map(|(stack, calls, millis)| {
+            let (writes, took) = mean(stack);
+            assert!(near(writes, calls), "{writes} writes, and not {calls}");
+            assert!(near(took, millis), "{took} ms, and not {millis}");
+            writes
+        });
+        let [at_once, .., full] = writes;
+        let share = full / at_once;
+        assert!((0.3..0.4).contains(&share), "{share} is not about a third");
+    }
+}

@@ -1,0 +1,184 @@
+//! A laboratory: what retries do to a service, in virtual time, with the real middlewares.
+//!
+//! `cargo run --release --example lab` runs every scenario with every kind of client, prints a table, and
+//! writes a page with charts. `cargo run --release --example lab -- herd` runs one scenario. The same seed
+//! gives the same table.
+
+#[cfg(test)]
+mod browser;
+mod chart;
+mod contention;
+mod page;
+mod pictures;
+mod results;
+mod scenarios;
+#[path = "../../tests/steady/support/stacks.rs"]
+mod stacks;
+mod table;
+#[path = "../../tests/steady/support/scenarios.rs"]
+mod worlds;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::builder::PossibleValuesParser;
+use clap::{CommandFactory, Parser};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use results::{Results, Run};
+use scenarios::{SCENARIOS, Scenario, find};
+use table::Table;
+
+/// What retries do to a service, in virtual time, with the real middlewares.
+#[derive(Parser)]
+#[command(
+    name = "lab",
+    override_usage = "lab [SCENARIO] [--clients N] [--seed N] [--out FILE]"
+)]
+struct Args {
+    /// The scenario to run; all of them if none is named.
+    #[arg(value_name = "SCENARIO", value_parser = PossibleValuesParser::new(SCENARIOS.iter().map(|one| one.name)))]
+    scenario: Option<String>,
+    /// How many call at once, a second or on each beat, in place of what each scenario has.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    clients: Option<u32>,
+    /// What all chance comes from.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Where the page is written.
+    #[arg(long, value_name = "FILE", default_value = "lab.html")]
+    out: PathBuf,
+    /// Only draws the pictures of the README, into this directory.
+    #[arg(long, value_name = "DIRECTORY", exclusive = true)]
+    pictures: Option<PathBuf>,
+}
+
+fn main() -> Result<()> {
+    let args = Args::try_parse().unwrap_or_else(|error| refuse(&error));
+    if let Some(directory) = &args.pictures {
+        return pictures::draw(directory);
+    }
+    // Before the work is done, not after.
+    let unwritable = || format!("cannot write {}", args.out.display());
+    let mut out = File::create(&args.out).with_context(unwritable)?;
+    let all = run(&args);
+    out.write_all(page::page(&all).as_bytes())
+        .with_context(unwritable)?;
+    println!("The charts are in {}", args.out.display());
+    Ok(())
+}
+
+/// Says what is wrong with the arguments, and how it goes. Not everything that clap says has that line.
+fn refuse(error: &clap::Error) -> ! {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    let text = error.to_string();
+    let what = text.split("\n\n").next().unwrap_or_default();
+    eprintln!("{what}\n\n{}", Args::command().render_usage());
+    std::process::exit(2);
+}
+
+/// Every scenario that was asked for, with every stack.
+fn run(args: &Args) -> Vec<Results> {
+    let wanted: Vec<&'static Scenario> = match &args.scenario {
+        Some(name) => find(name).into_iter().collect(),
+        None => SCENARIOS.iter().collect(),
+    };
+    let runs = wanted
+        .iter()
+        .map(|scenario| scenario.stacks.len())
+        .sum::<usize>();
+    let progress = ProgressBar::new(runs as u64).with_style(style());
+    let results = wanted.into_iter().map(|scenario| {
+        let clients = args
+            .clients
+            .map_or(scenario.clients, |clients| clients as usize);
+        let run = |stack: &(&'static str, _)| {
+            progress.set_message(format!("{}: {}", scenario.name, stack.0));
+            let run = Run::of(scenario, clients, args.seed, *stack);
+            progress.inc(1);
+            run
+        };
+        let results = Results {
+            scenario,
+            clients,
+            seed: args.seed,
+            runs: scenario.stacks.iter().map(run).collect(),
+        };
+        // A terminal shows the table above the bar, and a pipe gets the table alone.
+        progress.suspend(|| println!("{}", Table(&results)));
+        results
+    });
+    let results = results.collect();
+    progress.finish_and_clear();
+    results
+}
+
+fn style() -> ProgressStyle {
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len}  {msg}");
+    style.expect("a valid template")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(line: &str) -> std::result::Result<Args, clap::Error> {
+        Args::try_parse_from(line.split_whitespace())
+    }
+
+    /// The table and the page of one scenario.
+    fn printed(line: &str) -> (String, String) {
+        let all = run(&args(line).unwrap());
+        let table = all.iter().map(|results| Table(results).to_string());
+        (table.collect(), page::page(&all))
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_table_and_page() {
+        for scenario in SCENARIOS {
+            // A small world is as much left to chance as a large one.
+            let line = |seed| format!("lab {} --clients 60 --seed {seed}", scenario.name);
+            let (first, second) = (printed(&line(1)), printed(&line(1)));
+            assert!(first == second, "{}\n{}", first.0, second.0);
+            let other = printed(&line(2));
+            assert_ne!(first.0, other.0);
+            assert_ne!(first.1, other.1);
+        }
+    }
+
+    #[test]
+    fn clients_and_seed_are_what_was_asked_for() {
+        let all = run(&args("lab burst --clients 12 --seed 7").unwrap());
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].clients, all[0].seed), (12, 7));
+        assert!(all[0].runs.iter().all(|run| run.calls == 12));
+        let [first, .., last] = &all[0].runs[..] else {
+            panic!("too few stacks");
+        };
+        assert_eq!(
+            (first.stack, first.succeeded, first.requests),
+            ("no retry", 5, 12)
+        );
+        assert_eq!((last.stack, last.succeeded), (scenarios::THROTTLE, 12));
+    }
+
+    #[test]
+    fn wrong_arguments_are_refused_by_name() {
+        for (line, named) in [
+            ("lab nosuch", "nosuch"),
+            ("lab --clients 0", "'0'"),
+            ("lab --clients 100001", "'100001'"),
+            ("lab --seed soon", "soon"),
+            ("lab --bogus", "--bogus"),
+            ("lab herd drain", "drain"),
+            ("lab herd --pictures here", "--pictures"),
+        ] {
+            let error = args(line).err().expect(line).to_string();
+            assert!(error.contains(named), "{line}: {error}");
+        }
+    }
+}

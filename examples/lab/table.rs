@@ -1,0 +1,51 @@
+//! The table that is printed.
+
+use std::fmt;
+
+use crate::results::{Results, Run};
+
+/// A name, and what it says of a run.
+type Column = (&'static str, fn(&Run) -> String);
+
+/// All columns between the stack and the note. The page has the same.
+pub(crate) const COLUMNS: [Column; 6] = [
+    ("calls", |run| run.calls.to_string()),
+    ("succeed", |run| {
+        format!("{:.1} %", 100.0 * run.succeeded as f64 / run.calls as f64)
+    }),
+    ("requests", |run| run.requests.to_string()),
+    ("a call", |run| {
+        format!("{:.3}", run.requests as f64 / run.calls as f64)
+    }),
+    ("wasted a call", |run| format!("{:.3}", run.waste())),
+    ("peak in 100 ms", |run| run.peak.to_string()),
+];
+
+/// One scenario, a line for each stack.
+pub(crate) struct Table<'a>(pub(crate) &'a Results);
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let results = self.0;
+        let scenario = results.scenario;
+        writeln!(
+            f,
+            "{}: {}, {} clients, seed {}",
+            scenario.name, scenario.title, results.clients, results.seed
+        )?;
+        write!(f, "  {:<34}", "")?;
+        for (column, _) in COLUMNS {
+            write!(f, "  {column:>8}")?;
+        }
+        writeln!(f)?;
+        for run in &results.runs {
+            write!(f, "  {:<34}", run.stack)?;
+            for (column, value) in COLUMNS {
+                let width = column.len().max(8);
+                write!(f, "  {:>width$}", value(run))?;
+            }
+            writeln!(f, "  {}", run.note)?;
+        }
+        Ok(())
+    }
+}
