@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::arrivals::Arrivals;
 use super::limit::Steps;
-use super::service::Arrivals;
 
 /// One call of a [`Simulation`](super::Simulation) as its caller saw it. Times count from the start of
 /// the service.
