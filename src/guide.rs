@@ -51,6 +51,13 @@
 //! 2. [`schedule`]: when?
 //! 3. [`admit`]: is there room for it now?
 //! 4. [`observe`]: who gets to know?
+//!
+//! And then:
+//!
+//! 5. [`recipes`]: payments, object stores, quotas by the hour, language models, control planes, batch
+//!    jobs. Code to paste.
+//! 6. [`tuning`]: what to look at, which knob moves it, and how to size a budget for a fleet.
+//! 7. [`testing`]: your own code against servers without a network, in virtual time.
 
 #[doc = include_str!("../docs/guide/decide.md")]
 pub mod decide {}
@@ -63,3 +70,12 @@ pub mod admit {}
 
 #[doc = include_str!("../docs/guide/observe.md")]
 pub mod observe {}
+
+#[doc = include_str!("../docs/guide/recipes.md")]
+pub mod recipes {}
+
+#[doc = include_str!("../docs/guide/tuning.md")]
+pub mod tuning {}
+
+#[doc = include_str!("../docs/guide/testing.md")]
+pub mod testing {}
