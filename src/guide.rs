@@ -58,6 +58,7 @@
 //!    jobs. Code to paste.
 //! 6. [`tuning`]: what to look at, which knob moves it, and how to size a budget for a fleet.
 //! 7. [`testing`]: your own code against servers without a network, in virtual time.
+//! 8. [`migration`]: moving from reqwest-retry.
 
 #[doc = include_str!("../docs/guide/decide.md")]
 pub mod decide {}
@@ -79,3 +80,6 @@ pub mod tuning {}
 
 #[doc = include_str!("../docs/guide/testing.md")]
 pub mod testing {}
+
+#[doc = include_str!("../docs/guide/migration.md")]
+pub mod migration {}
