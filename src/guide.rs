@@ -47,18 +47,18 @@
 //!
 //! The four questions that every retry has to answer:
 //!
-//! 1. [`decide`]: may this be sent again at all?
-//! 2. [`schedule`]: when?
-//! 3. [`admit`]: is there room for it now?
-//! 4. [`observe`]: who gets to know?
+//! 1. [`decide`][]: may this be sent again at all?
+//! 2. [`schedule`][]: when?
+//! 3. [`admit`][]: is there room for it now?
+//! 4. [`observe`][]: who gets to know?
 //!
 //! And then:
 //!
-//! 5. [`recipes`]: payments, object stores, quotas by the hour, language models, control planes, batch
+//! 5. [`recipes`][]: payments, object stores, quotas by the hour, language models, control planes, batch
 //!    jobs. Code to paste.
-//! 6. [`tuning`]: what to look at, which knob moves it, and how to size a budget for a fleet.
-//! 7. [`testing`]: your own code against servers without a network, in virtual time.
-//! 8. [`migration`]: moving from reqwest-retry.
+//! 6. [`tuning`][]: what to look at, which knob moves it, and how to size a budget for a fleet.
+//! 7. [`testing`][]: your own code against servers without a network, in virtual time.
+//! 8. [`migration`][]: moving from reqwest-retry.
 
 #[doc = include_str!("../docs/guide/decide.md")]
 pub mod decide {}
