@@ -40,6 +40,8 @@
 //! What comes back when a call is given up is the last answer or error itself, untouched. Only what
 //! the middleware refuses by itself has types of its own: [`InvalidKey`], [`TimedOut`] and [`Refusal`].
 //!
+//! The [guide] has a page for each of these stages, recipes, and how to tune, test and move over.
+//!
 //! Two more go with it: [`ThrottleMiddleware`], inside the retry, finds the rate that a server accepts
 //! and lets no more go; [`CoalesceMiddleware`], outside of it, makes one request of all that are the
 //! same.
@@ -54,6 +56,7 @@ mod coalesce;
 mod config;
 mod decide;
 mod entropy;
+pub mod guide;
 mod observe;
 mod request;
 mod retry;

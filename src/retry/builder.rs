@@ -79,7 +79,8 @@ impl RetryMiddlewareBuilder {
     }
 
     /// The longest pause that a server may ask for. If it asks for more, its answer is returned at
-    /// once, for coming back earlier than asked helps nobody. Default: 60 s.
+    /// once, for coming back earlier than asked helps nobody. A pause that would pass the
+    /// [`retry_window`](Self::retry_window) is not waited for either. Default: 60 s.
     pub fn max_server_delay(mut self, delay: Duration) -> Self {
         self.settings.max_server_delay = delay;
         self
@@ -106,8 +107,8 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Lets the first attempt wait for a random time up to this, for many jobs that start on the
-    /// same beat. Never more than half of a call's deadline, and part of the retry window.
+    /// Lets the first attempt of every call wait for a random time up to this, for many jobs that start
+    /// on the same beat. Never more than half of a call's deadline, and part of the retry window.
     /// Default: none.
     pub fn launch_spread(mut self, spread: Duration) -> Self {
         self.settings.launch_spread = spread;
@@ -144,14 +145,18 @@ impl RetryMiddlewareBuilder {
     /// again, about the failure.
     ///
     /// ```
+    /// use std::time::Duration;
     /// use reqwest_steady::{RetryMiddleware, StatusClass};
     ///
-    /// // GitHub says 403 for a used-up quota.
+    /// // GitHub says 403 for a used-up quota, which may last for an hour.
+    /// let hour = Duration::from_secs(60 * 60);
     /// let retry = RetryMiddleware::builder()
     ///     .classify_fn(|attempt| {
     ///         let spent = attempt.headers()?.get("x-ratelimit-remaining")? == "0";
     ///         (attempt.status()? == 403 && spent).then_some(StatusClass::Retry)
     ///     })
+    ///     .max_server_delay(hour)
+    ///     .retry_window(2 * hour)
     ///     .build()?;
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```

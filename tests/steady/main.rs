@@ -18,6 +18,7 @@ mod http2;
 mod keys;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod migration;
 #[cfg(unix)]
 mod nginx;
 mod observe;
