@@ -59,6 +59,17 @@
 //! 6. [`tuning`][]: what to look at, which knob moves it, and how to size a budget for a fleet.
 //! 7. [`testing`][]: your own code against servers without a network, in virtual time.
 //! 8. [`migration`][]: moving from reqwest-retry.
+//!
+//! # Good to know
+//!
+//! - Middleware that is added after `RetryMiddleware` sees every attempt, with its number in
+//!   [`Attempt::of`](crate::Attempt::of); middleware that is added before it sees the call as a whole.
+//! - No middleware sees what reqwest repeats by itself: requests that an HTTP/2 server refused are resent
+//!   up to twice, without a wait. `reqwest::ClientBuilder::retry(reqwest::retry::never())` turns that off.
+//! - Settings for one request travel in the builder's extensions: `send` it, for `build` leaves them
+//!   behind.
+//! - The connection of an answer that is not returned is used again: its body is read, within bounds, while
+//!   the retry waits.
 
 #[doc = include_str!("../docs/guide/decide.md")]
 pub mod decide {}

@@ -61,7 +61,7 @@ use crate::request::RequestSettings;
 ///   tries; if it comes through, the others follow at the rate that the server has really accepted,
 ///   which rises again step by step.
 /// - **A pause** that the server asks for, with `Retry-After` or by a quota that is used up, holds for
-///   everybody.
+///   everybody. After an hour, however long it was to be, a single request asks again.
 /// - **A server that is down** gets one request at a time, each after a longer pause, up to half a
 ///   minute. This is a circuit breaker, which closes by itself: there is nothing to tune or to reset.
 /// - **A server that gets slow** has fewer requests to work on at once.

@@ -18,17 +18,19 @@ mod table;
 #[path = "../../tests/steady/support/scenarios.rs"]
 mod worlds;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use results::{Results, Run};
-use scenarios::{SCENARIOS, Scenario, find};
+use scenarios::{SCENARIOS, Scenario};
 use table::Table;
 
 /// What retries do to a service, in virtual time, with the real middlewares.
@@ -42,7 +44,7 @@ struct Args {
     #[arg(value_name = "SCENARIO", value_parser = PossibleValuesParser::new(SCENARIOS.iter().map(|one| one.name)))]
     scenario: Option<String>,
     /// How many call at once, a second or on each beat, in place of what each scenario has.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     clients: Option<u32>,
     /// What all chance comes from.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -55,8 +57,43 @@ struct Args {
     pictures: Option<PathBuf>,
 }
 
+impl Args {
+    fn read(
+        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
+        let args = Self::try_parse_from(line)?;
+        for scenario in args.scenarios() {
+            let (clients, most) = (args.clients(scenario), scenario.most_clients);
+            if clients > most {
+                let text = format!("{clients} clients: {} takes at most {most}", scenario.name);
+                return Err(Self::command().error(ErrorKind::ValueValidation, text));
+            }
+        }
+        Ok(args)
+    }
+
+    fn scenarios(&self) -> impl Iterator<Item = &'static Scenario> {
+        let wanted = |scenario: &&Scenario| match &self.scenario {
+            Some(name) => name == scenario.name,
+            None => true,
+        };
+        SCENARIOS.iter().filter(wanted)
+    }
+
+    fn clients(&self, scenario: &Scenario) -> usize {
+        self.clients
+            .map_or(scenario.clients, |clients| clients as usize)
+    }
+}
+
 fn main() -> Result<()> {
-    let args = Args::try_parse().unwrap_or_else(|error| refuse(&error));
+    let args = Args::read(std::env::args_os()).unwrap_or_else(|error| {
+        if !error.use_stderr() {
+            error.exit();
+        }
+        eprintln!("{}", with_usage(&error));
+        std::process::exit(2);
+    });
     if let Some(directory) = &args.pictures {
         return pictures::draw(directory);
     }
@@ -70,32 +107,19 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Says what is wrong with the arguments, and how it goes. Not everything that clap says has that line.
-fn refuse(error: &clap::Error) -> ! {
-    if !error.use_stderr() {
-        error.exit();
-    }
+/// What is wrong with the arguments, and how it goes. Not everything that clap says has that line.
+fn with_usage(error: &clap::Error) -> String {
     let text = error.to_string();
     let what = text.split("\n\n").next().unwrap_or_default();
-    eprintln!("{what}\n\n{}", Args::command().render_usage());
-    std::process::exit(2);
+    format!("{what}\n\n{}", Args::command().render_usage())
 }
 
 /// Every scenario that was asked for, with every stack.
 fn run(args: &Args) -> Vec<Results> {
-    let wanted: Vec<&'static Scenario> = match &args.scenario {
-        Some(name) => find(name).into_iter().collect(),
-        None => SCENARIOS.iter().collect(),
-    };
-    let runs = wanted
-        .iter()
-        .map(|scenario| scenario.stacks.len())
-        .sum::<usize>();
-    let progress = ProgressBar::new(runs as u64).with_style(style());
-    let results = wanted.into_iter().map(|scenario| {
-        let clients = args
-            .clients
-            .map_or(scenario.clients, |clients| clients as usize);
+    let stacks = args.scenarios().map(|scenario| scenario.stacks.len());
+    let progress = ProgressBar::new(stacks.sum::<usize>() as u64).with_style(style());
+    let results = args.scenarios().map(|scenario| {
+        let clients = args.clients(scenario);
         let run = |stack: &(&'static str, _)| {
             progress.set_message(format!("{}: {}", scenario.name, stack.0));
             let run = Run::of(scenario, clients, args.seed, *stack);
@@ -126,8 +150,8 @@ fn style() -> ProgressStyle {
 mod tests {
     use super::*;
 
-    fn args(line: &str) -> std::result::Result<Args, clap::Error> {
-        Args::try_parse_from(line.split_whitespace())
+    fn args(line: &str) -> Result<Args, clap::Error> {
+        Args::read(line.split_whitespace())
     }
 
     /// The table and the page of one scenario.
@@ -167,18 +191,21 @@ mod tests {
     }
 
     #[test]
-    fn wrong_arguments_are_refused_by_name() {
+    fn wrong_arguments_are_named_and_get_a_usage_line() {
         for (line, named) in [
             ("lab nosuch", "nosuch"),
             ("lab --clients 0", "'0'"),
-            ("lab --clients 100001", "'100001'"),
+            ("lab herd --clients 10001", "10001"),
+            ("lab --clients 1001", "contention"),
+            ("lab --clients -3", "-3"),
             ("lab --seed soon", "soon"),
             ("lab --bogus", "--bogus"),
             ("lab herd drain", "drain"),
             ("lab herd --pictures here", "--pictures"),
         ] {
-            let error = args(line).err().expect(line).to_string();
-            assert!(error.contains(named), "{line}: {error}");
+            let text = with_usage(&args(line).err().expect(line));
+            assert!(text.contains(named), "{line}: {text}");
+            assert!(text.contains("Usage: lab [SCENARIO]"), "{line}: {text}");
         }
     }
 }

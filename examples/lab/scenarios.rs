@@ -29,8 +29,10 @@ pub(crate) struct Scenario {
     pub(crate) story: &'static str,
     /// How many call at once, a second or on each beat, unless told otherwise.
     pub(crate) clients: usize,
+    /// More of them would take hours.
+    pub(crate) most_clients: usize,
     pub(crate) world: fn(usize) -> Simulation,
-    pub(crate) stacks: &'static [(&'static str, &'static Stack)],
+    pub(crate) stacks: &'static [(&'static str, &'static Stack<'static>)],
     /// What else is worth knowing of an outcome.
     pub(crate) note: fn(&Outcome) -> String,
 }
@@ -38,6 +40,8 @@ pub(crate) struct Scenario {
 pub(crate) const RETRY: &str = "RetryMiddleware";
 pub(crate) const THROTTLE: &str = "with ThrottleMiddleware";
 pub(crate) const PEER: &str = "reqwest-retry";
+
+const MOST_CLIENTS: usize = 10_000;
 
 const STACKS: &[(&str, &Stack)] = &[
     ("no retry", &no_retry),
@@ -54,6 +58,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         title: "The burst of nine",
         story: "Nine writes at once, to a service that takes five in 100 ms and refuses the rest with 429.",
         clients: 9,
+        most_clients: MOST_CLIENTS,
         world: |clients| nine_writes(NEAR).callers(clients),
         stacks: STACKS,
         note: took,
@@ -63,6 +68,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         title: "The drain of a thousand",
         story: "A thousand writes at once, to a service that takes 50 in 100 ms: two seconds of work.",
         clients: 1000,
+        most_clients: MOST_CLIENTS,
         world: |clients| thousand_writes(NEAR).callers(clients),
         stacks: STACKS,
         note: took,
@@ -72,6 +78,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         title: "The herd of 500",
         story: "500 controllers ask at once, and for its first three seconds the service answers 503.",
         clients: 500,
+        most_clients: MOST_CLIENTS,
         world: |clients| controllers(NEAR).callers(clients),
         stacks: STACKS,
         note: |outcome| {
@@ -89,6 +96,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         title: "The blackout",
         story: "1000 calls a second for 30 s, and every answer is a 503. What is sent again is in vain.",
         clients: 1000,
+        most_clients: MOST_CLIENTS,
         world: |clients| blackout(NEAR).callers(clients),
         stacks: STACKS,
         note: |outcome| {
@@ -102,6 +110,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         story: "1000 writes a second for 10 s, to a service that takes 500 a second: what cannot be \
                 taken now has to wait.",
         clients: 1000,
+        most_clients: MOST_CLIENTS,
         world: |clients| overload_of_bucket(NEAR).callers(clients),
         stacks: STACKS,
         note: |outcome| {
@@ -120,6 +129,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
                 13; the gateway before it answers 504 after a second, but the work goes on. Retries keep \
                 it busy with what nobody waits for.",
         clients: 800,
+        most_clients: MOST_CLIENTS,
         world: |clients| stalled_worker(NEAR).callers(clients),
         stacks: STACKS,
         note: recovery,
@@ -130,6 +140,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         story: "300 agents, each a process of its own, call every ten seconds on the same beat. They share \
                 a quota of 50 a second; what is over it gets a 429 with Retry-After: 1.",
         clients: 300,
+        most_clients: MOST_CLIENTS,
         world: agents,
         stacks: &[
             ("no retry", &no_retry),
@@ -153,6 +164,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
                 and begins anew if another was faster: a request is half a try. Base 5 ms, cap 2 s, no \
                 other bounds.",
         clients: 100,
+        most_clients: 1000,
         world: contention::world,
         stacks: &[
             ("no backoff", &contention::at_once),
@@ -170,6 +182,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
                 take 5000 a second, and is down from second 5 to 20. A budget's reserve is for each of \
                 them: 2 retries a second, the default, are 20,000 for the fleet.",
         clients: 10_000,
+        most_clients: MOST_CLIENTS,
         world: fleet,
         stacks: &[
             ("no retry", &no_retry),
@@ -247,7 +260,7 @@ fn fleet(clients: usize) -> Simulation {
     let capacity = clients as f64 / 2.0;
     let service = SimulatedService::away(20 * MS)
         .rule(Down::answering(503, FLEET_DOWN))
-        .rule(Limit::bucket(capacity, capacity / 10.0).status(503));
+        .rule(Limit::bucket(capacity, (capacity / 10.0).max(1.0)).status(503));
     let load = Load::Rate(clients as f64 / 4.0, 30 * SEC);
     Simulation::new(service, load).clients(clients)
 }

@@ -60,6 +60,9 @@ impl Reply {
     }
 
     /// The connection fails in this way: refused, reset, closed too early.
+    ///
+    /// The error is an [`io::Error`] in a middleware's error: `reqwest::Error`s, with their `is_connect()`
+    /// and `is_timeout()`, come from sockets only.
     pub fn fail(kind: io::ErrorKind) -> Self {
         Self::new(What::Fail(kind))
     }

@@ -23,7 +23,7 @@ const FOR_EVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a client of a [`Simulation`] has before the service: middlewares, the outermost first. It is
 /// given a seed for their builders, another for each client.
-pub type Stack = dyn Fn(u64) -> Vec<Arc<dyn Middleware>> + Sync;
+pub type Stack<'a> = dyn Fn(u64) -> Vec<Arc<dyn Middleware>> + Sync + 'a;
 
 /// When calls begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -169,7 +169,7 @@ impl Simulation {
     /// # Panics
     ///
     /// If a middleware does, or if a call has not ended after a day of virtual time.
-    pub fn run(self, stack: &Stack) -> Outcome {
+    pub fn run(self, stack: &Stack<'_>) -> Outcome {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread()
@@ -184,7 +184,7 @@ impl Simulation {
         })
     }
 
-    async fn run_here(self, stack: &Stack) -> Outcome {
+    async fn run_here(self, stack: &Stack<'_>) -> Outcome {
         let seed = self.calls.seed;
         let service = self.service.seed(seed).start();
         let clients: Vec<_> = (0..self.clients as u64)

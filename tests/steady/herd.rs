@@ -1,6 +1,6 @@
 //! What the retry and the throttle make of worlds in which many ask at once.
 //!
-//! Each of them as it comes, in virtual time, on the service of `support/service.rs`. The numbers of
+//! Each of them as it comes, in virtual time, on the simulated service of `testing`. The numbers of
 //! reqwest-retry in the same worlds are printed by `cargo bench --bench throttle`.
 
 use std::time::Duration;
