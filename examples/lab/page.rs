@@ -4,6 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart;
 use crate::results::Results;
+use crate::scenarios::MEANINGS;
 use crate::table::COLUMNS;
 
 const STYLE: &str = "
@@ -19,6 +20,9 @@ body { margin: 0 auto; max-width: 72rem; padding: 2rem 1rem; background: var(--p
 h1, h2 { line-height: 1.2; }
 p { max-width: 46rem; }
 a { color: var(--link); }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; max-width: 52rem; }
+dt { font-weight: 600; }
+dd { margin: 0; }
 nav { display: flex; flex-wrap: wrap; gap: .25rem 1rem; }
 section { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
   padding: .25rem 1.25rem 1.25rem; margin-top: 1.5rem; }
@@ -53,6 +57,13 @@ pub(crate) fn page(all: &[Results]) -> String {
                     "Each world below was run in virtual time with the real middlewares. A request is "
                     em { "wasted" } " if no call succeeded by it. All chance comes from the seed that is named, "
                     "so that the same command draws the same page."
+                }
+                p {
+                    "Unless a world says otherwise, all calls come from one process, which has one client, and "
+                    "clients are these:"
+                }
+                dl {
+                    @for (stack, means) in MEANINGS { dt { (stack) } dd { (means) } }
                 }
                 nav {
                     @for results in all {

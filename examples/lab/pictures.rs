@@ -18,16 +18,20 @@ struct Picture {
 
 const SEED: u64 = 1;
 
-const STEADY: (&str, &str) = (crate::scenarios::THROTTLE, "reqwest-steady");
+const PEER: (&str, &str) = (crate::scenarios::PEER, "reqwest-retry, same waits");
+const STEADY: (&str, &str) = (
+    crate::scenarios::THROTTLE,
+    "reqwest-steady: both middlewares",
+);
 
 const PICTURES: [Picture; 2] = [
     Picture {
         file: "herd.svg",
         scenario: "herd",
-        title: "500 controllers ask at once, and the service is down for 3 s",
+        title: "500 controllers of one process ask at once; the service is down for 3 s",
         stacks: &[
             ("exponential, no jitter", "exponential, no jitter"),
-            (crate::scenarios::PEER, "reqwest-retry, 5 retries"),
+            PEER,
             STEADY,
         ],
     },
@@ -35,7 +39,7 @@ const PICTURES: [Picture; 2] = [
         file: "metastable.svg",
         scenario: "metastable",
         title: "800 calls/s on a worker of 1000/s, which stalls from second 10 to 13",
-        stacks: &[(crate::scenarios::PEER, "reqwest-retry, 5 retries"), STEADY],
+        stacks: &[PEER, STEADY],
     },
 ];
 

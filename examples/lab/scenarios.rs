@@ -41,6 +41,28 @@ pub(crate) const RETRY: &str = "RetryMiddleware";
 pub(crate) const THROTTLE: &str = "with ThrottleMiddleware";
 pub(crate) const PEER: &str = "reqwest-retry";
 
+/// What the stacks are that most worlds have.
+pub(crate) const MEANINGS: [(&str, &str); 6] = [
+    ("no retry", "every answer is final"),
+    (
+        "fixed interval",
+        "5 retries, a second apart, without budget",
+    ),
+    (
+        "exponential, no jitter",
+        "5 retries after 200 ms, 400 ms and so on, without budget",
+    ),
+    (
+        PEER,
+        "5 retries after up to 200 ms, 400 ms and so on, at random",
+    ),
+    (
+        RETRY,
+        "as it comes: the same waits and number, and a budget for each host",
+    ),
+    (THROTTLE, "both, as they come"),
+];
+
 const MOST_CLIENTS: usize = 10_000;
 
 const STACKS: &[(&str, &Stack)] = &[
@@ -76,7 +98,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "herd",
         title: "The herd of 500",
-        story: "500 controllers ask at once, and for its first three seconds the service answers 503.",
+        story: "500 controllers of one process ask at once, and for its first three seconds the service answers \
+                503. The retry alone has saved up for 20 retries; the throttle makes the others wait.",
         clients: 500,
         most_clients: MOST_CLIENTS,
         world: |clients| controllers(NEAR).callers(clients),

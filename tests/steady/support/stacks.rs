@@ -17,15 +17,16 @@ use reqwest_retry::policies::ExponentialBackoff;
 use reqwest_retry::{RetryDecision, RetryPolicy, RetryTransientMiddleware};
 use reqwest_steady::{Backoff, Jitter, RetryMiddleware, ThrottleMiddleware};
 
+// As many retries, after the same waits, as `RetryMiddleware` has by default: what differs is all else.
 const RETRIES: u32 = 5;
-const BASE: Duration = Duration::from_millis(100);
+const BASE: Duration = Duration::from_millis(200);
 const CAP: Duration = Duration::from_secs(10);
 
 pub(crate) fn no_retry(_seed: u64) -> Vec<Arc<dyn Middleware>> {
     Vec::new()
 }
 
-/// Again after a second, up to 5 times, whatever came back: the retry as it is often written by hand.
+/// Again after a second, up to 5 times: the retry as it is often written by hand.
 pub(crate) fn fixed_interval(seed: u64) -> Vec<Arc<dyn Middleware>> {
     unspread(
         Backoff::exponential(Duration::from_secs(1)).multiplier(1.0),
@@ -47,7 +48,7 @@ fn unspread(backoff: Backoff, seed: u64) -> Vec<Arc<dyn Middleware>> {
     vec![Arc::new(retry.build().unwrap())]
 }
 
-/// 5 retries, after up to 100 ms, 200 ms, and so on.
+/// 5 retries, after up to 200 ms, 400 ms, and so on.
 pub(crate) fn reqwest_retry_unseeded(_seed: u64) -> Vec<Arc<dyn Middleware>> {
     let policy = ExponentialBackoff::builder()
         .retry_bounds(BASE, CAP)
