@@ -57,8 +57,8 @@
 //! Both take any stack of middlewares, yours included. `examples/lab/` is built from the second kind, and
 //! draws what comes of it.
 //!
-//! A script or a rule that makes no sense, such as a status of 99 or a negative rate, panics and names
-//! the value.
+//! A script, a rule or a load that makes no sense, such as a status of 99 or a negative rate, panics where
+//! it is made, and names the value.
 
 mod arrivals;
 mod limit;
@@ -83,6 +83,20 @@ pub use worker::Worker;
 use std::sync::{Arc, LazyLock};
 
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
+
+/// The name of a host as it is in the URLs of requests.
+#[track_caller]
+fn host_name(host: &str) -> String {
+    let url = reqwest::Url::parse(&format!("http://{host}/"));
+    let parsed = url
+        .ok()
+        .filter(|url| url.port().is_none() && url.path() == "/");
+    let parsed = parsed.as_ref().and_then(reqwest::Url::host_str);
+    let Some(name) = parsed else {
+        panic!("a host of {host:?}: it must be a name, without port and path");
+    };
+    name.to_owned()
+}
 
 /// A client with these middlewares, the outermost first, and with a server in place of the network.
 fn client_of(

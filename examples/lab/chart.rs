@@ -1,6 +1,8 @@
 //! Charts, as SVG that is readable on light and dark screens.
 
 use std::fmt::Write;
+use std::ops::Range;
+use std::time::Duration;
 
 use maud::{Markup, PreEscaped, html};
 
@@ -9,10 +11,10 @@ use crate::results::{Run, Tick};
 /// Colours and type of all charts. Whoever looks decides between light and dark.
 pub(crate) const STYLE: &str = "
 .chart { --paper: #ffffff; --ink: #1f2328; --soft: #59636e; --line: #d1d9e0;
-  --good: #1a7fb8; --bad: #e0701a; --none: #9aa4ae; }
+  --good: #0b5f94; --bad: #e0701a; --none: #737d87; --trouble: #eef1f4; }
 @media (prefers-color-scheme: dark) {
   .chart { --paper: #12161c; --ink: #e6edf3; --soft: #9aa5b1; --line: #343c46;
-    --good: #4db2ea; --bad: #f2934a; --none: #67717c; }
+    --good: #85cbf5; --bad: #d9691e; --none: #7d8791; --trouble: #20262e; }
 }
 .chart text { font: 13px system-ui, sans-serif; fill: var(--ink); }
 .chart .soft { font-size: 11px; fill: var(--soft); }
@@ -22,6 +24,7 @@ pub(crate) const STYLE: &str = "
 .chart .good { fill: var(--good); }
 .chart .bad { fill: var(--bad); }
 .chart .none { fill: var(--none); }
+.chart .trouble { fill: var(--trouble); }
 ";
 
 const WIDTH: f64 = 920.0;
@@ -73,24 +76,30 @@ impl Chart {
 }
 
 /// Requests per 100 ms over time, a row for each run, all on the same scales.
-pub(crate) fn timeline(name: &str, runs: &[&Run]) -> Markup {
-    timeline_chart(name, runs).inside()
+pub(crate) fn timeline(name: &str, trouble: &Range<Duration>, runs: &[&Run]) -> Markup {
+    timeline_chart(name, trouble, runs).inside()
 }
 
 /// The same for a file of its own. Runs may have other names there.
-pub(crate) fn timeline_alone(name: &str, runs: &[&Run]) -> String {
-    timeline_chart(name, runs).alone()
+pub(crate) fn timeline_alone(name: &str, trouble: &Range<Duration>, runs: &[&Run]) -> String {
+    timeline_chart(name, trouble, runs).alone()
 }
 
-fn timeline_chart(name: &str, runs: &[&Run]) -> Chart {
+fn timeline_chart(name: &str, trouble: &Range<Duration>, runs: &[&Run]) -> Chart {
     let ticks = runs.iter().map(|run| run.ticks.len()).max();
     let ticks = ticks.unwrap_or_default().max(1);
     let all = runs.iter().flat_map(|run| &run.ticks);
     let most = all.map(|tick| tick.all()).max().unwrap_or_default().max(1);
     let rows_end = LEGEND + runs.len() as f64 * (ROW + GAP);
     let x = |tick: f64| LEFT + PLOT * tick / ticks as f64;
+    let ticks_of = |time: Duration| (time.as_secs_f64() * 10.0).min(ticks as f64);
+    let (start, end) = (x(ticks_of(trouble.start)), x(ticks_of(trouble.end)));
+    let mut kinds = vec![("good", "accepted"), ("bad", "refused or failed")];
+    if !trouble.is_empty() {
+        kinds.push(("trouble", "the service is in trouble"));
+    }
     let parts = html! {
-        (legend(&[("good", "accepted"), ("bad", "refused or failed")], LEFT))
+        (legend(&kinds, LEFT))
         text class="soft" x=(WIDTH - RIGHT) y="14" text-anchor="end" {
             "requests per 100 ms; the line above each row is " (most)
         }
@@ -98,6 +107,9 @@ fn timeline_chart(name: &str, runs: &[&Run]) -> Chart {
             @let bottom = LEGEND + (index + 1) as f64 * (ROW + GAP) - GAP;
             @let y = |count: usize| bottom - ROW * count as f64 / most as f64;
             (label(run, bottom - ROW / 2.0))
+            @if !trouble.is_empty() {
+                rect class="trouble" x=(number(start)) y=(bottom - ROW) width=(number(end - start)) height=(ROW) {}
+            }
             path class="line" d=(format!("M{LEFT} {}H{1}M{LEFT} {bottom}H{1}", bottom - ROW, WIDTH - RIGHT)) {}
             path class="bad" d=(area(&run.ticks, Tick::all, x, y, bottom)) {}
             path class="good" d=(area(&run.ticks, |tick| tick.accepted, x, y, bottom)) {}
@@ -233,6 +245,64 @@ mod tests {
         let y = |count: usize| 100.0 - count as f64;
         let all = area(&ticks, Tick::all, x, y, 100.0);
         assert_eq!(all, "M0 100H10V97H30V100H40V100Z");
+    }
+
+    fn run(succeeded: usize, errors: usize, wasted: usize) -> Run {
+        Run {
+            stack: "a stack",
+            calls: 100,
+            succeeded,
+            errors,
+            requests: succeeded + wasted,
+            wasted,
+            peak: 0,
+            ticks: vec![],
+            note: String::new(),
+        }
+    }
+
+    #[test]
+    fn outcomes_are_shares_and_waste_is_to_scale() {
+        let (some, most) = (run(50, 25, 100), run(0, 0, 200));
+        let chart = outcomes("a world", &[&some, &most]).into_string();
+        let bars: Vec<_> = chart.split("<rect ").skip(1).collect();
+        let has = |class: &str, x: f64, width: f64| {
+            let bar = format!("class=\"{class}\" x=\"{}\" y=\"", number(x));
+            let length = format!("width=\"{}\" height=\"16\"", number(width));
+            bars.iter()
+                .any(|it| it.starts_with(&bar) && it.contains(&length))
+        };
+        // 360 for all calls: half succeeded, a quarter was given up, a quarter failed.
+        assert!(has("good", LEFT, 180.0), "{chart}");
+        assert!(has("bad", LEFT + 180.0, 90.0), "{chart}");
+        assert!(has("none", LEFT + 270.0, 90.0), "{chart}");
+        // And none at all.
+        assert!(has("bad", LEFT, 360.0), "{chart}");
+        // A waste of 1 is half as long as one of 2, which is the longest.
+        assert!(
+            has("bad", LEFT + 400.0, 102.0) && has("bad", LEFT + 400.0, 204.0),
+            "{chart}"
+        );
+        assert!(
+            chart.contains(">1.00<") && chart.contains(">2.00<"),
+            "{chart}"
+        );
+    }
+
+    #[test]
+    fn trouble_is_shaded_for_as_long_as_it_lasts() {
+        let mut seen = run(1, 0, 0);
+        seen.ticks = vec![Tick::default(); 40];
+        let second = Duration::from_secs(1);
+        let chart = timeline("a world", &(second..3 * second), &[&seen]).into_string();
+        // From a quarter to three quarters of 4 s.
+        let band = format!(
+            "class=\"trouble\" x=\"{}\" y=\"28\" width=\"332\"",
+            LEFT + 166.0
+        );
+        assert!(chart.contains(&band), "{chart}");
+        let calm = timeline("a world", &(second..second), &[&seen]).into_string();
+        assert!(!calm.contains("trouble"), "{calm}");
     }
 
     #[test]

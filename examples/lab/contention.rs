@@ -1,8 +1,8 @@
 //! The world in which Marc Brooker of AWS compared kinds of jitter: many clients change one row, which
 //! has an optimistic lock.
 //!
-//! Each reads the row and writes it back, and each of the four ways takes |N(10, 2)| ms. Whoever finds
-//! that the row has changed between the two waits, and begins anew.
+//! Each reads the row and writes it back, and each of the four ways takes |N(10, 2)| ms, here up to the next
+//! whole millisecond. Whoever finds that the row has changed between the two waits, and begins anew.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -88,15 +88,17 @@ fn stack(backoff: Backoff, seed: u64) -> Vec<Arc<dyn Middleware>> {
         .retry_window(Duration::MAX)
         .no_budget()
         .seed(seed);
-    let chance = Mutex::new(StdRng::seed_from_u64(seed));
+    // Another chance than that of the retry.
+    let chance = Mutex::new(StdRng::seed_from_u64(!seed));
     vec![
         Arc::new(retry.build().unwrap()),
         Arc::new(Transaction { chance }),
     ]
 }
 
+/// The first wait of the original is already doubled.
 fn backoff(jitter: Jitter) -> Backoff {
-    Backoff::exponential(BASE).cap(CAP).jitter(jitter)
+    Backoff::exponential(2 * BASE).cap(CAP).jitter(jitter)
 }
 
 /// Again at once: after the shortest wait that there is, a millisecond of tokio's clock.
@@ -115,7 +117,8 @@ pub(crate) fn equal(seed: u64) -> Vec<Arc<dyn Middleware>> {
 }
 
 pub(crate) fn decorrelated(seed: u64) -> Vec<Arc<dyn Middleware>> {
-    stack(backoff(Jitter::Decorrelated), seed)
+    let backoff = Backoff::exponential(BASE).cap(CAP);
+    stack(backoff.jitter(Jitter::Decorrelated), seed)
 }
 
 pub(crate) fn full(seed: u64) -> Vec<Arc<dyn Middleware>> {
@@ -151,11 +154,16 @@ mod tests {
             (&decorrelated, 1002.0, 4530.0),
             (&full, 797.0, 4879.0),
         ];
-        let near = |ours: f64, theirs: f64| (ours / theirs - 1.0).abs() < 0.13;
+        let near = |ours: f64, theirs: f64, by: f64| (ours / theirs - 1.0).abs() < by;
         let writes = published.map(|(stack, calls, millis)| {
             let (writes, took) = mean(stack);
-            assert!(near(writes, calls), "{writes} writes, and not {calls}");
-            assert!(near(took, millis), "{took} ms, and not {millis}");
+            println!("{writes} writes, {took} ms");
+            assert!(
+                near(writes, calls, 0.05),
+                "{writes} writes, and not {calls}"
+            );
+            // The last of a hundred varies more than their number.
+            assert!(near(took, millis, 0.1), "{took} ms, and not {millis}");
             writes
         });
         let [at_once, .., full] = writes;

@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -97,14 +97,35 @@ fn main() -> Result<()> {
     if let Some(directory) = &args.pictures {
         return pictures::draw(directory);
     }
-    // Before the work is done, not after.
     let unwritable = || format!("cannot write {}", args.out.display());
-    let mut out = File::create(&args.out).with_context(unwritable)?;
+    // Before the work is done, not after; and what is there stays until it is done.
+    ensure!(
+        !args.out.is_dir(),
+        "cannot write {}: it is a directory",
+        args.out.display()
+    );
+    let mut part = args.out.clone().into_os_string();
+    part.push(".part");
+    let mut file = File::create(&part).with_context(unwritable)?;
+    println(MEANING);
     let all = run(&args);
-    out.write_all(page::page(&all).as_bytes())
+    file.write_all(page::page(&all).as_bytes())
         .with_context(unwritable)?;
-    println!("The charts are in {}", args.out.display());
+    std::fs::rename(&part, &args.out).with_context(unwritable)?;
+    println(&charts_are_in(&args));
     Ok(())
+}
+
+const MEANING: &str =
+    "Wasted: requests by which no call succeeded. Peak: the most that arrived within 100 ms.\n";
+
+fn charts_are_in(args: &Args) -> String {
+    format!("The charts are in {}", args.out.display())
+}
+
+/// Whoever has closed the other end has seen enough, but may still want the page.
+fn println(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 /// What is wrong with the arguments, and how it goes. Not everything that clap says has that line.
@@ -133,7 +154,7 @@ fn run(args: &Args) -> Vec<Results> {
             runs: scenario.stacks.iter().map(run).collect(),
         };
         // A terminal shows the table above the bar, and a pipe gets the table alone.
-        progress.suspend(|| println!("{}", Table(&results)));
+        progress.suspend(|| println(&Table(&results).to_string()));
         results
     });
     let results = results.collect();
@@ -154,10 +175,32 @@ mod tests {
         Args::read(line.split_whitespace())
     }
 
+    /// Compares with what is checked in, and so holds every figure of every world.
+    #[test]
+    fn the_table_is_as_it_was_printed() {
+        let (tables, page) = printed("lab");
+        let last = charts_are_in(&args("lab").unwrap());
+        assert!(
+            include_str!("table.txt") == format!("{MEANING}\n{tables}{last}\n"),
+            "it has changed: `cargo run --release --example lab > examples/lab/table.txt`, and look at it"
+        );
+        for scenario in SCENARIOS {
+            let section = page
+                .split(&format!("<section id=\"{}\">", scenario.name))
+                .nth(1);
+            let section = section
+                .and_then(|rest| rest.split("</section>").next())
+                .expect(scenario.name);
+            assert_eq!(section.matches("<svg ").count(), 2, "{}", scenario.name);
+            let rows = section.matches("<tr>").count();
+            assert_eq!(rows, 1 + scenario.stacks.len(), "{}", scenario.name);
+        }
+    }
+
     /// The table and the page of one scenario.
     fn printed(line: &str) -> (String, String) {
         let all = run(&args(line).unwrap());
-        let table = all.iter().map(|results| Table(results).to_string());
+        let table = all.iter().map(|results| format!("{}\n", Table(results)));
         (table.collect(), page::page(&all))
     }
 

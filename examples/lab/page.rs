@@ -84,16 +84,16 @@ fn section(results: &Results) -> Markup {
     html! {
         section id=(scenario.name) {
             h2 { (scenario.title) }
-            p { (scenario.story) }
+            p { (scenario.told(results.clients)) }
             div class="scroll" {
-                (chart::timeline(scenario.title, &runs))
+                (chart::timeline(scenario.title, &scenario.trouble, &runs))
                 (chart::outcomes(scenario.title, &runs))
                 table {
                     thead {
                         tr {
                             th { "stack" }
                             @for (column, _) in COLUMNS { th { (column) } }
-                            th { (format!("{} clients, seed {}", results.clients, results.seed)) }
+                            th { (format!("{} callers, seed {}", results.clients, results.seed)) }
                         }
                     }
                     tbody {

@@ -64,7 +64,8 @@ impl Picture {
             ..run(scenario, stack)
         };
         let runs: Vec<_> = self.stacks.iter().map(run).collect();
-        timeline_alone(self.title, &runs.iter().collect::<Vec<_>>())
+        let runs: Vec<_> = runs.iter().collect();
+        timeline_alone(self.title, &scenario.trouble, &runs)
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Run {
     /// Calls that ended with an error, not with an answer: refused by a throttle, or without a connection.
     pub(crate) errors: usize,
     pub(crate) requests: usize,
+    /// Of no use to anybody.
+    pub(crate) wasted: usize,
     /// The most that arrived within any 100 ms.
     pub(crate) peak: usize,
     /// What arrived in each 100 ms.
@@ -55,6 +57,7 @@ impl Run {
             succeeded: outcome.succeeded(),
             errors: failed.count(),
             requests: outcome.requests(),
+            wasted: outcome.requests() - scenario.useful * outcome.succeeded(),
             peak: outcome.arrivals.peak(TICK),
             ticks: ticks(&outcome),
             note: (scenario.note)(&outcome),
@@ -66,9 +69,9 @@ impl Run {
         self.calls - self.succeeded - self.errors
     }
 
-    /// Requests that were of no use to anybody, for each call. A success has use for one.
+    /// Requests that were of no use, for each call.
     pub(crate) fn waste(&self) -> f64 {
-        self.requests.saturating_sub(self.succeeded) as f64 / self.calls as f64
+        self.wasted as f64 / self.calls as f64
     }
 }
 

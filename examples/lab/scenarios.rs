@@ -1,5 +1,6 @@
 //! The worlds of the lab, the clients that meet in each, and what to look at.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,9 +33,26 @@ pub(crate) struct Scenario {
     /// More of them would take hours.
     pub(crate) most_clients: usize,
     pub(crate) world: fn(usize) -> Simulation,
+    /// When the service is in trouble of its own.
+    pub(crate) trouble: Range<Duration>,
+    /// How many requests a success has use for.
+    pub(crate) useful: usize,
     pub(crate) stacks: &'static [(&'static str, &'static Stack<'static>)],
     /// What else is worth knowing of an outcome.
     pub(crate) note: fn(&Outcome) -> String,
+}
+
+impl Scenario {
+    /// What happens, with so many clients.
+    pub(crate) fn told(&self, clients: usize) -> String {
+        if clients == self.clients {
+            return self.story.to_owned();
+        }
+        format!(
+            "{} Here with {clients} in place of {}.",
+            self.story, self.clients
+        )
+    }
 }
 
 pub(crate) const RETRY: &str = "RetryMiddleware";
@@ -63,6 +81,8 @@ pub(crate) const MEANINGS: [(&str, &str); 6] = [
     (THROTTLE, "both, as they come"),
 ];
 
+const NO_TROUBLE: Range<Duration> = Duration::ZERO..Duration::ZERO;
+
 const MOST_CLIENTS: usize = 10_000;
 
 const STACKS: &[(&str, &Stack)] = &[
@@ -82,6 +102,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         clients: 9,
         most_clients: MOST_CLIENTS,
         world: |clients| nine_writes(NEAR).callers(clients),
+        trouble: NO_TROUBLE,
+        useful: 1,
         stacks: STACKS,
         note: took,
     },
@@ -92,6 +114,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         clients: 1000,
         most_clients: MOST_CLIENTS,
         world: |clients| thousand_writes(NEAR).callers(clients),
+        trouble: NO_TROUBLE,
+        useful: 1,
         stacks: STACKS,
         note: took,
     },
@@ -103,6 +127,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         clients: 500,
         most_clients: MOST_CLIENTS,
         world: |clients| controllers(NEAR).callers(clients),
+        trouble: Duration::ZERO..CONTROLLERS_UP,
+        useful: 1,
         stacks: STACKS,
         note: |outcome| {
             let later = outcome.arrivals.during(TICK..Duration::MAX);
@@ -121,6 +147,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         clients: 1000,
         most_clients: MOST_CLIENTS,
         world: |clients| blackout(NEAR).callers(clients),
+        trouble: Duration::ZERO..Duration::from_secs(30),
+        useful: 1,
         stacks: STACKS,
         note: |outcome| {
             let added = outcome.requests_per_call() - 1.0;
@@ -135,6 +163,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         clients: 1000,
         most_clients: MOST_CLIENTS,
         world: |clients| overload_of_bucket(NEAR).callers(clients),
+        trouble: NO_TROUBLE,
+        useful: 1,
         stacks: STACKS,
         note: |outcome| {
             let used = outcome.use_of(&Steps::from(500.0), Duration::ZERO..10 * SEC);
@@ -154,6 +184,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         clients: 800,
         most_clients: MOST_CLIENTS,
         world: |clients| stalled_worker(NEAR).callers(clients),
+        trouble: Duration::from_secs(10)..Duration::from_secs(13),
+        useful: 1,
         stacks: STACKS,
         note: recovery,
     },
@@ -165,6 +197,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         clients: 300,
         most_clients: MOST_CLIENTS,
         world: agents,
+        trouble: NO_TROUBLE,
+        useful: 1,
         stacks: &[
             ("no retry", &no_retry),
             ("fixed interval", &fixed_interval),
@@ -189,6 +223,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         clients: 100,
         most_clients: 1000,
         world: contention::world,
+        trouble: NO_TROUBLE,
+        useful: 2,
         stacks: &[
             ("no backoff", &contention::at_once),
             ("exponential, no jitter", &contention::exponential),
@@ -207,6 +243,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         clients: 10_000,
         most_clients: MOST_CLIENTS,
         world: fleet,
+        trouble: FLEET_DOWN,
+        useful: 1,
         stacks: &[
             ("no retry", &no_retry),
             ("fixed interval", &fixed_interval),
@@ -277,7 +315,7 @@ fn launch_spread_throttle(seed: u64) -> Vec<Arc<dyn Middleware>> {
     with_throttle(launch_spread(seed), seed)
 }
 
-const FLEET_DOWN: std::ops::Range<Duration> = Duration::from_secs(5)..Duration::from_secs(20);
+const FLEET_DOWN: Range<Duration> = Duration::from_secs(5)..Duration::from_secs(20);
 
 fn fleet(clients: usize) -> Simulation {
     let capacity = clients as f64 / 2.0;

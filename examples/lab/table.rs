@@ -30,7 +30,7 @@ impl fmt::Display for Table<'_> {
         let scenario = results.scenario;
         writeln!(
             f,
-            "{}: {}, {} clients, seed {}",
+            "{}: {}, {} callers, seed {}",
             scenario.name, scenario.title, results.clients, results.seed
         )?;
         write!(f, "  {:<34}", "")?;

@@ -53,7 +53,7 @@ impl Arrivals {
         let mut first = 0;
         let mut peak = 0;
         for (last, arrival) in self.0.iter().enumerate() {
-            while first < last && arrival.at - self.0[first].at >= width {
+            while first < last && arrival.at.saturating_sub(self.0[first].at) >= width {
                 first += 1;
             }
             peak = peak.max(last - first + 1);
@@ -65,7 +65,7 @@ impl Arrivals {
     ///
     /// # Panics
     ///
-    /// If the width is zero.
+    /// If the width is zero and there are any.
     pub fn by(&self, width: Duration) -> Vec<usize> {
         let mut counts = Vec::new();
         for arrival in &self.0 {

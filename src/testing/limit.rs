@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::Request;
 
-use super::reply::Reply;
+use super::reply::{Reply, assert_status};
 use super::rules::{Chance, Hints, Rule};
 
 /// A number that changes with time, in steps.
@@ -23,8 +23,20 @@ use super::rules::{Chance, Hints, Rule};
 #[derive(Clone, Debug)]
 pub struct Steps(Vec<(Duration, f64)>);
 
+#[track_caller]
+fn assert_amount(value: f64) {
+    let valid = value.is_finite() && value >= 0.0;
+    assert!(valid, "a value of {value}: it must be 0 or more");
+}
+
 impl From<f64> for Steps {
+    /// Always this.
+    ///
+    /// # Panics
+    ///
+    /// If it is negative or not a number.
     fn from(always: f64) -> Self {
+        assert_amount(always);
         Self(vec![(Duration::ZERO, always)])
     }
 }
@@ -34,11 +46,12 @@ impl Steps {
     ///
     /// # Panics
     ///
-    /// If `time` is not after all steps so far.
+    /// If `time` is not after all steps so far, or if the value is negative or not a number.
     #[must_use]
     pub fn then(mut self, time: Duration, value: f64) -> Self {
         let after_all = self.0.last().is_some_and(|(last, _)| *last < time);
         assert!(after_all, "a step at {time:?}: it must be after the last");
+        assert_amount(value);
         self.0.push((time, value));
         self
     }
@@ -110,7 +123,13 @@ impl Limit {
 
     /// Takes `burst` at once, and then as many as `rate` makes: a token bucket, which is full at the
     /// start.
+    ///
+    /// # Panics
+    ///
+    /// If it holds less than one.
     pub fn bucket(rate: impl Into<Steps>, burst: f64) -> Self {
+        let valid = burst.is_finite() && burst >= 1.0;
+        assert!(valid, "a burst of {burst}: it must be 1 or more");
         let (tokens, filled) = (burst, Duration::ZERO);
         Self::new(
             rate,
@@ -133,7 +152,12 @@ impl Limit {
     }
 
     /// Refuses with this one instead of 429.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such status.
     pub fn status(mut self, status: u16) -> Self {
+        assert_status(status);
         self.status = status;
         self
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::arrivals::Arrivals;
+use super::host_name;
 use super::limit::Steps;
 
 /// One call of a [`Simulation`](super::Simulation) as its caller saw it. Times count from the start of
@@ -48,9 +49,14 @@ pub struct Outcome {
 
 impl Outcome {
     /// Only what has to do with this host.
+    ///
+    /// # Panics
+    ///
+    /// If it is not the name of a host.
     #[must_use]
     pub fn of_host(mut self, host: &str) -> Self {
-        self.calls.retain(|call| *call.host == *host);
+        let host = host_name(host);
+        self.calls.retain(|call| *call.host == host);
         self.arrivals.0.retain(|arrival| arrival.host == host);
         self
     }
@@ -79,7 +85,7 @@ impl Outcome {
         self.requests() as f64 / self.calls.len() as f64
     }
 
-    /// Infinite if nothing succeeded.
+    /// Infinite if nothing succeeded. Not a number without requests.
     pub fn requests_per_success(&self) -> f64 {
         self.requests() as f64 / self.succeeded() as f64
     }
@@ -120,7 +126,8 @@ impl Outcome {
         inside.count()
     }
 
-    /// What the service took within this time, of what it could take.
+    /// What the service took within this time, of what it could take. Infinite or not a number if that
+    /// is nothing.
     pub fn use_of(&self, capacity: &Steps, time: Range<Duration>) -> f64 {
         let taken = self.arrivals.during(time.clone()).successes();
         taken as f64 / capacity.sum(time)

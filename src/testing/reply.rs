@@ -34,6 +34,14 @@ pub(super) enum What {
     Silence,
 }
 
+#[track_caller]
+pub(super) fn assert_status(status: u16) -> StatusCode {
+    let Ok(status) = StatusCode::from_u16(status) else {
+        panic!("a status of {status}: it must be from 100 to 999");
+    };
+    status
+}
+
 impl Reply {
     fn new(what: What) -> Self {
         let after = Duration::ZERO;
@@ -46,11 +54,8 @@ impl Reply {
     ///
     /// If there is no such status.
     pub fn status(status: u16) -> Self {
-        let Ok(status) = StatusCode::from_u16(status) else {
-            panic!("a status of {status}: it must be from 100 to 999");
-        };
         let mut response = http::Response::new(Body::from(""));
-        *response.status_mut() = status;
+        *response.status_mut() = assert_status(status);
         Self::response(response)
     }
 

@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use reqwest::Request;
 
-use super::reply::Reply;
+use super::reply::{Reply, assert_status};
 
 /// Where a simulated service's rules draw their chances from. The same seed gives the same chances.
 #[derive(Debug)]
@@ -30,8 +30,13 @@ impl Chance {
         self.0.random_bool(share)
     }
 
-    /// Any number of the range, which must not be empty, all equally likely.
+    /// Any number of the range, all equally likely.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
     pub fn between(&mut self, range: Range<f64>) -> f64 {
+        assert!(range.start < range.end, "no number is in {range:?}");
         self.0.random_range(range)
     }
 }
@@ -46,6 +51,16 @@ pub(super) fn assert_share(share: f64) {
 pub(super) fn assert_rate(rate: f64) {
     let valid = rate.is_finite() && rate > 0.0;
     assert!(valid, "a rate of {rate}: it must be more than 0");
+}
+
+#[track_caller]
+pub(super) fn assert_order(time: &Range<Duration>) {
+    assert!(
+        time.start <= time.end,
+        "from {:?} to {:?}",
+        time.start,
+        time.end
+    );
 }
 
 pub(super) type Hints = Vec<(&'static str, String)>;
@@ -88,13 +103,24 @@ pub struct Down {
 
 impl Down {
     /// Answers everything with this status.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such status, or if the time ends before it begins.
     pub fn answering(status: u16, during: Range<Duration>) -> Self {
+        assert_status(status);
+        assert_order(&during);
         let status = Some(status);
         Self { during, status }
     }
 
     /// Connections are refused.
+    ///
+    /// # Panics
+    ///
+    /// If the time ends before it begins.
     pub fn unreachable(during: Range<Duration>) -> Self {
+        assert_order(&during);
         let status = None;
         Self { during, status }
     }

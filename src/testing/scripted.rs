@@ -12,7 +12,7 @@ use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, Result};
 use tokio::time::{Instant, sleep};
 
 use super::client_of;
-use super::reply::Reply;
+use super::reply::{Reply, assert_status};
 use crate::clock;
 use crate::observe::Attempt;
 
@@ -91,6 +91,9 @@ impl ScriptedServer {
     /// If there are none, or one is no status.
     pub fn statuses(statuses: impl IntoIterator<Item = u16>) -> Arc<Self> {
         let statuses: Vec<_> = statuses.into_iter().collect();
+        for status in &statuses {
+            assert_status(*status);
+        }
         let last = *statuses.last().expect("a script of no statuses");
         Self::new(move |before| {
             let status = *statuses.get(before).unwrap_or(&last);

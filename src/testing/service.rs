@@ -13,9 +13,9 @@ use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, Result};
 use tokio::time::{Instant, sleep_until};
 
 use super::arrivals::{Arrival, Arrivals};
-use super::client_of;
 use super::reply::{Reply, What};
 use super::rules::{Chance, Rule};
+use super::{client_of, host_name};
 use crate::clock;
 
 /// The header that tells one client of a simulation from another.
@@ -56,8 +56,12 @@ impl SimulatedServiceBuilder {
     }
 
     /// Adds a rule only for requests to this host.
+    ///
+    /// # Panics
+    ///
+    /// If it is not the name of a host.
     pub fn host_rule(mut self, host: &str, rule: impl Rule) -> Self {
-        self.rules.push((Some(host.to_owned()), Box::new(rule)));
+        self.rules.push((Some(host_name(host)), Box::new(rule)));
         self
     }
 
@@ -97,7 +101,7 @@ struct Inside {
 
 /// A service without a socket, which is some way off and takes as much as its rules let it.
 ///
-/// It counts tokio's time in whole milliseconds, as tokio's timers do. It can be shared by as many
+/// Under tokio's paused clock its time goes in whole milliseconds, as tokio's timers do. It can be shared by as many
 /// clients as you like; a [`Simulation`](super::Simulation) makes them, and their calls, by itself.
 ///
 /// ```
@@ -178,13 +182,15 @@ impl SimulatedService {
         }
         let mut road = self.road.lock().unwrap_or_else(PoisonError::into_inner);
         let deviation = road.random_range(-1.0..=1.0);
-        self.latency.mul_f64(1.0 + self.jitter * deviation)
+        let seconds = self.latency.as_secs_f64() * (1.0 + self.jitter * deviation);
+        Duration::try_from_secs_f64(seconds).unwrap_or(self.latency)
     }
 
     fn decide(&self, request: &Request) -> Reply {
-        let at = clock::now() - self.started;
         let host = request.url().host_str().unwrap_or_default();
         let mut inside = self.inside();
+        // Under the lock, so that no other thread gets here with an earlier time.
+        let at = clock::now().saturating_duration_since(self.started);
         let Inside {
             chance,
             rules,
@@ -237,9 +243,9 @@ impl Middleware for SimulatedService {
         let sent = clock::now();
         let trip = self.trip();
         // Two sleeps of half a millisecond would be two milliseconds, so both count from here.
-        sleep_until(sent + trip / 2).await;
+        sleep_until(clock::after(sent, trip / 2)).await;
         let reply = self.decide(&request);
-        sleep_until(clock::after(sent + trip, reply.after)).await;
+        sleep_until(clock::after(sent, trip.saturating_add(reply.after))).await;
         reply.deliver(&request).await
     }
 }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
 use reqwest::Method;
 use reqwest_middleware::{ClientWithMiddleware, Middleware, RequestBuilder};
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
+use super::host_name;
 use super::outcome::{Call, Outcome};
 use super::rules::assert_rate;
 use super::service::{CLIENT, SimulatedService, SimulatedServiceBuilder};
@@ -20,6 +21,9 @@ use crate::request::RequestBuilderExt;
 
 /// No call takes so long. It keeps a simulation whose calls wait for each other from hanging.
 const FOR_EVER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Each takes some hundred bytes, and more while it is under way.
+const MOST_CALLS: usize = 10_000_000;
 
 /// What a client of a [`Simulation`] has before the service: middlewares, the outermost first. It is
 /// given a seed for their builders, another for each client.
@@ -50,15 +54,39 @@ impl Load {
         match self {
             Self::AtOnce(calls) => calls,
             Self::Rate(rate, lasting) => (rate * lasting.as_secs_f64()).round() as usize,
-            Self::Beats { calls, times, .. } => calls * times,
+            Self::Beats { calls, times, .. } => calls.saturating_mul(times),
+        }
+    }
+
+    #[track_caller]
+    fn check(self) {
+        if let Self::Rate(rate, _) = self {
+            assert_rate(rate);
+        }
+        let calls = self.calls();
+        assert!(
+            calls <= MOST_CALLS,
+            "a load of {calls} calls: {MOST_CALLS} are the most"
+        );
+        if calls > 0 {
+            let last = self.begin(calls - 1);
+            assert!(
+                last <= FOR_EVER,
+                "a load for {last:?}: {FOR_EVER:?} is the longest"
+            );
         }
     }
 
     fn begin(self, index: usize) -> Duration {
         match self {
             Self::AtOnce(_) => Duration::ZERO,
-            Self::Rate(rate, _) => Duration::from_secs_f64(index as f64 / rate),
-            Self::Beats { calls, every, .. } => every.mul_f64((index / calls) as f64),
+            Self::Rate(rate, _) => {
+                Duration::try_from_secs_f64(index as f64 / rate).unwrap_or(Duration::MAX)
+            }
+            Self::Beats { calls, every, .. } => {
+                let beat = u32::try_from(index / calls).unwrap_or(u32::MAX);
+                every.saturating_mul(beat)
+            }
         }
     }
 }
@@ -96,11 +124,10 @@ impl Simulation {
     ///
     /// # Panics
     ///
-    /// If the rate of the load is not more than 0.
+    /// If the rate of the load is not more than 0, or if it makes more than ten million calls or lasts
+    /// for more than a day.
     pub fn new(service: SimulatedServiceBuilder, load: Load) -> Self {
-        if let Load::Rate(rate, _) = load {
-            assert_rate(rate);
-        }
+        load.check();
         let calls = Calls {
             load,
             method: Method::GET,
@@ -124,13 +151,14 @@ impl Simulation {
     ///
     /// # Panics
     ///
-    /// If there are none.
+    /// If there are none, or if they make more than ten million calls.
     pub fn callers(mut self, callers: usize) -> Self {
         assert!(callers > 0, "a simulation without callers");
         match &mut self.calls.load {
             Load::AtOnce(calls) | Load::Beats { calls, .. } => *calls = callers,
             Load::Rate(rate, _) => *rate = callers as f64,
         }
+        self.calls.load.check();
         self
     }
 
@@ -149,10 +177,10 @@ impl Simulation {
     ///
     /// # Panics
     ///
-    /// If there are none.
+    /// If there are none, or one is not the name of a host.
     pub fn hosts(mut self, hosts: &[&str]) -> Self {
         assert!(!hosts.is_empty(), "a simulation without hosts");
-        self.calls.hosts = hosts.iter().map(|host| (*host).into()).collect();
+        self.calls.hosts = hosts.iter().map(|host| host_name(host).into()).collect();
         self
     }
 
@@ -187,9 +215,9 @@ impl Simulation {
     async fn run_here(self, stack: &Stack<'_>) -> Outcome {
         let seed = self.calls.seed;
         let service = self.service.seed(seed).start();
-        let clients: Vec<_> = (0..self.clients as u64)
-            .map(|index| seed.wrapping_mul(1000).wrapping_add(index))
-            .map(|seed| service.client_behind(stack(seed)))
+        let mut seeds = StdRng::seed_from_u64(seed);
+        let clients: Vec<_> = (0..self.clients)
+            .map(|_| service.client_behind(stack(seeds.random())))
             .collect();
         let calls = self.calls.make(&service, &clients).await;
         Outcome {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::Request;
 
 use super::reply::Reply;
-use super::rules::{Chance, Rule, assert_rate};
+use super::rules::{Chance, Rule, assert_order, assert_rate};
 
 /// One worker that does everything in turn, behind a gateway that loses patience.
 ///
@@ -28,11 +28,12 @@ impl Worker {
     ///
     /// # Panics
     ///
-    /// If the rate is not more than 0.
+    /// If the rate is not more than 0, or if the stall ends before it begins.
     pub fn new(rate: f64, stall: Range<Duration>) -> Self {
         assert_rate(rate);
+        assert_order(&stall);
         Self {
-            one: Duration::from_secs_f64(1.0 / rate),
+            one: Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX),
             stall,
             patience: Duration::from_secs(1),
             longest_queue: Duration::from_secs(10),
@@ -64,7 +65,7 @@ impl Worker {
         if own <= self.stall.start {
             return own;
         }
-        own + (self.stall.end - self.stall.start)
+        own.saturating_add(self.stall.end - self.stall.start)
     }
 }
 
@@ -74,8 +75,8 @@ impl Rule for Worker {
         if self.done_at.saturating_sub(now) > self.longest_queue {
             return Some(Reply::status(503));
         }
-        self.done_at = self.done_at.max(now) + self.one;
-        let wait = self.real_time(self.done_at) - at;
+        self.done_at = self.done_at.max(now).saturating_add(self.one);
+        let wait = self.real_time(self.done_at).saturating_sub(at);
         Some(if wait > self.patience {
             Reply::status(504).after(self.patience)
         } else {
