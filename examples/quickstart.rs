@@ -57,7 +57,7 @@ async fn main() -> anyhow::Result<()> {
         let then = match (attempts.get(index + 1), attempt.hint()) {
             (None, _) => format!("the call ends: {}", report.stop()),
             (Some(next), Some(hint)) => format!(
-                "waits {} ms, for the server asked for {}",
+                "waits {} ms: the server asked for {}, and a bit by chance",
                 next.waited().as_millis(),
                 hint.as_millis()
             ),

@@ -71,7 +71,8 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// Names the operation, so that the server can tell a repeated request from a second one.
     ///
     /// Takes an [`IdempotencyKey`] or its text. A text that is not a valid key fails the request
-    /// with [`InvalidKey`] before anything is sent.
+    /// with [`InvalidKey`] before anything is sent. It is the middleware that writes the header: without a
+    /// [`RetryMiddleware`](crate::RetryMiddleware) in the client there is none.
     #[must_use]
     fn idempotency_key<K>(self, key: K) -> Self
     where

@@ -150,7 +150,7 @@ impl fmt::Debug for DeadLetter {
             .field("redacted", &self.redacted())
             .field("headers", &names)
             .field("body", &self.body)
-            .field("key", &self.key_header().map(HeaderName::as_str))
+            .field("key_header", &self.key_header().map(HeaderName::as_str))
             .field("repeatable", &self.repeatable)
             .field("attempts", &self.attempts)
             .field("reason", &self.reason)

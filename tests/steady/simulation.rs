@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use reqwest::{Method, Request};
 use reqwest_steady::testing::{
-    Chance, Down, Flaky, Limit, Load, Outcome, Rule, SimulatedService, Simulation, Stack, Steps,
-    Worker,
+    Chance, Down, Flaky, Limit, Load, Outcome, Reply, Rule, ScriptedServer as Server,
+    SimulatedService, Simulation, Stack, Steps, Worker,
 };
 use tokio::time::timeout;
 
@@ -340,4 +340,153 @@ fn a_load_can_have_more_callers() {
         times,
     };
     assert_eq!(callers(beats), 28);
+}
+
+#[test]
+fn nonsense_panics_where_it_is_made_and_names_the_value() {
+    let service = || SimulatedService::away(2 * MS);
+    let load = |load| drop(Simulation::new(service(), load));
+    let beats = |calls, every, times| Load::Beats {
+        calls,
+        every,
+        times,
+    };
+    let nonsense: Vec<(&str, Box<dyn FnOnce() + '_>)> = vec![
+        ("99", Box::new(|| drop(Reply::status(99)))),
+        ("99", Box::new(|| drop(Server::statuses([200, 99])))),
+        (
+            "99",
+            Box::new(|| drop(Down::answering(99, Duration::ZERO..SEC))),
+        ),
+        ("2s", Box::new(|| drop(Down::unreachable(2 * SEC..SEC)))),
+        ("-5", Box::new(|| drop(Limit::window(-5.0, SEC)))),
+        ("NaN", Box::new(|| drop(Limit::bucket(f64::NAN, 5.0)))),
+        ("0.5", Box::new(|| drop(Limit::bucket(5.0, 0.5)))),
+        ("NaN", Box::new(|| drop(Limit::bucket(5.0, f64::NAN)))),
+        (
+            "width",
+            Box::new(|| drop(Limit::window(5.0, Duration::ZERO))),
+        ),
+        (
+            "1000",
+            Box::new(|| drop(Limit::window(5.0, SEC).status(1000))),
+        ),
+        (
+            "1s",
+            Box::new(|| drop(Steps::from(1.0).then(SEC, 2.0).then(SEC, 3.0))),
+        ),
+        ("1.5", Box::new(|| drop(Flaky::new(1.5)))),
+        ("-1", Box::new(|| drop(service().jitter(-1.0)))),
+        ("0", Box::new(|| drop(Worker::patient(0.0)))),
+        ("3s", Box::new(|| drop(Worker::new(1.0, 3 * SEC..SEC)))),
+        (
+            "not a host",
+            Box::new(|| drop(service().host_rule("not a host", Flaky::new(0.5)))),
+        ),
+        (
+            "a:8080",
+            Box::new(|| drop(Simulation::new(service(), Load::AtOnce(1)).hosts(&["a:8080"]))),
+        ),
+        ("NaN", Box::new(|| load(Load::Rate(f64::NAN, SEC)))),
+        ("inf", Box::new(|| load(Load::Rate(f64::INFINITY, SEC)))),
+        (
+            "longest",
+            Box::new(|| load(Load::Rate(1e-3, 1_000_000 * SEC))),
+        ),
+        ("calls", Box::new(|| load(Load::Rate(1e9, Duration::MAX)))),
+        ("calls", Box::new(|| load(beats(usize::MAX, SEC, 2)))),
+        ("longest", Box::new(|| load(beats(1, Duration::MAX, 3)))),
+        (
+            "callers",
+            Box::new(|| drop(Simulation::new(service(), Load::AtOnce(1)).callers(0))),
+        ),
+        (
+            "clients",
+            Box::new(|| drop(Simulation::new(service(), Load::AtOnce(1)).clients(0))),
+        ),
+        (
+            "2.0..1.0",
+            Box::new(|| drop(Chance::new(0).between(2.0..1.0))),
+        ),
+    ];
+    for (index, (named, make)) in nonsense.into_iter().enumerate() {
+        let make = std::panic::AssertUnwindSafe(make);
+        let panic = std::panic::catch_unwind(|| { make }.0()).expect_err(named);
+        let text = match panic.downcast_ref::<String>() {
+            Some(text) => text.as_str(),
+            None => panic.downcast_ref::<&str>().unwrap(),
+        };
+        assert!(text.contains(named), "{index}: {text}");
+    }
+}
+
+#[test]
+fn hosts_are_known_by_the_name_that_urls_have() {
+    let down = Down::answering(503, Duration::ZERO..Duration::MAX);
+    let service = SimulatedService::away(2 * MS).host_rule("Down.Example.com", down);
+    let simulation = Simulation::new(service, Load::AtOnce(4));
+    let outcome = simulation
+        .hosts(&["DOWN.example.com", "bücher.example"])
+        .run(&no_retry);
+    assert_eq!(outcome.succeeded(), 2);
+    let books = outcome.of_host("BÜCHER.example");
+    assert_eq!(
+        (books.calls.len(), books.requests(), books.succeeded()),
+        (2, 2, 2)
+    );
+}
+
+#[test]
+fn every_client_of_every_seed_has_a_seed_of_its_own() {
+    let seen = std::sync::Mutex::new(Vec::new());
+    for seed in 1..=3 {
+        let service = SimulatedService::away(2 * MS);
+        let simulation = Simulation::new(service, Load::AtOnce(1)).clients(2000);
+        simulation.seed(seed).run(&|seed| {
+            seen.lock().unwrap().push(seed);
+            no_retry(seed)
+        });
+    }
+    let seen = seen.into_inner().unwrap();
+    let different: std::collections::BTreeSet<_> = seen.iter().collect();
+    assert_eq!((seen.len(), different.len()), (6000, 6000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn time_never_goes_back_for_a_service_that_many_threads_ask() {
+    let service = SimulatedService::away(Duration::ZERO).start();
+    let client = service.client_behind(no_retry(0));
+    let mut threads = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let client = client.clone();
+        threads.spawn(async move {
+            for _ in 0..1000 {
+                client.execute(request()).await.unwrap();
+            }
+        });
+    }
+    threads.join_all().await;
+    let arrivals = service.arrivals();
+    assert_eq!(arrivals.count(), 4000);
+    assert!(arrivals.0.is_sorted_by_key(|arrival| arrival.at));
+    assert!(arrivals.peak(SEC) > 0);
+}
+
+#[test]
+#[should_panic(expected = "a broken middleware")]
+fn a_middleware_that_panics_is_not_lost() {
+    struct Broken;
+    #[async_trait::async_trait]
+    impl reqwest_middleware::Middleware for Broken {
+        async fn handle(
+            &self,
+            _: Request,
+            _: &mut http::Extensions,
+            _: reqwest_middleware::Next<'_>,
+        ) -> reqwest_middleware::Result<reqwest::Response> {
+            panic!("a broken middleware");
+        }
+    }
+    let simulation = Simulation::new(SimulatedService::away(2 * MS), Load::AtOnce(3));
+    simulation.run(&|_| vec![std::sync::Arc::new(Broken)]);
 }
