@@ -10,19 +10,20 @@
 //! reqwest = { version = "0.13.5", default-features = false, features = ["rustls"] }
 //! reqwest-middleware = "0.5"
 //! reqwest-steady = "0.1"
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
 //! ```
 //!
 //! Build one client, with the retry before the throttle, and use it, or its clones, everywhere:
 //!
 //! ```
+//! use std::time::Duration;
 //! use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-//! use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
+//! use reqwest_steady::{ConfigError, RetryMiddleware, ThrottleMiddleware};
 //!
-//! fn client(inner: reqwest::Client) -> ClientWithMiddleware {
-//!     ClientBuilder::new(inner)
-//!         .with(RetryMiddleware::default())
-//!         .with(ThrottleMiddleware::default())
-//!         .build()
+//! fn client(inner: reqwest::Client) -> Result<ClientWithMiddleware, ConfigError> {
+//!     let retry = RetryMiddleware::builder().attempt_timeout(Duration::from_secs(30)).build()?;
+//!     let throttle = ThrottleMiddleware::default();
+//!     Ok(ClientBuilder::new(inner).with(retry).with(throttle).build())
 //! }
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,16 +33,76 @@
 //! # answer(200).mount(&server).await;
 //! # let url = server.uri();
 //!
-//! let client = client(reqwest::Client::new());
+//! let client = client(reqwest::Client::new())?;
 //! let answer = client.get(url).send().await?; // the server says 503, and then 200
 //! assert_eq!(answer.status(), 200);
 //! # assert_eq!(server.received_requests().await.unwrap().len(), 2);
 //! # Ok(()) }
 //! ```
 //!
-//! That is safe as it stands: nothing is sent twice that must not be, no server is asked earlier than it
-//! wants, and an outage adds two requests a second and no more. The rest of the guide is about making it
-//! fit.
+//! That is safe as it stands. Nothing is sent twice that must not be. No call comes back earlier than it was
+//! told. An outage adds at most what was saved up in the 10 s before it (a fifth of the successes, and 20), and
+//! then 2 requests a second. And no attempt hangs: there is no timeout by default, and without one a server
+//! that says nothing is waited for without end.
+//!
+//! # A well-tuned client
+//!
+//! The rest of the guide is about making it fit. This is where most end up, with numbers of their own:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
+//! use reqwest_steady::{Budget, ConfigError, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware};
+//!
+//! fn middlewares() -> Result<Vec<Arc<dyn Middleware>>, ConfigError> {
+//!     // Half of the default, for there are several of these clients. One for all hosts that it talks to.
+//!     let budget = Budget::builder().retry_ratio(0.1).min_retries_per_sec(1.0).build()?;
+//!     let retry = RetryMiddleware::builder()
+//!         .budget(budget)
+//!         .attempt_timeout(Duration::from_secs(5)) // a little more than the slowest good answer takes
+//!         .deadline(Duration::from_secs(20)) // as long as the caller waits
+//!         .build()?;
+//!     let throttle = ThrottleMiddleware::builder()
+//!         .max_wait(Duration::from_secs(10)) // in line, before it is refused
+//!         .build()?;
+//!     Ok(vec![Arc::new(retry), Arc::new(throttle)])
+//! }
+//!
+//! fn client() -> Result<ClientWithMiddleware, ConfigError> {
+//!     let outer = ClientBuilder::new(reqwest::Client::new());
+//!     Ok(middlewares()?.into_iter().fold(outer, ClientBuilder::with_arc).build())
+//! }
+//!
+//! async fn order(client: &ClientWithMiddleware, number: u32) -> reqwest_middleware::Result<reqwest::Response> {
+//!     client
+//!         .post("https://api.example.com/orders")
+//!         .idempotency_key(format!("order-{number}")) // or else a POST is sent once
+//!         .body("one teapot")
+//!         .send()
+//!         .await
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let _ = client()?;
+//! # use reqwest_steady::testing::{Reply, ScriptedServer};
+//! // A server for tests: it hangs, then it has trouble, and then it works.
+//! let server = ScriptedServer::new(|before| match before {
+//!     0 => Reply::silence(),
+//!     1 => Reply::status(503).header("retry-after", "2"),
+//!     _ => Reply::status(201),
+//! });
+//! let client = server.client_behind(middlewares()?);
+//! let answer = order(&client, 4711).await?;
+//! assert_eq!(answer.status(), 201);
+//! assert_eq!(server.count(), 3); // the first was cut off after 5 s
+//! # let gaps = server.gaps();
+//! # assert!(gaps[0] >= Duration::from_secs(5) && gaps[0] < Duration::from_secs(6), "{gaps:?}");
+//! # assert!(gaps[1] >= Duration::from_secs(2));
+//! # assert!(server.received().iter().all(|it| it.headers["idempotency-key"] == "order-4711"));
+//! # Ok(()) }
+//! ```
 //!
 //! # In this order
 //!
@@ -94,3 +155,7 @@ pub mod testing {}
 
 #[doc = include_str!("../docs/guide/migration.md")]
 pub mod migration {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/metrics.md")]
+struct MetricsReference;

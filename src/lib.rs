@@ -40,7 +40,9 @@
 //! What comes back when a call is given up is the last answer or error itself, untouched. Only what
 //! the middleware refuses by itself has types of its own: [`InvalidKey`], [`TimedOut`] and [`Refusal`].
 //!
-//! The [guide] has a page for each of these stages, recipes, and how to tune, test and move over.
+//! There is a guide, in the module `guide` of the documentation with all features
+//! (`cargo doc --open --all-features`): a page for each of these stages, recipes, and how to tune, test
+//! and move over.
 //!
 //! Two more go with it: [`ThrottleMiddleware`], inside the retry, finds the rate that a server accepts
 //! and lets no more go; [`CoalesceMiddleware`], outside of it, makes one request of all that are the
@@ -56,6 +58,12 @@ mod coalesce;
 mod config;
 mod decide;
 mod entropy;
+#[cfg(all(
+    feature = "dead-letter-file",
+    feature = "metrics",
+    feature = "testing",
+    feature = "tracing"
+))]
 pub mod guide;
 mod observe;
 mod request;

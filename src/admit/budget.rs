@@ -38,8 +38,9 @@ const MAX_RESERVE: f64 = 1_000_000.0;
 ///
 /// A count bounds one call. If every call fails, five retries each are six times the load, at the
 /// very moment when the server can bear it least; and when it comes back, the retries keep it down.
-/// A budget bounds them all together: with the defaults an outage adds two requests a second and no
-/// more, since only successes feed the budget.
+/// A budget bounds them all together. Only successes feed it, so with the defaults an outage adds at
+/// most what was saved up in the 10 s before it (a fifth of the successes, and 20), and then two
+/// requests a second.
 ///
 /// ```
 /// use reqwest_steady::{Budget, Deposit};
@@ -66,7 +67,8 @@ const MAX_RESERVE: f64 = 1_000_000.0;
 /// client has its own: what a fleet may add to a dead server is the number of clients times the
 /// reserve, on top of the ratio. 500 clients with 5 calls a second each are 2500 a second; the
 /// default reserve of 2 lets them add 1000, and one of 0.2 adds 100. Give a larger fleet a longer
-/// `ttl`, for a reserve that is not one retry within it would be none:
+/// `ttl`, for a reserve that is not one retry within it would be none. That is the average over the
+/// `ttl`; when an outage begins, each client may spend at once all that it has saved up:
 ///
 /// ```
 /// use std::time::Duration;
@@ -78,7 +80,7 @@ const MAX_RESERVE: f64 = 1_000_000.0;
 ///     .min_retries_per_sec(extra_load / clients)
 ///     .ttl(Duration::from_secs(30))
 ///     .build()?;
-/// assert_eq!(budget.balance(), 6.0); // within thirty seconds, for each client
+/// assert_eq!(budget.balance(), 6.0); // for each client, and within thirty seconds or all at once
 /// let retry = RetryMiddleware::builder().budget(budget).build()?;
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
@@ -91,7 +93,9 @@ const MAX_RESERVE: f64 = 1_000_000.0;
 /// one budget.
 ///
 /// By default a [`RetryMiddleware`](crate::RetryMiddleware) keeps one for each host, and for each port
-/// of it that is not the scheme's own.
+/// of it that is not the scheme's own. One that is given to
+/// [`budget`](crate::RetryMiddlewareBuilder::budget) takes the place of them all: a host that is down
+/// then spends what the others have saved up.
 #[derive(Clone)]
 pub struct Budget(Option<Arc<Limited>>);
 
