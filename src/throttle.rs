@@ -56,7 +56,7 @@ use crate::request::RequestSettings;
 /// Every host has a gate of its own (or whatever [`KeyBy`] says), and no gate ever holds up another:
 ///
 /// - A few requests go at once, and more while the server keeps up. One that never refuses is not
-///   slowed once they have opened, which takes some round trips.
+///   slowed, once the gate has opened within some round trips.
 /// - **A refusal** (429, or many a 5xx in a row) closes the gate for a moment. Then a single request
 ///   tries; if it comes through, the others follow at the rate that the server has really accepted,
 ///   which rises again step by step.

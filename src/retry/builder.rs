@@ -184,7 +184,7 @@ impl RetryMiddlewareBuilder {
     }
 
     /// Also retries requests that are neither idempotent nor carry a key, where the answer is of
-    /// class [`Retry`](StatusClass::Retry): 429, 502, 503 and 504.
+    /// class [`Retry`](StatusClass::Retry): 429, 502, 503 and 504, and what was classed so.
     ///
     /// Only for servers of which it is known that they give these answers before they do any work:
     /// a gateway's 504 often means the contrary. An answer that came from another URL than the
