@@ -342,82 +342,55 @@ fn a_load_can_have_more_callers() {
     assert_eq!(callers(beats), 28);
 }
 
+/// Making this panics, with a text that has this in it.
+#[track_caller]
+fn refused<T>(named: &str, make: impl FnOnce() -> T) {
+    let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(make));
+    let panic = made.err().expect("a panic");
+    let text = match panic.downcast_ref::<String>() {
+        Some(text) => text.as_str(),
+        None => panic.downcast_ref::<&str>().unwrap(),
+    };
+    assert!(text.contains(named), "{text}");
+}
+
 #[test]
 fn nonsense_panics_where_it_is_made_and_names_the_value() {
     let service = || SimulatedService::away(2 * MS);
-    let load = |load| drop(Simulation::new(service(), load));
+    let load = |load| Simulation::new(service(), load);
     let beats = |calls, every, times| Load::Beats {
         calls,
         every,
         times,
     };
-    let nonsense: Vec<(&str, Box<dyn FnOnce() + '_>)> = vec![
-        ("99", Box::new(|| drop(Reply::status(99)))),
-        ("99", Box::new(|| drop(Server::statuses([200, 99])))),
-        (
-            "99",
-            Box::new(|| drop(Down::answering(99, Duration::ZERO..SEC))),
-        ),
-        ("2s", Box::new(|| drop(Down::unreachable(2 * SEC..SEC)))),
-        ("-5", Box::new(|| drop(Limit::window(-5.0, SEC)))),
-        ("NaN", Box::new(|| drop(Limit::bucket(f64::NAN, 5.0)))),
-        ("0.5", Box::new(|| drop(Limit::bucket(5.0, 0.5)))),
-        ("NaN", Box::new(|| drop(Limit::bucket(5.0, f64::NAN)))),
-        (
-            "width",
-            Box::new(|| drop(Limit::window(5.0, Duration::ZERO))),
-        ),
-        (
-            "1000",
-            Box::new(|| drop(Limit::window(5.0, SEC).status(1000))),
-        ),
-        (
-            "1s",
-            Box::new(|| drop(Steps::from(1.0).then(SEC, 2.0).then(SEC, 3.0))),
-        ),
-        ("1.5", Box::new(|| drop(Flaky::new(1.5)))),
-        ("-1", Box::new(|| drop(service().jitter(-1.0)))),
-        ("0", Box::new(|| drop(Worker::patient(0.0)))),
-        ("3s", Box::new(|| drop(Worker::new(1.0, 3 * SEC..SEC)))),
-        (
-            "not a host",
-            Box::new(|| drop(service().host_rule("not a host", Flaky::new(0.5)))),
-        ),
-        (
-            "a:8080",
-            Box::new(|| drop(Simulation::new(service(), Load::AtOnce(1)).hosts(&["a:8080"]))),
-        ),
-        ("NaN", Box::new(|| load(Load::Rate(f64::NAN, SEC)))),
-        ("inf", Box::new(|| load(Load::Rate(f64::INFINITY, SEC)))),
-        (
-            "longest",
-            Box::new(|| load(Load::Rate(1e-3, 1_000_000 * SEC))),
-        ),
-        ("calls", Box::new(|| load(Load::Rate(1e9, Duration::MAX)))),
-        ("calls", Box::new(|| load(beats(usize::MAX, SEC, 2)))),
-        ("longest", Box::new(|| load(beats(1, Duration::MAX, 3)))),
-        (
-            "callers",
-            Box::new(|| drop(Simulation::new(service(), Load::AtOnce(1)).callers(0))),
-        ),
-        (
-            "clients",
-            Box::new(|| drop(Simulation::new(service(), Load::AtOnce(1)).clients(0))),
-        ),
-        (
-            "2.0..1.0",
-            Box::new(|| drop(Chance::new(0).between(2.0..1.0))),
-        ),
-    ];
-    for (index, (named, make)) in nonsense.into_iter().enumerate() {
-        let make = std::panic::AssertUnwindSafe(make);
-        let panic = std::panic::catch_unwind(|| { make }.0()).expect_err(named);
-        let text = match panic.downcast_ref::<String>() {
-            Some(text) => text.as_str(),
-            None => panic.downcast_ref::<&str>().unwrap(),
-        };
-        assert!(text.contains(named), "{index}: {text}");
-    }
+    refused("99", || Reply::status(99));
+    refused("99", || Server::statuses([200, 99]));
+    refused("99", || Down::answering(99, Duration::ZERO..SEC));
+    refused("2s", || Down::unreachable(2 * SEC..SEC));
+    refused("-5", || Limit::window(-5.0, SEC));
+    refused("NaN", || Limit::bucket(f64::NAN, 5.0));
+    refused("0.5", || Limit::bucket(5.0, 0.5));
+    refused("NaN", || Limit::bucket(5.0, f64::NAN));
+    refused("width", || Limit::window(5.0, Duration::ZERO));
+    refused("1000", || Limit::window(5.0, SEC).status(1000));
+    refused("1s", || Steps::from(1.0).then(SEC, 2.0).then(SEC, 3.0));
+    refused("1.5", || Flaky::new(1.5));
+    refused("-1", || service().jitter(-1.0));
+    refused("rate of 0", || Worker::patient(0.0));
+    refused("3s", || Worker::new(1.0, 3 * SEC..SEC));
+    refused("not a host", || {
+        service().host_rule("not a host", Flaky::new(0.5))
+    });
+    refused("a:8080", || load(Load::AtOnce(1)).hosts(&["a:8080"]));
+    refused("NaN", || load(Load::Rate(f64::NAN, SEC)));
+    refused("inf", || load(Load::Rate(f64::INFINITY, SEC)));
+    refused("longest", || load(Load::Rate(1e-3, 1_000_000 * SEC)));
+    refused("the most", || load(Load::Rate(1e9, Duration::MAX)));
+    refused("the most", || load(beats(usize::MAX, SEC, 2)));
+    refused("longest", || load(beats(1, Duration::MAX, 3)));
+    refused("callers", || load(Load::AtOnce(1)).callers(0));
+    refused("clients", || load(Load::AtOnce(1)).clients(0));
+    refused("2.0..1.0", || Chance::new(0).between(2.0..1.0));
 }
 
 #[test]
