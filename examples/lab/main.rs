@@ -37,7 +37,7 @@ use table::Table;
 #[derive(Parser)]
 #[command(
     name = "lab",
-    override_usage = "lab [SCENARIO] [--clients N] [--seed N] [--out FILE]"
+    override_usage = "lab [SCENARIO] [--clients N] [--seed N] [--out FILE]\n       lab --pictures DIRECTORY"
 )]
 struct Args {
     /// The scenario to run; all of them if none is named.

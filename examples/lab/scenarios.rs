@@ -64,15 +64,15 @@ pub(crate) const MEANINGS: [(&str, &str); 6] = [
     ("no retry", "every answer is final"),
     (
         "fixed interval",
-        "5 retries, a second apart, without budget",
+        "5 retries, a second apart: a RetryMiddleware without jitter and budget, which still keeps to Retry-After",
     ),
     (
         "exponential, no jitter",
-        "5 retries after 200 ms, 400 ms and so on, without budget",
+        "the same, after 200 ms, 400 ms and so on",
     ),
     (
         PEER,
-        "5 retries after up to 200 ms, 400 ms and so on, at random",
+        "5 retries after up to 200 ms, 400 ms and so on, at random, whatever Retry-After says",
     ),
     (
         RETRY,
