@@ -56,10 +56,10 @@
 //! use reqwest_steady::{Budget, ConfigError, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware};
 //!
 //! fn middlewares() -> Result<Vec<Arc<dyn Middleware>>, ConfigError> {
-//!     // Half of the default, for there are several of these clients. One for all hosts that it talks to.
-//!     let budget = Budget::builder().retry_ratio(0.1).min_retries_per_sec(1.0).build()?;
+//!     // Half of the default, for there are several of these clients.
+//!     let budget = Budget::builder().retry_ratio(0.1).min_retries_per_sec(1.0);
 //!     let retry = RetryMiddleware::builder()
-//!         .budget(budget)
+//!         .budget_per_host(budget)
 //!         .attempt_timeout(Duration::from_secs(5)) // a little more than the slowest good answer takes
 //!         .deadline(Duration::from_secs(20)) // as long as the caller waits
 //!         .build()?;

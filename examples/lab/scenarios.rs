@@ -328,8 +328,8 @@ fn fleet(clients: usize) -> Simulation {
 
 /// A tenth of a retry a second, and a fifth of a retry for each success.
 fn small_reserve(seed: u64) -> Vec<Arc<dyn Middleware>> {
-    let budget = Budget::builder().min_retries_per_sec(0.1).build().unwrap();
-    let retry = RetryMiddleware::builder().budget(budget).seed(seed);
+    let small = Budget::builder().min_retries_per_sec(0.1);
+    let retry = RetryMiddleware::builder().budget_per_host(small).seed(seed);
     vec![Arc::new(retry.build().unwrap())]
 }
 

@@ -311,6 +311,11 @@ impl BudgetBuilder {
 
     /// The budget, or what is wrong with its settings.
     pub fn build(self) -> Result<Budget, ConfigError> {
+        self.check()?;
+        Ok(self.build_checked())
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.ttl.is_zero() || self.ttl > MAX_TTL {
             return Err(ConfigError::new(
                 "ttl",
@@ -338,7 +343,7 @@ impl BudgetBuilder {
                 "should be 0, or at least 0.000001",
             ));
         }
-        Ok(self.build_checked())
+        Ok(())
     }
 
     fn build_checked(&self) -> Budget {
@@ -376,23 +381,43 @@ fn in_range(setting: &'static str, value: f64, most: f64) -> Result<(), ConfigEr
 #[derive(Debug)]
 pub(crate) enum Budgets {
     /// One for each host, and for each port of it that is not the scheme's own.
-    PerHost(Box<Keyed<Budget>>),
+    PerHost(Box<PerHost>),
     Shared(Budget),
+}
+
+#[derive(Debug)]
+pub(crate) struct PerHost {
+    table: Keyed<Budget>,
+    each: BudgetBuilder,
 }
 
 impl Default for Budgets {
     fn default() -> Self {
-        Self::PerHost(Box::new(Keyed::new(Budget::is_in_debt)))
+        Self::per_host(BudgetBuilder::default())
     }
 }
 
 impl Budgets {
+    /// Each with these settings, which [`check`](Self::check) has to find right.
+    pub(crate) fn per_host(each: BudgetBuilder) -> Self {
+        let table = Keyed::new(Budget::is_in_debt);
+        Self::PerHost(Box::new(PerHost { table, each }))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        match self {
+            Self::PerHost(hosts) => hosts.each.check(),
+            Self::Shared(_) => Ok(()),
+        }
+    }
+
     pub(crate) fn of(&self, url: &Url) -> Budget {
         match self {
             Self::Shared(budget) => budget.clone(),
-            Self::PerHost(table) => table.get(Host(url).parts(), || {
-                BudgetBuilder::default().build_checked()
-            }),
+            Self::PerHost(hosts) => {
+                let new = || hosts.each.build_checked();
+                hosts.table.get(Host(url).parts(), new)
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use super::settings::Settings;
 use crate::RetryMiddleware;
-use crate::admit::{Budget, Budgets};
+use crate::admit::{Budget, BudgetBuilder, Budgets};
 use crate::config::{ConfigError, header_name, longer_than_zero};
 use crate::decide::{AttemptView, AutoKey, ClassifyFn, StatusClass};
 use crate::entropy::Entropy;
@@ -115,8 +115,25 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// One budget for all that this middleware sends, in place of one for each host. Its clones may
-    /// be given to other clients, too.
+    /// A budget with these settings for each host, in place of the default ones.
+    ///
+    /// ```
+    /// use reqwest_steady::{Budget, RetryMiddleware};
+    ///
+    /// // One of thousands of small clients: together they must not add much.
+    /// let retry = RetryMiddleware::builder()
+    ///     .budget_per_host(Budget::builder().min_retries_per_sec(0.1))
+    ///     .build()?;
+    /// # let _ = retry;
+    /// # Ok::<(), reqwest_steady::ConfigError>(())
+    /// ```
+    pub fn budget_per_host(mut self, each: BudgetBuilder) -> Self {
+        self.settings.budgets = Budgets::per_host(each);
+        self
+    }
+
+    /// One budget for all that this middleware sends, whatever the host: a host that is down then uses it
+    /// up for all. Its clones may be given to other clients, too.
     pub fn budget(mut self, budget: Budget) -> Self {
         self.settings.budgets = Budgets::Shared(budget);
         self
@@ -361,6 +378,7 @@ impl RetryMiddlewareBuilder {
             settings.following = Following::ALWAYS;
         }
         settings.backoff.check()?;
+        settings.budgets.check()?;
         longer_than_zero("retry_window", Some(settings.limits.window))?;
         longer_than_zero("deadline", settings.limits.deadline)?;
         longer_than_zero("attempt_timeout", settings.limits.attempt)?;

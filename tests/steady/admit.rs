@@ -131,6 +131,16 @@ async fn a_call_is_one_deposit_however_many_attempts_it_makes() {
     }
 }
 
+#[test]
+fn nonsense_for_the_budgets_of_hosts_is_refused_by_name() {
+    let nonsense = Budget::builder().retry_ratio(-1.0);
+    let refused = quick().budget_per_host(nonsense).build().unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "retry_ratio (-1.0) should be from 0 to 1000"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
     let flood = |client: ClientWithMiddleware, url: &'static str| async move {
@@ -161,6 +171,16 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
         .unwrap();
     assert_eq!(server.count() - before, 1);
     assert!(count <= 120, "{count}");
+
+    // Others for each host: a reserve of 3 retries.
+    let small = Budget::builder().min_retries_per_sec(0.3).retry_ratio(0.0);
+    let server = Server::statuses([503]);
+    let client = server.client(quick().budget_per_host(small).build().unwrap());
+    for host in ["http://a.example/", "http://b.example/"] {
+        let before = server.count();
+        assert_eq!(flood(client.clone(), host).await, StopReason::BudgetEmpty);
+        assert_eq!(server.count() - before, 103, "{host}");
+    }
 
     let shared = Budget::builder().build().unwrap();
     let retry = quick().budget(shared).build().unwrap();
