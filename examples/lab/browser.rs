@@ -3,7 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::Output;
+use std::time::Duration;
+
+use anyhow::ensure;
+use tokio::process::Command;
+use tokio::time::timeout;
 
 use crate::page::page;
 use crate::results::{Results, Run};
@@ -32,20 +37,31 @@ impl Drop for Directory {
     }
 }
 
-fn browser() -> Option<&'static str> {
-    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok();
-    let found = BROWSERS.into_iter().find(runs);
+/// One that can open this page. One that is installed may still not be allowed to.
+fn browser(page: &Path, directory: &Directory) -> Option<&'static str> {
+    let opens = |name: &&str| {
+        let opened = open(name, page, directory, &["--dump-dom".to_owned()]);
+        opened.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("<svg"))
+    };
+    let found = BROWSERS.into_iter().find(opens);
     let required = std::env::var_os("STEADY_REQUIRE_BROWSER").is_some();
     assert!(
         found.is_some() || !required,
-        "none of {BROWSERS:?} is there"
+        "none of {BROWSERS:?} opens the page"
     );
     found
 }
 
-/// What it says to it.
-fn open(browser: &str, page: &Path, directory: &Directory, extra: &[String]) -> String {
-    let output = Command::new(browser)
+/// One that has not ended after a minute is killed.
+fn open(
+    browser: &str,
+    page: &Path,
+    directory: &Directory,
+    extra: &[String],
+) -> anyhow::Result<Output> {
+    let mut command = Command::new(browser);
+    let profile = directory.file("profile");
+    command
         .args([
             "--headless",
             "--no-sandbox",
@@ -61,18 +77,24 @@ fn open(browser: &str, page: &Path, directory: &Directory, extra: &[String]) -> 
             "--hide-scrollbars",
             "--window-size=1200,1600",
         ])
-        .args(["--enable-logging=stderr"])
         // Nobody is asked for anything, not even by the browser for itself.
         .args(["--host-resolver-rules=MAP * ~NOTFOUND"])
-        .arg(format!(
-            "--user-data-dir={}",
-            directory.file("profile").display()
-        ))
+        .args(["--enable-logging=stderr"])
+        .arg(format!("--user-data-dir={}", profile.display()))
         .args(extra)
         .arg(format!("file://{}", page.display()))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
+        .kill_on_drop(true);
+    let runtime = tokio::runtime::Runtime::new()?;
+    let output =
+        runtime.block_on(async { timeout(Duration::from_secs(60), command.output()).await });
+    let output = output??;
+    ensure!(output.status.success(), "{output:?}");
+    Ok(output)
+}
+
+/// What the browser has to say about it.
+fn complaints(browser: &str, page: &Path, directory: &Directory, extra: &[String]) -> String {
+    let output = open(browser, page, directory, extra).unwrap();
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -88,10 +110,6 @@ fn colours(png: &Path) -> BTreeSet<[u8; 3]> {
 
 #[test]
 fn a_browser_draws_the_page_in_light_and_dark_and_has_nothing_to_complain_about() {
-    let Some(browser) = browser() else {
-        println!("skipped: no browser is installed");
-        return;
-    };
     let scenario = find("herd").unwrap();
     let run = |stack: &(&'static str, _)| Run::of(scenario, 500, 1, *stack);
     let results = Results {
@@ -104,6 +122,10 @@ fn a_browser_draws_the_page_in_light_and_dark_and_has_nothing_to_complain_about(
     let file = directory.file("lab.html");
     let whole = page(&[results]);
     fs::write(&file, &whole).unwrap();
+    let Some(browser) = browser(&file, &directory) else {
+        println!("skipped: none of {BROWSERS:?} opens the page");
+        return;
+    };
 
     // What `STYLE` of the charts says: paper, accepted, refused.
     let light = [[0xff, 0xff, 0xff], [0x0b, 0x5f, 0x94], [0xe0, 0x70, 0x1a]];
@@ -114,7 +136,7 @@ fn a_browser_draws_the_page_in_light_and_dark_and_has_nothing_to_complain_about(
             format!("--blink-settings=preferredColorScheme={scheme}"),
             format!("--screenshot={}", picture.display()),
         ];
-        let said = open(browser, &file, &directory, &extra);
+        let said = complaints(browser, &file, &directory, &extra);
         assert!(!said.contains("CONSOLE"), "{said}");
         let drawn = colours(&picture);
         assert!(
@@ -135,7 +157,7 @@ fn a_browser_draws_the_page_in_light_and_dark_and_has_nothing_to_complain_about(
         "<link rel='stylesheet' href='http://elsewhere.example/a.css'>",
     ] {
         fs::write(&file, whole.replace("</body>", &format!("{wrong}</body>"))).unwrap();
-        let said = open(browser, &file, &directory, &["--dump-dom".to_owned()]);
+        let said = complaints(browser, &file, &directory, &["--dump-dom".to_owned()]);
         assert!(said.contains("CONSOLE"), "{wrong}: {said}");
     }
 }
