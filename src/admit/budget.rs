@@ -76,12 +76,12 @@ const MAX_RESERVE: f64 = 1_000_000.0;
 ///
 /// let clients = 500.0;
 /// let extra_load = 100.0; // requests a second that the server can bear on its worst day
-/// let budget = Budget::builder()
+/// let small = Budget::builder()
 ///     .min_retries_per_sec(extra_load / clients)
-///     .ttl(Duration::from_secs(30))
-///     .build()?;
-/// assert_eq!(budget.balance(), 6.0); // for each client, and within thirty seconds or all at once
-/// let retry = RetryMiddleware::builder().budget(budget).build()?;
+///     .ttl(Duration::from_secs(30));
+/// // For each client and host, within thirty seconds or all at once:
+/// assert_eq!(small.clone().build()?.balance(), 6.0);
+/// let retry = RetryMiddleware::builder().budget_per_host(small).build()?;
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
 ///
@@ -93,7 +93,8 @@ const MAX_RESERVE: f64 = 1_000_000.0;
 /// one budget.
 ///
 /// By default a [`RetryMiddleware`](crate::RetryMiddleware) keeps one for each host, and for each port
-/// of it that is not the scheme's own. One that is given to
+/// of it that is not the scheme's own; their settings are
+/// [`budget_per_host`](crate::RetryMiddlewareBuilder::budget_per_host)'s. One that is given to
 /// [`budget`](crate::RetryMiddlewareBuilder::budget) takes the place of them all: a host that is down
 /// then spends what the others have saved up.
 #[derive(Clone)]
