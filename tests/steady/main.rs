@@ -27,6 +27,7 @@ mod report;
 mod schedule;
 #[cfg(all(feature = "dead-letter-file", feature = "metrics", feature = "tracing"))]
 mod secrets;
+mod security;
 mod simulation;
 mod throttle;
 mod throttle_and_retry;

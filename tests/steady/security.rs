@@ -1,0 +1,60 @@
+//! What SECURITY.md says of this crate's tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All Rust in the folders that hold tests.
+fn sources() -> String {
+    let mut text = String::new();
+    let mut folders: Vec<PathBuf> = ["src", "tests"].map(|name| root().join(name)).into();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    text
+}
+
+/// A test, a file, a line of source, or a fuzzer.
+fn is_there(name: &str, sources: &str) -> bool {
+    if name.starts_with("#!") {
+        return sources.contains(name);
+    }
+    if name.contains('_') && !name.contains('/') {
+        return sources.contains(&format!("fn {name}("));
+    }
+    // A package of the crate holds neither the models nor the fuzzers, which are crates of their own.
+    let whole = root().join("models").exists();
+    let fuzzer = root().join(format!("fuzz/fuzz_targets/{name}.rs"));
+    root().join(name).exists() || fuzzer.exists() || !whole
+}
+
+#[test]
+fn every_promise_names_how_it_is_tried_and_that_is_there() {
+    let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let sources = sources();
+    let (promises, _) = page.split_once("## What is not promised").unwrap();
+    let rows = promises.lines().filter(|line| line.starts_with("| "));
+    let rows = rows.filter(|row| !row.starts_with("| promise "));
+
+    let mut count = 0;
+    for row in rows {
+        let (_, evidence) = row.trim_end_matches(" |").rsplit_once(" | ").unwrap();
+        let names: Vec<_> = evidence.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "nothing tries this: {row}");
+        for name in names {
+            assert!(is_there(name, &sources), "{name} is nowhere, for {row}");
+        }
+        count += 1;
+    }
+    assert!(count > 15, "{count} promises");
+}
