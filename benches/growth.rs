@@ -59,10 +59,11 @@ impl Dimension {
         match self {
             Self::Headers | Self::AnswerHeaders if quick => &[4, 32, 64],
             Self::Headers | Self::AnswerHeaders => &[4, 8, 16, 32, 64],
-            Self::Hosts if quick => &[1, 1_000, 10_000],
+            Self::Hosts if quick => &[1, 10_000],
             Self::Hosts => &[1, 100, 1_000, 10_000, 100_000],
             Self::InFlight if quick => &[1, 5_000],
             Self::InFlight => &[1, 100, 10_000, 100_000],
+            Self::Attempts if quick => &[1, 10, 200],
             Self::Attempts => &[1, 10, 100, 1_000],
         }
     }
