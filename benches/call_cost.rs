@@ -27,7 +27,7 @@ const URL: &str = "http://localhost:8080/v1/orders?page=7";
 /// The most that the retry may add, as a share of what reqwest-retry adds.
 fn promise(case: Case) -> Option<f64> {
     match case {
-        Case::Get | Case::NotFound | Case::GetEmpty => Some(1.0),
+        Case::Get | Case::NotFound | Case::Later | Case::GetEmpty => Some(1.0),
         Case::Post => Some(0.33),
         // Where it stands, give or take what the heap adds. No answer from a socket is like this.
         Case::PostEmpty => Some(0.45),
@@ -37,6 +37,8 @@ fn promise(case: Case) -> Option<f64> {
 
 /// The most that a whole call may take with everything on, as a share of one with reqwest-retry.
 const EVERYTHING: f64 = 2.0;
+/// The most instructions that a throttle and a retry may add to a call that goes through at once.
+const THROTTLED: f64 = 8_000.0;
 /// The most bytes that anything may allocate for a body of 1 MiB: it is shared, not copied.
 const LARGE_MAY_ADD: f64 = 16.0 * 1024.0;
 
@@ -81,6 +83,7 @@ fn main() {
     for case in CASES {
         rows.extend(STACKS.map(|stack| (case, stack)));
     }
+    rows.push((Case::Get, Stack::Observed));
     for case in ODD_CASES {
         rows.extend([Stack::Bare, Stack::ReqwestRetry, Stack::Retry].map(|stack| (case, stack)));
     }
@@ -126,7 +129,11 @@ fn main() {
         if *stack == Stack::Retry && promise(*case).is_some_and(|most| worst > most) {
             broken.push(format!("{}: {worst:.3}", name()));
         }
-        if *stack == Stack::Everything && *case != Case::Recovers && entire > EVERYTHING {
+        let goes_well = *case != Case::Recovers;
+        if *stack == Stack::Throttled && goes_well && added.instructions > THROTTLED {
+            broken.push(format!("{}: {:.0}", name(), added.instructions));
+        }
+        if *stack == Stack::Everything && goes_well && entire > EVERYTHING {
             broken.push(format!("{}: {entire:.3}", name()));
         }
         if *case == Case::Large && added.bytes > LARGE_MAY_ADD {

@@ -91,11 +91,13 @@ impl Dimension {
 
     /// How it grows: 1 is as it should.
     fn growth(self, sizes: &[u32], costs: &[Cost]) -> f64 {
-        let costs: Vec<f64> = costs.iter().map(|cost| cost.instructions).collect();
+        let instructions: Vec<f64> = costs.iter().map(|cost| cost.instructions).collect();
+        let allocations: Vec<f64> = costs.iter().map(|cost| cost.allocations).collect();
         match self {
-            // Each attempt takes as much as any before it.
-            Self::Headers | Self::AnswerHeaders | Self::Attempts => bend(sizes, &costs),
-            Self::Hosts | Self::InFlight => spread(&costs),
+            Self::Headers | Self::AnswerHeaders => bend(sizes, &instructions),
+            Self::Hosts | Self::InFlight => spread(&instructions),
+            // No attempt takes more than those before it, also of memory.
+            Self::Attempts => bend(sizes, &instructions).max(bend(sizes, &allocations)),
         }
     }
 
@@ -270,30 +272,26 @@ fn measure(dimension: Dimension, quick: bool) -> Vec<String> {
     }
     let costs = costs(&jobs);
     let mut broken = Vec::new();
-    let mut table = Table::new([
-        "stack",
-        dimension.name(),
-        "instructions",
-        "allocations",
-        "grows",
-    ]);
+    let names: Vec<String> = sizes.iter().map(|size| whole(f64::from(*size))).collect();
+    let head = [dimension.name()].into_iter();
+    let head = head.chain(names.iter().map(String::as_str));
+    let mut table = Table::new(head.chain(["allocations", "grows"]));
     for (stack, costs) in stacks.iter().zip(costs.chunks(sizes.len())) {
         let grown = dimension.growth(sizes, costs);
         let own = !matches!(stack, Stack::Bare | Stack::ReqwestRetry);
         if own && grown > dimension.limit(*stack) {
-            let name = (dimension.name(), stack.name());
-            broken.push(format!("{}, {}: {grown:.3}", name.0, name.1));
+            let (dimension, stack) = (dimension.name(), stack.name());
+            broken.push(format!("{dimension}, {stack}: {grown:.3}"));
         }
-        for (place, (size, cost)) in sizes.iter().zip(costs).enumerate() {
-            let is_last = place == sizes.len() - 1;
-            table.row([
-                stack.name().to_owned(),
-                whole(f64::from(*size)),
-                whole(cost.instructions),
-                whole(cost.allocations),
-                if is_last { ratio(grown) } else { String::new() },
-            ]);
-        }
+        let [least, most] = [0, sizes.len() - 1].map(|place| whole(costs[place].allocations));
+        let mut row = vec![stack.name().to_owned()];
+        row.extend(costs.iter().map(|cost| whole(cost.instructions)));
+        row.push(match least == most {
+            true => most,
+            false => format!("{least} to {most}"),
+        });
+        row.push(ratio(grown));
+        table.row(row);
     }
     println!("{table}");
     broken

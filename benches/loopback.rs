@@ -3,7 +3,7 @@
 //! `cargo bench --features metrics --bench loopback` prints ratios. The server is another process: this
 //! program with `--serve`, on loopback and a port of its own, which ends with its parent. Machines are
 //! noisy, so all stacks take turns in many short rounds, a round is compared with the bare client's in
-//! the same turn only, and the median counts.
+//! the same turn only, and the median counts. With `-- "GET ok"` only calls of that kind are made.
 
 // How long things take on the wall's clock is what this is about.
 #![allow(clippy::disallowed_methods)]
@@ -270,7 +270,14 @@ fn main() {
         "p99",
         "p99.9",
     ]);
+    let wanted: Vec<Case> = CASES
+        .into_iter()
+        .filter(|case| std::env::args().any(|arg| arg == case.name()))
+        .collect();
     for case in CASES {
+        if !wanted.is_empty() && !wanted.contains(&case) {
+            continue;
+        }
         for concurrency in CONCURRENCIES {
             measure(case, concurrency, &server, &mut table);
         }

@@ -18,6 +18,8 @@ pub(crate) enum Case {
     /// A POST with a key and a body of 1 MiB.
     Large,
     NotFound,
+    /// The answer is not there at the first poll.
+    Later,
     /// The answer has no extensions, which none from a socket has.
     GetEmpty,
     PostEmpty,
@@ -33,7 +35,8 @@ pub(crate) const CASES: [Case; 5] = [
 ];
 
 /// Those that only what is added to a call is measured with.
-pub(crate) const ODD_CASES: [Case; 3] = [Case::NotFound, Case::GetEmpty, Case::PostEmpty];
+pub(crate) const ODD_CASES: [Case; 4] =
+    [Case::NotFound, Case::Later, Case::GetEmpty, Case::PostEmpty];
 
 static LARGE: [u8; 1 << 20] = [b'x'; 1 << 20];
 
@@ -46,6 +49,7 @@ impl Case {
             Self::Recovers => "GET 503, then 200",
             Self::Large => "POST 1 MiB, key",
             Self::NotFound => "GET 404",
+            Self::Later => "GET ok, second poll",
             Self::GetEmpty => "GET ok, empty",
             Self::PostEmpty => "POST ok, no key, empty",
         }
@@ -75,6 +79,7 @@ impl Case {
     pub(crate) fn server(self) -> Memory {
         Memory {
             status: self.status(),
+            waits: self == Self::Later,
             empty: matches!(self, Self::GetEmpty | Self::PostEmpty),
             ..Memory::default()
         }
@@ -83,7 +88,7 @@ impl Case {
     pub(crate) fn request(self, client: &ClientWithMiddleware, url: &str) -> RequestBuilder {
         let key = || IdempotencyKey::new("order-4711").unwrap();
         match self {
-            Self::Get | Self::Recovers | Self::NotFound | Self::GetEmpty => {
+            Self::Get | Self::Recovers | Self::NotFound | Self::Later | Self::GetEmpty => {
                 with_headers(client.get(url))
             }
             Self::Post | Self::PostEmpty => with_headers(client.post(url)).body("x".repeat(1024)),

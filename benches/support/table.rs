@@ -7,10 +7,9 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new<const N: usize>(head: [&str; N]) -> Self {
-        Self {
-            rows: vec![head.map(str::to_owned).to_vec()],
-        }
+    pub(crate) fn new<'a>(head: impl IntoIterator<Item = &'a str>) -> Self {
+        let head = head.into_iter().map(str::to_owned).collect();
+        Self { rows: vec![head] }
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
