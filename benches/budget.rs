@@ -1,14 +1,23 @@
 //! Deposit and withdraw beside tower's `TpsBudget`, on one thread and on two.
 //!
-//! `cargo bench --bench budget` prints nanoseconds for one deposit and one withdrawal. Rounds of both
-//! take turns in one run, and the median counts, for machines are noisy.
+//! `cargo bench --features metrics --bench budget` prints what one deposit and one withdrawal take: in
+//! instructions, for which it needs `valgrind`, and in time. Rounds of both take turns in one run, and
+//! the median counts, for machines are noisy. With `-- --check` it only counts instructions, and fails if they are
+//! more than tower's.
+
+mod support;
 
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use reqwest_steady::{Budget, Deposit};
+use support::count::{Counting, Job, costs, counted, tell_allocations};
+use support::table::{Table, ratio};
 use tower::retry::budget::{Budget as _, TpsBudget};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 const ROUNDS: usize = 101;
 const OPERATIONS: u32 = 20_000;
@@ -38,35 +47,65 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-fn main() {
-    let tower = TpsBudget::new(Duration::from_secs(10), 10, 0.2);
-    let steady = Budget::builder()
+fn tower() -> impl Fn() + Sync {
+    let budget = TpsBudget::new(Duration::from_secs(10), 10, 0.2);
+    move || {
+        budget.deposit();
+        black_box(budget.withdraw());
+    }
+}
+
+fn steady() -> impl Fn() + Sync {
+    let budget = Budget::builder()
         .retry_ratio(0.2)
         .min_retries_per_sec(10.0)
         .deposit_on(Deposit::Request)
         .build()
         .unwrap();
-    let in_tower = || {
-        tower.deposit();
-        black_box(tower.withdraw());
-    };
-    let in_steady = || {
-        steady.deposit();
-        black_box(steady.try_withdraw());
-    };
+    move || {
+        budget.deposit();
+        black_box(budget.try_withdraw());
+    }
+}
 
-    println!("one deposit and one withdrawal, nanoseconds (median of {ROUNDS} rounds):");
-    println!(
-        "{:<8} {:>12} {:>16} {:>7}",
-        "threads", "tower", "reqwest-steady", "ratio"
-    );
+fn run(operation: impl Fn()) {
+    (0..OPERATIONS).for_each(|_| operation());
+    counted(|| (0..OPERATIONS).for_each(|_| operation()));
+    tell_allocations();
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["--run", "tower"] => return run(tower()),
+        ["--run", "steady"] => return run(steady()),
+        _ => {}
+    }
+    let check = args.contains(&"--check");
+    let mut table = Table::new(["deposit and withdrawal", "tower", "reqwest-steady", "ratio"]);
+    let mut add = |name: String, peer: f64, own: f64| {
+        let numbers = [peer, own].map(|number| format!("{number:.1}"));
+        let [peer_text, own_text] = numbers;
+        table.row([name, peer_text, own_text, ratio(own / peer)]);
+    };
+    let jobs = ["tower", "steady"].map(|name| Job::new(&[name], OPERATIONS));
+    let counts = costs(&jobs);
+    let [peer, own] = [0, 1].map(|place: usize| counts[place].instructions);
+    add("instructions".to_owned(), peer, own);
     for threads in [1, 2] {
+        if check {
+            break;
+        }
+        let (in_tower, in_steady) = (tower(), steady());
         let (mut peer, mut own) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             peer.push(round(threads, &in_tower));
             own.push(round(threads, &in_steady));
         }
-        let (peer, own) = (median(peer), median(own));
-        println!("{threads:<8} {peer:>12.1} {own:>16.1} {:>7.2}", own / peer);
+        let name = format!("nanoseconds, threads at once: {threads}");
+        add(name, median(peer), median(own));
     }
+    println!("{table}");
+    assert!(!check || own <= peer, "over tower's: {own:.0} to {peer:.0}");
 }

@@ -295,7 +295,7 @@ impl<'a> Call<'a> {
     }
 
     /// Ends the flight, or hands it over, and gives out the leader's own answer.
-    async fn land(&self, leadership: Leadership, answer: Result<Response>) -> Result<Response> {
+    async fn land(&self, mut leadership: Leadership, answer: Result<Response>) -> Result<Response> {
         let response = match answer {
             Ok(response) => response,
             Err(error) => {
@@ -330,7 +330,7 @@ impl<'a> Call<'a> {
     }
 
     /// Reads the body for all who wait.
-    async fn share(&self, leadership: Leadership, mut reading: Reading) -> Result<Response> {
+    async fn share(&self, mut leadership: Leadership, mut reading: Reading) -> Result<Response> {
         let end = clock::after(clock::now(), READ_TIME);
         let deadline = self.deadline.map(|deadline| deadline.end());
         loop {

@@ -88,14 +88,16 @@ enum Word {
 /// `false` anywhere is a veto, even beside a `true`.
 fn word_in(headers: &HeaderMap) -> Option<Word> {
     let mut word = None;
-    for name in ["x-should-retry", "stripe-should-retry"] {
-        for value in headers.get_all(name) {
-            if value.as_bytes().eq_ignore_ascii_case(b"false") {
-                return Some(Word::Stop);
-            }
-            if value.as_bytes().eq_ignore_ascii_case(b"true") {
-                word = Some(Word::Retry);
-            }
+    // One look at each is quicker than a search for both: most answers have few headers, and neither.
+    let said = headers
+        .iter()
+        .filter(|(name, _)| matches!(name.as_str(), "x-should-retry" | "stripe-should-retry"));
+    for (_, value) in said {
+        if value.as_bytes().eq_ignore_ascii_case(b"false") {
+            return Some(Word::Stop);
+        }
+        if value.as_bytes().eq_ignore_ascii_case(b"true") {
+            word = Some(Word::Retry);
         }
     }
     word

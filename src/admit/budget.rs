@@ -9,7 +9,7 @@ mod sync {
 mod window;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use reqwest::Url;
@@ -103,6 +103,13 @@ pub struct Budget(Option<Arc<Limited>>);
 struct Limited {
     window: Window<SLOTS>,
     born: Instant,
+    terms: Terms,
+}
+
+/// What the settings of a budget come to, in whole numbers.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    slot_width: u64,
     deposit_on: Deposit,
     deposit: i64,
     cost: i64,
@@ -150,8 +157,8 @@ impl Budget {
         match &self.0 {
             None => f64::INFINITY,
             Some(limited) => {
-                let units = limited.window.net(limited.time(clock::now())) + limited.reserve;
-                units.max(0) as f64 / limited.cost as f64
+                let units = limited.window.net(limited.time(clock::now())) + limited.terms.reserve;
+                units.max(0) as f64 / limited.terms.cost as f64
             }
         }
     }
@@ -178,7 +185,7 @@ impl Budget {
         let time = limited.time(now);
         let slot = limited
             .window
-            .try_take(time, limited.cost, -limited.reserve)?;
+            .try_take(time, limited.terms.cost, -limited.terms.reserve)?;
         Some(Withdrawal(Some((limited.clone(), slot))))
     }
 
@@ -196,12 +203,12 @@ impl Budget {
     }
 
     fn is_fed_by(&self, deposit: Deposit) -> bool {
-        (self.0.as_ref()).is_some_and(|limited| limited.deposit_on == deposit)
+        (self.0.as_ref()).is_some_and(|limited| limited.terms.deposit_on == deposit)
     }
 
     fn deposit_at(&self, now: Instant) {
         if let Some(limited) = &self.0 {
-            limited.window.add(limited.time(now), limited.deposit);
+            limited.window.add(limited.time(now), limited.terms.deposit);
         }
     }
 }
@@ -241,7 +248,7 @@ impl Withdrawal {
 impl Drop for Withdrawal {
     fn drop(&mut self) {
         if let Some((limited, slot)) = self.0.take() {
-            limited.window.give_back(slot, limited.cost);
+            limited.window.give_back(slot, limited.terms.cost);
         }
     }
 }
@@ -313,7 +320,7 @@ impl BudgetBuilder {
     /// The budget, or what is wrong with its settings.
     pub fn build(self) -> Result<Budget, ConfigError> {
         self.check()?;
-        Ok(self.build_checked())
+        Ok(self.terms().budget())
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -347,7 +354,7 @@ impl BudgetBuilder {
         Ok(())
     }
 
-    fn build_checked(&self) -> Budget {
+    fn terms(&self) -> Terms {
         let (deposit, cost) = ratio::fraction(self.retry_ratio);
         let scale = SCALE / deposit.max(cost);
         let cost = cost * scale;
@@ -355,13 +362,22 @@ impl BudgetBuilder {
         let reserve = self.min_retries_per_sec * self.ttl.as_secs_f64() * cost as f64;
         // Entries live for 15 slots at least.
         let width = self.ttl.as_nanos().div_ceil(SLOTS as u128 - 1) as u64;
-        Budget(Some(Arc::new(Limited {
-            window: Window::new(width),
-            born: clock::now(),
+        Terms {
+            slot_width: width,
             deposit_on: self.deposit_on,
             deposit: (deposit * scale) as i64,
             cost: cost as i64,
             reserve: reserve.round() as i64,
+        }
+    }
+}
+
+impl Terms {
+    fn budget(self) -> Budget {
+        Budget(Some(Arc::new(Limited {
+            window: Window::new(self.slot_width),
+            born: clock::now(),
+            terms: self,
         })))
     }
 }
@@ -390,6 +406,8 @@ pub(crate) enum Budgets {
 pub(crate) struct PerHost {
     table: Keyed<Budget>,
     each: BudgetBuilder,
+    /// Reckoned once, and not before the settings are checked.
+    terms: OnceLock<Terms>,
 }
 
 impl Default for Budgets {
@@ -402,7 +420,8 @@ impl Budgets {
     /// Each with these settings, which [`check`](Self::check) has to find right.
     pub(crate) fn per_host(each: BudgetBuilder) -> Self {
         let table = Keyed::new(Budget::is_in_debt);
-        Self::PerHost(Box::new(PerHost { table, each }))
+        let terms = OnceLock::new();
+        Self::PerHost(Box::new(PerHost { table, each, terms }))
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -416,7 +435,8 @@ impl Budgets {
         match self {
             Self::Shared(budget) => budget.clone(),
             Self::PerHost(hosts) => {
-                let new = || hosts.each.build_checked();
+                let terms = || hosts.terms.get_or_init(|| hosts.each.terms());
+                let new = || terms().budget();
                 hosts.table.get(Host(url).parts(), new)
             }
         }

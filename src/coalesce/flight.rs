@@ -7,6 +7,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,13 +37,14 @@ enum Ending {
 /// them than calls.
 pub(crate) struct Flights {
     table: Mutex<Table>,
+    hasher: RandomState,
     /// How long followers wait for one leader before the next one is sent.
     max_wait: Duration,
 }
 
 #[derive(Default)]
 struct Table {
-    flights: HashMap<Arc<Identity>, Flight, RandomState>,
+    flights: HashMap<Arc<Key>, Flight, RandomState>,
     counter: u64,
 }
 
@@ -51,6 +53,26 @@ impl Table {
     fn number(&mut self) -> u64 {
         self.counter += 1;
         self.counter
+    }
+}
+
+/// An identity with its hash, which is made once: it is looked up several times.
+struct Key {
+    hash: u64,
+    identity: Identity,
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.identity == other.identity
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
     }
 }
 
@@ -91,6 +113,7 @@ impl Flights {
     pub(crate) fn new(max_wait: Duration) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::default(),
+            hasher: RandomState::default(),
             max_wait,
         })
     }
@@ -98,13 +121,17 @@ impl Flights {
     /// Joins the flight of this identity, or begins one.
     pub(crate) fn board(self: &Arc<Self>, identity: Identity, now: Instant) -> Boarding {
         let turn_end = identity.timeout().map(|timeout| clock::after(now, timeout));
+        let key = Arc::new(Key {
+            hash: self.hasher.hash_one(&identity),
+            identity,
+        });
         let mut table = self.lock();
         let number = table.number();
-        match table.flights.entry(Arc::new(identity)) {
+        match table.flights.entry(key) {
             Entry::Vacant(entry) => {
                 let place = Place {
                     flights: self.clone(),
-                    identity: entry.key().clone(),
+                    key: entry.key().clone(),
                     flight: number,
                 };
                 entry.insert(Flight {
@@ -117,10 +144,11 @@ impl Flights {
                 Boarding::Lead(Leadership {
                     place,
                     leader: number,
+                    is_over: false,
                 })
             }
             Entry::Occupied(mut entry) => {
-                let identity = entry.key().clone();
+                let key = entry.key().clone();
                 let flight = entry.get_mut();
                 let (sender, news) = oneshot::channel();
                 let follower = Follower {
@@ -132,7 +160,7 @@ impl Flights {
                 Boarding::Follow(Seat {
                     place: Place {
                         flights: self.clone(),
-                        identity,
+                        key,
                         flight: flight.number,
                     },
                     number,
@@ -165,14 +193,14 @@ impl fmt::Debug for Flights {
 #[derive(Clone)]
 struct Place {
     flights: Arc<Flights>,
-    identity: Arc<Identity>,
+    key: Arc<Key>,
     flight: u64,
 }
 
 impl Place {
     /// Unless it has ended. Another one of the same identity may have begun since.
     fn flight<'a>(&self, table: &'a mut Table) -> Option<&'a mut Flight> {
-        let flight = table.flights.get_mut(&self.identity);
+        let flight = table.flights.get_mut(&self.key);
         flight.filter(|flight| flight.number == self.flight)
     }
 
@@ -200,7 +228,7 @@ impl Place {
             flight.leader = number;
             flight.led_since = now;
         } else {
-            table.flights.remove(&self.identity);
+            table.flights.remove(&self.key);
         }
         drop(table);
         tell(leaving, || News::Alone);
@@ -209,6 +237,7 @@ impl Place {
             let _ = follower.news.send(News::Lead(Leadership {
                 place: self.clone(),
                 leader: number,
+                is_over: false,
             }));
         }
     }
@@ -233,21 +262,27 @@ fn tell(followers: impl IntoIterator<Item = Follower>, news: impl Fn() -> News) 
 pub(crate) struct Leadership {
     place: Place,
     leader: u64,
+    /// Nobody is left to hand it to.
+    is_over: bool,
 }
 
 impl Leadership {
     /// Whether anybody waits for the answer. If not, the flight is over, and who comes now begins
     /// another.
-    pub(crate) fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&mut self) -> bool {
         let mut table = self.place.flights.lock();
-        let Some(flight) = self.place.flight(&mut table) else {
-            return false;
+        let flight = self.place.flight(&mut table);
+        self.is_over = match flight {
+            None => true,
+            Some(flight) if !flight.followers.is_empty() => false,
+            Some(flight) => {
+                if flight.leader == self.leader {
+                    table.flights.remove(&self.place.key);
+                }
+                true
+            }
         };
-        let is_awaited = !flight.followers.is_empty();
-        if !is_awaited && flight.leader == self.leader {
-            table.flights.remove(&self.place.identity);
-        }
-        is_awaited
+        !self.is_over
     }
 
     /// Gives the answer to all who wait. One that was overtaken may be the first to have one.
@@ -276,7 +311,7 @@ impl Leadership {
         if self.place.flight(&mut table).is_none() {
             return;
         }
-        let flight = table.flights.remove(&self.place.identity);
+        let flight = table.flights.remove(&self.place.key);
         drop(table);
         let followers = flight.map(|flight| flight.followers).unwrap_or_default();
         tell(followers.into_values(), news);
@@ -286,7 +321,9 @@ impl Leadership {
 impl Drop for Leadership {
     fn drop(&mut self) {
         // Nothing happens if the flight is over, or another leads it.
-        self.place.succeed(self.leader, Ending::Left, clock::now());
+        if !self.is_over {
+            self.place.succeed(self.leader, Ending::Left, clock::now());
+        }
     }
 }
 
@@ -402,7 +439,7 @@ mod tests {
     #[tokio::test]
     async fn a_follower_that_leaves_is_forgotten_at_once() {
         let flights = flights();
-        let leader = lead(&flights);
+        let mut leader = lead(&flights);
         let stays = follow(&flights);
         for _ in 0..1000 {
             drop(follow(&flights));
@@ -433,7 +470,7 @@ mod tests {
         let late = follow(&flights);
         leader.leave();
         assert!(matches!(second.news().await, News::Alone));
-        let News::Lead(leader) = late.news().await else {
+        let News::Lead(mut leader) = late.news().await else {
             panic!("it has seen but one");
         };
         assert!(!leader.is_awaited());
@@ -465,9 +502,9 @@ mod tests {
         leader.dissolve();
         assert!(matches!(second.news().await, News::Alone));
 
-        let slow = lead(&flights);
+        let mut slow = lead(&flights);
         let (first, second) = (follow(&flights), follow(&flights));
-        let News::Lead(leader) = first.news().await else {
+        let News::Lead(mut leader) = first.news().await else {
             panic!("the leader is slow");
         };
         assert!(slow.is_awaited());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, PRAGMA};
+use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
 use http::{Extensions, Method, Version};
 use reqwest::{Request, Url};
 
@@ -29,14 +29,15 @@ pub(crate) struct Identity {
 /// What of a request does not count.
 #[derive(Clone, Debug)]
 pub(crate) struct Ignored {
-    headers: Vec<HeaderName>,
+    /// As texts, which are quicker to compare: it is done for each header of each request.
+    headers: Vec<Box<str>>,
     pub(crate) extensions: bool,
 }
 
 impl Default for Ignored {
     fn default() -> Self {
         Self {
-            headers: TRACING.map(HeaderName::from_static).into(),
+            headers: TRACING.map(Box::from).into(),
             extensions: false,
         }
     }
@@ -107,19 +108,20 @@ impl Ignored {
             return Err(name);
         }
         if !self.has(name.as_str()) {
-            self.headers.push(name);
+            self.headers.push(name.as_str().into());
         }
         Ok(())
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
         let mut headers = self.headers.iter();
-        headers.any(|ignored| ignored.as_str().eq_ignore_ascii_case(name))
+        headers.any(|ignored| ignored.eq_ignore_ascii_case(name))
     }
 
     /// A value that somebody marked as sensitive counts, whatever the header is called.
     fn has_value(&self, name: &HeaderName, value: &HeaderValue) -> bool {
-        !value.is_sensitive() && self.has(name.as_str())
+        let name = name.as_str();
+        !value.is_sensitive() && self.headers.iter().any(|ignored| **ignored == *name)
     }
 }
 
@@ -143,8 +145,7 @@ impl Identity {
             *request.method(),
             Method::GET | Method::HEAD | Method::OPTIONS
         );
-        let has_key = own.is_some_and(|own| own.key.is_some())
-            || request.headers().contains_key("idempotency-key");
+        let has_key = own.is_some_and(|own| own.key.is_some());
         if !is_safe || request.body().is_some() || has_key || wants_its_own(request.headers()) {
             return Err(Unshared::ByItself);
         }
@@ -152,13 +153,14 @@ impl Identity {
             return Err(Unshared::UnknownExtensions);
         }
         let mut url = request.url().clone();
-        // It is not sent (RFC 9110 §7.1).
-        url.set_fragment(None);
-        let headers = request.headers().iter();
-        let mut headers: Vec<_> = headers
-            .filter(|(name, value)| !ignored.has_value(name, value))
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect();
+        if url.fragment().is_some() {
+            // It is not sent (RFC 9110 §7.1).
+            url.set_fragment(None);
+        }
+        let mut headers = Vec::with_capacity(request.headers().len());
+        let counting = request.headers().iter();
+        let counting = counting.filter(|(name, value)| !ignored.has_value(name, value));
+        headers.extend(counting.map(|(name, value)| (name.clone(), value.clone())));
         // Stable, so that the values of one name stay in their order.
         headers.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
         Ok(Self {
@@ -180,28 +182,32 @@ impl Identity {
     }
 }
 
-/// Whether the caller asked for an answer that was not made for others (RFC 9111 §5.2.1, §5.4).
+/// Whether the caller asked for an answer that was not made for others (RFC 9111 §5.2.1, §5.4), or
+/// promised the server that the request is the only one with its key.
 fn wants_its_own(headers: &HeaderMap) -> bool {
-    ["no-cache", "no-store", "max-age=0"]
-        .iter()
-        .any(|directive| has_directive(headers, directive))
-        || lists(headers, &PRAGMA, "no-cache")
+    // One look at each is quicker than a search for all.
+    headers.iter().any(|(name, line)| match name.as_str() {
+        "idempotency-key" => true,
+        "cache-control" => lists(line, &["no-cache", "no-store", "max-age=0"]),
+        "pragma" => lists(line, &["no-cache"]),
+        _ => false,
+    })
 }
 
 /// Whether `Cache-Control` contains this.
 pub(crate) fn has_directive(headers: &HeaderMap, directive: &str) -> bool {
-    lists(headers, &CACHE_CONTROL, directive)
+    let mut lines = headers.get_all(CACHE_CONTROL).into_iter();
+    lines.any(|line| lists(line, &[directive]))
 }
 
-fn lists(headers: &HeaderMap, name: &HeaderName, directive: &str) -> bool {
-    let lines = headers.get_all(name).into_iter();
-    lines
-        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
-        .any(|member| {
-            member
-                .trim_ascii()
-                .eq_ignore_ascii_case(directive.as_bytes())
-        })
+/// Whether this line of a list contains any of these.
+fn lists(line: &HeaderValue, directives: &[&str]) -> bool {
+    let mut members = line.as_bytes().split(|byte| *byte == b',');
+    members.any(|member| {
+        let member = member.trim_ascii();
+        let mut directives = directives.iter();
+        directives.any(|directive| member.eq_ignore_ascii_case(directive.as_bytes()))
+    })
 }
 
 /// Extensions cannot be compared, but counted.

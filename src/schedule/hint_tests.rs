@@ -112,7 +112,7 @@ fn what_cannot_be_read_or_is_past_is_no_hint() {
 }
 
 #[test]
-fn the_first_header_that_parses_holds() {
+fn the_first_header_that_parses_holds_and_each_is_enough_by_itself() {
     let all = [
         ("retry-after-ms", "1500"),
         ("x-ms-retry-after-ms", "2500"),
@@ -132,6 +132,8 @@ fn the_first_header_that_parses_holds() {
             line.1 = "unreadable !";
         }
         assert_eq!(hint_of(429, &lines), secs(expected), "{:?}", lines[first]);
+        let alone = [lines[first]];
+        assert_eq!(hint_of(429, &alone), secs(expected), "{alone:?}");
     }
 }
 

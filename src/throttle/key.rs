@@ -85,7 +85,10 @@ impl Key<'_> {
     /// The same for as long as there is a gate for it.
     pub(super) fn to_owned(&self) -> GateKey {
         GateKey {
-            text: self.to_string().into(),
+            text: match self {
+                Self::Url { url, path } => Host(url).text(path),
+                Self::Text(text) => text.clone(),
+            },
             is_private: matches!(self, Self::Text(_)),
         }
     }
@@ -95,7 +98,7 @@ impl Key<'_> {
 /// such a text is not shown.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct GateKey {
-    text: Arc<str>,
+    text: String,
     is_private: bool,
 }
 
@@ -114,7 +117,7 @@ impl GateKey {
 
     /// The text, if it may be shown.
     pub(super) fn public(&self) -> Option<&str> {
-        Some(&*self.text).filter(|_| !self.is_private)
+        Some(self.text.as_str()).filter(|_| !self.is_private)
     }
 }
 
@@ -136,17 +139,6 @@ impl Hash for Key<'_> {
     }
 }
 
-impl fmt::Display for Key<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Url { url, path } => {
-                write!(f, "{}{path}", Host(url))
-            }
-            Self::Text(text) => f.write_str(text),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,7 +147,7 @@ mod tests {
     fn a_key_is_the_host_and_as_much_of_the_path_as_asked_for() {
         let key = |by: KeyBy, url: &str| {
             let request = Request::new(http::Method::GET, url.parse().unwrap());
-            by.key(&request).to_string()
+            by.key(&request).to_owned().text
         };
         let url = "https://user:secret@api.example.com/v1/orders/7?page=2#top";
         assert_eq!(key(KeyBy::Host, url), "api.example.com");

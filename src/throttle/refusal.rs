@@ -73,7 +73,7 @@ impl Refusal {
     }
 
     pub(super) fn of_request(mut self, request: &Request) -> Self {
-        self.host = Host(request.url()).to_string();
+        self.host = Host(request.url()).text("");
         self
     }
 

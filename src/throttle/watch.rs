@@ -44,7 +44,7 @@ impl<'a> Watch<'a> {
             settings,
             gate: Arc::clone(gate),
             method: request.method().clone(),
-            host: Host(request.url()).to_string(),
+            host: Host(request.url()).text(""),
             attempt: Attempt::of(extensions),
             stage: Stage::Outside,
         })

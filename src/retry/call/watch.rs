@@ -51,7 +51,7 @@ impl<'a> Watch<'a> {
         Self {
             settings,
             method: method.clone(),
-            host: Host(url).to_string(),
+            host: Host(url).text(""),
             attempt: Attempt::FIRST,
             started,
             begun: started,

@@ -1,0 +1,298 @@
+//! How the cost of a call grows: with headers, hosts, calls in flight and attempts.
+//!
+//! `cargo bench --features metrics --bench growth` prints what one call, or one attempt, takes at each
+//! size, in instructions and allocations. It needs `valgrind`. With `-- --check` it leaves out the
+//! largest sizes, and fails if something grows that should not.
+
+mod support;
+
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use reqwest::Url;
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
+use support::cases::{Case, plain_headers};
+use support::count::{Cost, Counted, Counting, Job, costs, tell_allocations};
+use support::memory::Memory;
+use support::stacks::{Stack, Trouble};
+use support::table::{Table, ratio, whole};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const WARM_UP: u32 = 100;
+/// What a whole call to a host that has no gate may take, as a share of one that has.
+const NEW_GATE: f64 = 1.25;
+
+/// What grows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dimension {
+    Headers,
+    AnswerHeaders,
+    Hosts,
+    InFlight,
+    Attempts,
+}
+
+const DIMENSIONS: [Dimension; 5] = [
+    Dimension::Headers,
+    Dimension::AnswerHeaders,
+    Dimension::Hosts,
+    Dimension::InFlight,
+    Dimension::Attempts,
+];
+
+impl Dimension {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Headers => "headers of the request",
+            Self::AnswerHeaders => "headers of the answer",
+            Self::Hosts => "hosts",
+            Self::InFlight => "calls in flight",
+            Self::Attempts => "attempts",
+        }
+    }
+
+    fn sizes(self, quick: bool) -> &'static [u32] {
+        match self {
+            Self::Headers | Self::AnswerHeaders if quick => &[4, 32, 64],
+            Self::Headers | Self::AnswerHeaders => &[4, 8, 16, 32, 64],
+            Self::Hosts if quick => &[1, 10_000],
+            Self::Hosts => &[1, 100, 1_000, 10_000, 100_000],
+            Self::InFlight if quick => &[1, 5_000],
+            Self::InFlight => &[1, 100, 10_000, 100_000],
+            Self::Attempts if quick => &[1, 10, 200],
+            Self::Attempts => &[1, 10, 100, 1_000],
+        }
+    }
+
+    fn stacks(self, quick: bool) -> &'static [Stack] {
+        use Stack::{Bare, Everything, ReqwestRetry, Retry, Throttled};
+        match self {
+            Self::Attempts => &[ReqwestRetry, Retry],
+            Self::InFlight => &[Bare, Retry, Throttled],
+            _ if quick => &[Bare, Retry, Throttled, Everything],
+            _ => &[Bare, ReqwestRetry, Retry, Throttled, Everything],
+        }
+    }
+
+    /// So many calls are counted.
+    fn calls(self, size: u32) -> u32 {
+        match self {
+            Self::Headers | Self::AnswerHeaders => 200,
+            // As many as there is room for in the tables, so that whatever comes seldom is in it.
+            Self::Hosts => 4_096,
+            Self::InFlight => size.max(200),
+            Self::Attempts => (200 / size).max(2),
+        }
+    }
+
+    /// How it grows: 1 is as it should.
+    fn growth(self, sizes: &[u32], costs: &[Cost]) -> f64 {
+        let instructions: Vec<f64> = costs.iter().map(|cost| cost.instructions).collect();
+        let allocations: Vec<f64> = costs.iter().map(|cost| cost.allocations).collect();
+        match self {
+            Self::Headers | Self::AnswerHeaders => bend(sizes, &instructions),
+            Self::Hosts | Self::InFlight => spread(&instructions),
+            // No attempt takes more than those before it, also of memory.
+            Self::Attempts => bend(sizes, &instructions).max(bend(sizes, &allocations)),
+        }
+    }
+
+    /// The most that it may grow by.
+    fn limit(self, stack: Stack) -> f64 {
+        match self {
+            Self::Headers | Self::AnswerHeaders | Self::InFlight | Self::Attempts => 1.10,
+            // From the tables' size on, each call is to a host that is forgotten, and makes it anew.
+            Self::Hosts => match stack {
+                Stack::Throttled | Stack::Everything => NEW_GATE,
+                _ => 1.10,
+            },
+        }
+    }
+}
+
+fn run(dimension: Dimension, stack: Stack, size: u32) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let calls = dimension.calls(size);
+    runtime.block_on(async {
+        match dimension {
+            Dimension::Headers => headers(stack, size, 4, calls).await,
+            Dimension::AnswerHeaders => headers(stack, 4, size, calls).await,
+            Dimension::Hosts => hosts(stack, size, calls).await,
+            Dimension::InFlight => in_flight(stack, size, calls).await,
+            Dimension::Attempts => attempts(stack, size, calls).await,
+        }
+    });
+    tell_allocations();
+}
+
+async fn headers(stack: Stack, asked: u32, answered: u32, calls: u32) {
+    let server = Memory {
+        headers: plain_headers(answered as usize),
+        ..Memory::default()
+    };
+    let client = stack.client(Trouble::None, Some(server));
+    let headers = plain_headers(asked as usize);
+    for number in 0..WARM_UP + calls {
+        let request = client.get("http://localhost:8080/v1/orders");
+        let request = request.headers(headers.clone());
+        let call = pin!(async { assert_eq!(request.send().await.unwrap().status(), 200) });
+        match number < WARM_UP {
+            true => call.await,
+            false => Counted(call).await,
+        }
+    }
+}
+
+/// Calls to one host after another, over and over.
+async fn hosts(stack: Stack, hosts: u32, calls: u32) {
+    let client = stack.client(Trouble::None, Some(Memory::default()));
+    let urls: Vec<Url> = (0..hosts)
+        .map(|host| format!("http://host-{host:06}.example.com/v1/orders"))
+        .map(|url| url.parse().unwrap())
+        .collect();
+    let mut urls = urls.iter().cycle();
+    let warm_up = hosts.max(WARM_UP);
+    for number in 0..warm_up + calls {
+        let url = urls.next().expect("it never ends").clone();
+        let call = pin!(async { assert_eq!(client.get(url).send().await.unwrap().status(), 200) });
+        match number < warm_up {
+            true => call.await,
+            false => Counted(call).await,
+        }
+    }
+}
+
+/// Rounds of so many calls that wait for their answers at the same time.
+async fn in_flight(stack: Stack, size: u32, calls: u32) {
+    let server = Memory {
+        waits: true,
+        ..Memory::default()
+    };
+    let waiting = server.waiting.clone();
+    let client = roomy_client(stack, server);
+    for _ in 0..calls / size {
+        let call = || {
+            let request = client.get("http://localhost:8080/v1/orders");
+            let call = async { assert_eq!(request.send().await.unwrap().status(), 200) };
+            tokio::spawn(Counted(Box::pin(call)))
+        };
+        let calls: Vec<_> = (0..size).map(|_| call()).collect();
+        for call in calls {
+            call.await.unwrap();
+        }
+    }
+    assert_eq!(waiting.most.load(Ordering::Relaxed), size);
+}
+
+/// With a throttle that has room for all of them. What it takes to wait in one is in `waiting.rs`.
+fn roomy_client(stack: Stack, server: Memory) -> ClientWithMiddleware {
+    if stack != Stack::Throttled {
+        return stack.client(Trouble::None, Some(server));
+    }
+    let throttle = ThrottleMiddleware::builder()
+        .max_in_flight(1_000_000)
+        .adaptive(false)
+        .max_wait(Duration::from_secs(1));
+    ClientBuilder::new(reqwest::Client::new())
+        .with(RetryMiddleware::default())
+        .with(throttle.build().unwrap())
+        .with(server)
+        .build()
+}
+
+/// Calls that are answered in their last attempt only.
+async fn attempts(stack: Stack, attempts: u32, calls: u32) {
+    let server = Memory::default();
+    let failures = server.failures.clone();
+    let client = stack.client(Trouble::Retries(1_000), Some(server));
+    for _ in 0..calls {
+        failures.store(attempts - 1, Ordering::Relaxed);
+        let request = Case::Get.request(&client, "http://localhost:8080/v1/orders");
+        let call = async { assert_eq!(request.send().await.unwrap().status(), 200) };
+        Counted(pin!(call)).await;
+        assert_eq!(failures.load(Ordering::Relaxed), 0);
+    }
+}
+
+/// How many times the smallest the largest is.
+fn spread(costs: &[f64]) -> f64 {
+    let most = costs.iter().copied().fold(f64::MIN, f64::max);
+    most / costs.iter().copied().fold(f64::MAX, f64::min)
+}
+
+/// What each unit takes of those between the last two sizes, as a share of what each before them takes.
+fn bend(sizes: &[u32], costs: &[f64]) -> f64 {
+    let each =
+        |from: usize, to: usize| (costs[to] - costs[from]) / f64::from(sizes[to] - sizes[from]);
+    let last = sizes.len() - 1;
+    each(last - 1, last) / each(0, last - 1)
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let named = |name: &str| DIMENSIONS.into_iter().find(|it| it.name() == name);
+    if let ["--run", dimension, stack, size] = args[..] {
+        let dimension = named(dimension).expect("a dimension");
+        return run(
+            dimension,
+            Stack::named(stack),
+            size.parse().expect("a size"),
+        );
+    }
+    let check = args.contains(&"--check");
+    let mut broken = Vec::new();
+    for dimension in DIMENSIONS {
+        if args.iter().any(|arg| named(arg).is_some()) && !args.contains(&dimension.name()) {
+            continue;
+        }
+        broken.extend(measure(dimension, check));
+    }
+    if check && !broken.is_empty() {
+        panic!("these grow: {}", broken.join("; "));
+    }
+}
+
+/// Prints a table, and says what is over the limit.
+fn measure(dimension: Dimension, quick: bool) -> Vec<String> {
+    let (stacks, sizes) = (dimension.stacks(quick), dimension.sizes(quick));
+    let mut jobs = Vec::new();
+    for stack in stacks {
+        for size in sizes {
+            let args = [dimension.name(), stack.name(), &size.to_string()];
+            jobs.push(Job::new(&args, dimension.calls(*size)));
+        }
+    }
+    let costs = costs(&jobs);
+    let mut broken = Vec::new();
+    let names: Vec<String> = sizes.iter().map(|size| whole(f64::from(*size))).collect();
+    let head = [dimension.name()].into_iter();
+    let head = head.chain(names.iter().map(String::as_str));
+    let mut table = Table::new(head.chain(["allocations", "grows"]));
+    for (stack, costs) in stacks.iter().zip(costs.chunks(sizes.len())) {
+        let grown = dimension.growth(sizes, costs);
+        let own = !matches!(stack, Stack::Bare | Stack::ReqwestRetry);
+        if own && grown > dimension.limit(*stack) {
+            let (dimension, stack) = (dimension.name(), stack.name());
+            broken.push(format!("{dimension}, {stack}: {grown:.3}"));
+        }
+        let [least, most] = [0, sizes.len() - 1].map(|place| whole(costs[place].allocations));
+        let mut row = vec![stack.name().to_owned()];
+        row.extend(costs.iter().map(|cost| whole(cost.instructions)));
+        row.push(match least == most {
+            true => most,
+            false => format!("{least} to {most}"),
+        });
+        row.push(ratio(grown));
+        table.row(row);
+    }
+    println!("{table}");
+    broken
+}

@@ -1,0 +1,286 @@
+//! Throughput and latency over real sockets, beside the bare client and reqwest-retry.
+//!
+//! `cargo bench --features metrics --bench loopback` prints ratios. The server is another process: this
+//! program with `--serve`, on loopback and a port of its own, which ends with its parent. Machines are
+//! noisy, so all stacks take turns in many short rounds, a round is compared with the bare client's in
+//! the same turn only, and the median counts. With `-- "GET ok"` only calls of that kind are made.
+
+// How long things take on the wall's clock is what this is about.
+#![allow(clippy::disallowed_methods)]
+
+mod support;
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use reqwest_middleware::ClientWithMiddleware;
+use support::cases::{CASES, Case};
+use support::memory::Memory;
+use support::stacks::{STACKS, Trouble};
+use support::table::{Table, ratio};
+use tokio::net::TcpListener;
+
+/// Odd, so that one of them is in the middle.
+const ROUNDS: usize = 121;
+const CONCURRENCIES: [usize; 2] = [1, 32];
+
+/// Long enough that a round takes some milliseconds.
+fn calls_in_a_round(case: Case, concurrency: usize) -> usize {
+    match case {
+        Case::Large => 32,
+        _ if concurrency == 1 => 150,
+        _ => 320,
+    }
+}
+
+/// Of calls that recover, one in so many fails at first. If all did, throttles would slow them down, as they
+/// should; and this is not about that.
+const FAILS: u64 = 20;
+
+/// Paths under this are answered with 503 the first time.
+const FLAKY: &str = "/flaky/";
+
+fn serve() {
+    // When the parent is gone, however it went, so is this.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    });
+    runtime().block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        println!("{}", listener.local_addr().unwrap());
+        std::io::stdout().flush().unwrap();
+        let failed = Arc::new(Mutex::new(HashSet::new()));
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let failed = failed.clone();
+            let service = service_fn(move |request| answer(request, failed.clone()));
+            let connection = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service);
+            // One that the client has closed is none of our business.
+            tokio::spawn(async { drop(connection.await) });
+        }
+    });
+}
+
+async fn answer(
+    request: hyper::Request<Incoming>,
+    failed: Arc<Mutex<HashSet<String>>>,
+) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
+    let path = request.uri().path().to_owned();
+    let mut body = request.into_body();
+    while let Some(Ok(_)) = body.frame().await {}
+    let mut response = hyper::Response::new(Full::from(r#"{"id":4711,"state":"paid"}"#));
+    if path.starts_with(FLAKY) {
+        let mut failed = failed.lock().unwrap();
+        if !failed.remove(&path) {
+            failed.insert(path);
+            *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+        }
+    }
+    Ok(response)
+}
+
+/// The server as its parent sees it.
+struct Server {
+    child: Child,
+    /// It ends when this is closed.
+    stdin: Option<ChildStdin>,
+    address: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .arg("--serve")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut address = String::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        BufReader::new(stdout).read_line(&mut address).unwrap();
+        Self {
+            stdin: child.stdin.take(),
+            child,
+            address: address.trim().to_owned(),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+#[derive(Clone, Copy, Default)]
+struct Round {
+    seconds: f64,
+    /// As long as the client really ran: others on the same machine do not count.
+    on_a_core: f64,
+}
+
+/// How long this thread has run on any core. Everything that the client does, it does in this thread.
+fn seconds_on_a_core() -> f64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells this");
+    let nanos = told.split_whitespace().next().unwrap_or_default();
+    nanos.parse::<f64>().expect("nanoseconds") / 1e9
+}
+
+/// The calls of one kind, each to a URL of its own so that none is coalesced.
+struct Load<'a> {
+    case: Case,
+    concurrency: usize,
+    server: &'a Server,
+    /// How many calls there were.
+    number: Cell<u64>,
+}
+
+impl Load<'_> {
+    /// What a round takes; and each of its calls is added to `latencies`.
+    async fn round(&self, client: &ClientWithMiddleware, latencies: &mut Vec<f64>) -> Round {
+        let calls = calls_in_a_round(self.case, self.concurrency);
+        let computed = seconds_on_a_core();
+        let started = Instant::now();
+        let worker = || async {
+            let mut took = Vec::new();
+            for _ in 0..calls / self.concurrency {
+                let started = Instant::now();
+                self.call(client).await;
+                took.push(started.elapsed().as_secs_f64());
+            }
+            took
+        };
+        let all = join_all((0..self.concurrency).map(|_| worker())).await;
+        let round = Round {
+            seconds: started.elapsed().as_secs_f64(),
+            on_a_core: seconds_on_a_core() - computed,
+        };
+        latencies.extend(all.into_iter().flatten());
+        round
+    }
+
+    async fn call(&self, client: &ClientWithMiddleware) {
+        let number = self.number.replace(self.number.get() + 1);
+        let fails = self.case.trouble() != Trouble::None && number % FAILS == 0;
+        let path = if fails { FLAKY } else { "/steady/" };
+        let url = format!("http://{}{path}{number}", self.server.address);
+        loop {
+            let response = self.case.request(client, &url).send().await.unwrap();
+            let status = response.status();
+            response.bytes().await.unwrap();
+            if status == 200 {
+                return;
+            }
+            // Only the bare client gets to see it, and asks again at once.
+            assert_eq!(status, 503);
+        }
+    }
+}
+
+fn quantile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[((values.len() - 1) as f64 * share).round() as usize]
+}
+
+fn measure(case: Case, concurrency: usize, server: &Server, table: &mut Table) {
+    let load = Load {
+        case,
+        concurrency,
+        server,
+        number: Cell::new(0),
+    };
+    let clients = STACKS.map(|stack| stack.client::<Memory>(case.trouble(), None));
+    let mut latencies: [Vec<f64>; STACKS.len()] = Default::default();
+    let mut throughputs: [Vec<f64>; STACKS.len()] = Default::default();
+    let mut computings: [Vec<f64>; STACKS.len()] = Default::default();
+    runtime().block_on(async {
+        for client in &clients {
+            // Connections are opened, and gates.
+            for _ in 0..3 {
+                load.round(client, &mut Vec::new()).await;
+            }
+        }
+        for round in 0..ROUNDS {
+            let mut rounds = [Round::default(); STACKS.len()];
+            for turn in 0..STACKS.len() {
+                let place = (round + turn) % STACKS.len();
+                rounds[place] = load.round(&clients[place], &mut latencies[place]).await;
+            }
+            let bare = rounds[0];
+            for (place, own) in rounds.into_iter().enumerate() {
+                throughputs[place].push(bare.seconds / own.seconds);
+                computings[place].push(own.on_a_core / bare.on_a_core);
+            }
+        }
+    });
+    let quantiles = [0.5, 0.99, 0.999];
+    let bare = quantiles.map(|share| quantile(&mut latencies[0], share));
+    for (place, stack) in STACKS.iter().enumerate().skip(1) {
+        let mut throughput = |share| quantile(&mut throughputs[place], share);
+        let mut row = vec![
+            case.name().to_owned(),
+            stack.name().to_owned(),
+            concurrency.to_string(),
+            ratio(throughput(0.5)),
+            format!("{:.2} to {:.2}", throughput(0.25), throughput(0.75)),
+            ratio(quantile(&mut computings[place], 0.5)),
+        ];
+        for (share, bare) in quantiles.into_iter().zip(bare) {
+            row.push(ratio(quantile(&mut latencies[place], share) / bare));
+        }
+        table.row(row);
+    }
+}
+
+fn main() {
+    if std::env::args().any(|arg| arg == "--serve") {
+        return serve();
+    }
+    let server = Server::start();
+    let mut table = Table::new([
+        "call",
+        "stack",
+        "at once",
+        "throughput",
+        "middle half of rounds",
+        "computing",
+        "p50",
+        "p99",
+        "p99.9",
+    ]);
+    let wanted: Vec<Case> = CASES
+        .into_iter()
+        .filter(|case| std::env::args().any(|arg| arg == case.name()))
+        .collect();
+    for case in CASES {
+        if !wanted.is_empty() && !wanted.contains(&case) {
+            continue;
+        }
+        for concurrency in CONCURRENCIES {
+            measure(case, concurrency, &server, &mut table);
+        }
+    }
+    println!("{table}");
+}

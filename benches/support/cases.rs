@@ -1,0 +1,120 @@
+//! The kinds of calls that are measured.
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, StatusCode};
+use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
+use reqwest_steady::{IdempotencyKey, RequestBuilderExt};
+
+use super::memory::Memory;
+use super::stacks::Trouble;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    Get,
+    Post,
+    PostWithKey,
+    /// A GET that is answered with 503, and then with 200.
+    Recovers,
+    /// A POST with a key and a body of 1 MiB.
+    Large,
+    NotFound,
+    /// The answer is not there at the first poll.
+    Later,
+    /// The answer has no extensions, which none from a socket has.
+    GetEmpty,
+    PostEmpty,
+}
+
+/// Those that every stack is measured with.
+pub(crate) const CASES: [Case; 5] = [
+    Case::Get,
+    Case::Post,
+    Case::PostWithKey,
+    Case::Recovers,
+    Case::Large,
+];
+
+/// Those that only what is added to a call is measured with.
+pub(crate) const ODD_CASES: [Case; 4] =
+    [Case::NotFound, Case::Later, Case::GetEmpty, Case::PostEmpty];
+
+static LARGE: [u8; 1 << 20] = [b'x'; 1 << 20];
+
+impl Case {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET ok",
+            Self::Post => "POST ok, no key",
+            Self::PostWithKey => "POST ok, key",
+            Self::Recovers => "GET 503, then 200",
+            Self::Large => "POST 1 MiB, key",
+            Self::NotFound => "GET 404",
+            Self::Later => "GET ok, second poll",
+            Self::GetEmpty => "GET ok, empty",
+            Self::PostEmpty => "POST ok, no key, empty",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        let mut found = CASES.into_iter().chain(ODD_CASES);
+        found
+            .find(|case| case.name() == name)
+            .unwrap_or_else(|| panic!("no case {name}"))
+    }
+
+    pub(crate) fn trouble(self) -> Trouble {
+        match self {
+            Self::Recovers => Trouble::Retries(1),
+            _ => Trouble::None,
+        }
+    }
+
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            Self::NotFound => StatusCode::NOT_FOUND,
+            _ => StatusCode::OK,
+        }
+    }
+
+    pub(crate) fn server(self) -> Memory {
+        Memory {
+            status: self.status(),
+            waits: self == Self::Later,
+            empty: matches!(self, Self::GetEmpty | Self::PostEmpty),
+            ..Memory::default()
+        }
+    }
+
+    pub(crate) fn request(self, client: &ClientWithMiddleware, url: &str) -> RequestBuilder {
+        let key = || IdempotencyKey::new("order-4711").unwrap();
+        match self {
+            Self::Get | Self::Recovers | Self::NotFound | Self::Later | Self::GetEmpty => {
+                with_headers(client.get(url))
+            }
+            Self::Post | Self::PostEmpty => with_headers(client.post(url)).body("x".repeat(1024)),
+            Self::PostWithKey => with_headers(client.post(url))
+                .body("x".repeat(1024))
+                .idempotency_key(key()),
+            Self::Large => with_headers(client.post(url))
+                .body(Bytes::from_static(&LARGE))
+                .idempotency_key(key()),
+        }
+    }
+}
+
+fn with_headers(builder: RequestBuilder) -> RequestBuilder {
+    builder
+        .header("accept", HeaderValue::from_static("application/json"))
+        .header("user-agent", HeaderValue::from_static("bench/1.0"))
+        .header("x-request-id", "5b2c8f0e-4f1d-4b7e")
+        .header("x-tenant", "acme")
+}
+
+/// So many headers, none of which means anything to a middleware.
+pub(crate) fn plain_headers(count: usize) -> http::HeaderMap {
+    let name = |number| HeaderName::try_from(format!("x-plain-{number:02}")).unwrap();
+    let value = HeaderValue::from_static("a value of some length");
+    (0..count)
+        .map(|number| (name(number), value.clone()))
+        .collect()
+}

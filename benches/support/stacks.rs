@@ -1,0 +1,154 @@
+//! What clients are built from, to be compared.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
+use reqwest_retry::RetryTransientMiddleware;
+use reqwest_retry::policies::ExponentialBackoff;
+use reqwest_steady::{
+    Backoff, Budget, CoalesceMiddleware, Metrics, RetryMiddleware, RetryMiddlewareBuilder,
+    ThrottleMiddleware, dead_letter_channel,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stack {
+    /// The middleware client, with nothing between it and the server.
+    Bare,
+    ReqwestRetry,
+    Retry,
+    /// With an observer that does nothing.
+    Observed,
+    Throttled,
+    /// An observer, metrics, dead letters, both time limits, a throttle, and coalescing around it all.
+    Everything,
+}
+
+/// Those that every kind of call is measured with.
+pub(crate) const STACKS: [Stack; 5] = [
+    Stack::Bare,
+    Stack::ReqwestRetry,
+    Stack::Retry,
+    Stack::Throttled,
+    Stack::Everything,
+];
+
+/// How a call goes, as far as it matters to who retries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It is over at once: everything is as it comes.
+    None,
+    /// It is sent again, up to so often. The waits are next to nothing and the budget is never empty,
+    /// so that nothing but the work is measured.
+    Retries(u32),
+}
+
+/// What tokio's clock rounds up to a millisecond.
+const NEXT_TO_NOTHING: Duration = Duration::from_nanos(1);
+
+impl Stack {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare client",
+            Self::ReqwestRetry => "reqwest-retry",
+            Self::Retry => "retry",
+            Self::Observed => "retry, observed",
+            Self::Throttled => "retry + throttle",
+            Self::Everything => "everything on",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        let all = STACKS.into_iter().chain([Self::Observed]);
+        let mut found = all.filter(|stack| stack.name() == name);
+        found.next().unwrap_or_else(|| panic!("no stack {name}"))
+    }
+
+    /// A client that ends in `server`, or on the wire.
+    pub(crate) fn client<M: Middleware>(
+        self,
+        trouble: Trouble,
+        server: Option<M>,
+    ) -> ClientWithMiddleware {
+        // Nothing but loopback is ever asked, and looking for a proxy takes time.
+        let client = reqwest::Client::builder().no_proxy().build();
+        let mut builder = ClientBuilder::new(client.expect("it is the default otherwise"));
+        for middleware in self.middlewares(trouble) {
+            builder = builder.with_arc(middleware);
+        }
+        match server {
+            Some(server) => builder.with(server).build(),
+            None => builder.build(),
+        }
+    }
+
+    fn middlewares(self, trouble: Trouble) -> Vec<Arc<dyn Middleware>> {
+        let retry = retry(trouble);
+        match self {
+            Self::Bare => Vec::new(),
+            Self::ReqwestRetry => vec![reqwest_retry(trouble)],
+            Self::Retry => vec![Arc::new(retry.build().unwrap())],
+            Self::Observed => vec![Arc::new(retry.observe_fn(|_| {}).build().unwrap())],
+            Self::Throttled => vec![
+                Arc::new(retry.build().unwrap()),
+                Arc::new(ThrottleMiddleware::default()),
+            ],
+            Self::Everything => everything(retry),
+        }
+    }
+}
+
+fn retry(trouble: Trouble) -> RetryMiddlewareBuilder {
+    match trouble {
+        Trouble::None => RetryMiddleware::builder(),
+        Trouble::Retries(most) => {
+            let backoff = Backoff::exponential(NEXT_TO_NOTHING).cap(NEXT_TO_NOTHING);
+            let mut budget = Budget::builder().retry_ratio(1.0);
+            if most > 1 {
+                budget = budget.min_retries_per_sec(1_000_000.0);
+            }
+            let builder = RetryMiddleware::builder().max_retries(most);
+            builder.backoff(backoff).budget_per_host(budget)
+        }
+    }
+}
+
+fn reqwest_retry(trouble: Trouble) -> Arc<dyn Middleware> {
+    let policy = match trouble {
+        Trouble::None => ExponentialBackoff::builder().build_with_max_retries(5),
+        Trouble::Retries(most) => ExponentialBackoff::builder()
+            .retry_bounds(NEXT_TO_NOTHING, NEXT_TO_NOTHING)
+            .build_with_max_retries(most),
+    };
+    Arc::new(RetryTransientMiddleware::new_with_policy(policy))
+}
+
+/// In the order of the guide: coalescing outside, the throttle inside.
+fn everything(retry: RetryMiddlewareBuilder) -> Vec<Arc<dyn Middleware>> {
+    let metrics = Arc::new(prometheus());
+    // No call of the benches is given up, so nobody has to be there to receive.
+    let (sink, _) = dead_letter_channel(100);
+    let retry = retry
+        .observe_fn(|_| {})
+        .observer(Arc::clone(&metrics))
+        .dead_letter_sink(sink)
+        .deadline(Duration::from_secs(60))
+        .attempt_timeout(Duration::from_secs(10));
+    let throttle = ThrottleMiddleware::builder().observer(metrics);
+    vec![
+        Arc::new(CoalesceMiddleware::default()),
+        Arc::new(retry.build().unwrap()),
+        Arc::new(throttle.build().unwrap()),
+    ]
+}
+
+/// Metrics that are kept where most keep them. There is one recorder in a process.
+fn prometheus() -> Metrics {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::set_global_recorder(recorder).expect("there is no other");
+    });
+    Metrics::new()
+}
