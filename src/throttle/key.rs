@@ -86,7 +86,7 @@ impl Key<'_> {
     pub(super) fn to_owned(&self) -> GateKey {
         GateKey {
             text: match self {
-                Self::Url { url, path } => Host(url).text(path),
+                Self::Url { url, path } => [Host(url).as_str(), path].concat(),
                 Self::Text(text) => text.clone(),
             },
             is_private: matches!(self, Self::Text(_)),
@@ -131,8 +131,7 @@ impl Hash for Key<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Url { url, path } => {
-                let (host, port) = Host(url).parts();
-                (host, port, path).hash(state);
+                (Host(url).as_str(), path).hash(state);
             }
             Self::Text(text) => text.hash(state),
         }

@@ -73,7 +73,7 @@ impl Refusal {
     }
 
     pub(super) fn of_request(mut self, request: &Request) -> Self {
-        self.host = Host(request.url()).text("");
+        self.host = Host(request.url()).as_str().to_owned();
         self
     }
 

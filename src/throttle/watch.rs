@@ -44,7 +44,7 @@ impl<'a> Watch<'a> {
             settings,
             gate: Arc::clone(gate),
             method: request.method().clone(),
-            host: Host(request.url()).text(""),
+            host: Host(request.url()).as_str().to_owned(),
             attempt: Attempt::of(extensions),
             stage: Stage::Outside,
         })

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderName, HeaderValue, Method};
 use reqwest::{Body, Request, Url};
 
 use super::{DeadLetter, LetterBody};
@@ -18,7 +18,8 @@ const LAST_MOMENT: Duration = Duration::from_secs(253_402_207_200);
 pub(crate) struct Draft {
     method: Method,
     url: Url,
-    headers: HeaderMap,
+    /// A list takes half the work of a map, and most drafts are thrown away.
+    headers: Vec<(HeaderName, HeaderValue)>,
     body: DraftBody,
     key_header: HeaderName,
     has_key: bool,
@@ -50,10 +51,14 @@ impl Draft {
             (None, None) => DraftBody::Empty,
             (Some(body), None) => DraftBody::of(body, max_body),
         };
+        let mut headers = Vec::with_capacity(request.headers().len());
+        for (name, value) in request.headers() {
+            headers.push((name.clone(), value.clone()));
+        }
         Self {
             method: request.method().clone(),
             url: request.url().clone(),
-            headers: request.headers().clone(),
+            headers,
             body,
             key_header: key_header.clone(),
             has_key,
@@ -64,20 +69,19 @@ impl Draft {
 
     /// Leaves the secrets out, and adds what became of the call.
     pub(crate) fn seal(
-        mut self,
+        self,
         secrets: &Secrets,
         report: &RetryReport,
         now: SystemTime,
         not_before: SystemTime,
     ) -> DeadLetter {
         let (url, url_redacted) = secrets.redact_url(&self.url);
-        let mut key = None;
-        if self.has_key {
-            key = self.headers.remove(&self.key_header);
-        }
-        let headers = self.headers.iter().map(|(name, value)| {
-            let secret = secrets.is_secret_header(name, value, &self.key_header);
-            (name.clone(), (!secret).then(|| value.clone()))
+        let is_key = |name: &HeaderName| self.has_key && *name == self.key_header;
+        let headers = self.headers.into_iter();
+        let (keys, headers): (Vec<_>, Vec<_>) = headers.partition(|(name, _)| is_key(name));
+        let headers = headers.into_iter().map(|(name, value)| {
+            let secret = secrets.is_secret_header(&name, &value, &self.key_header);
+            (name, (!secret).then_some(value))
         });
         DeadLetter {
             time: within_dates(now),
@@ -86,7 +90,7 @@ impl Draft {
             url_redacted,
             headers: headers.collect(),
             body: self.body.seal(self.max_body),
-            key: key.map(|value| (self.key_header, value)),
+            key: keys.into_iter().next(),
             repeatable: self.repeatable || was_never_sent(report),
             attempts: report.attempts().cloned().collect(),
             reason: report.stop().label().to_owned(),

@@ -51,7 +51,7 @@ impl<'a> Watch<'a> {
         Self {
             settings,
             method: method.clone(),
-            host: Host(url).text(""),
+            host: Host(url).as_str().to_owned(),
             attempt: Attempt::FIRST,
             started,
             begun: started,
