@@ -159,6 +159,7 @@ impl Failure {
                     FailureKind::Connect
                 }
                 Some(kind) => kind,
+                None if connecting && chain(error).any(waited_in_vain) => FailureKind::Connect,
                 None if connecting => FailureKind::Handshake,
                 None if error.is_decode() => FailureKind::Decode,
                 None => FailureKind::Other,
@@ -169,6 +170,17 @@ impl Failure {
             unsent: connecting || kind == FailureKind::NotProcessed,
         }
     }
+}
+
+/// Over HTTP/2 calls wait together for one connection. If it does not come about, one of them gets the
+/// reason, and the others an error whose type hyper-util keeps to itself: only the name of its variant
+/// tells it from a certificate that is not valid, which would end the same way again.
+fn waited_in_vain(link: &(dyn StdError + 'static)) -> bool {
+    let variant = format!("{link:?}");
+    matches!(
+        variant.as_str(),
+        "CheckoutNoLongerWanted" | "CheckedOutClosedValue"
+    )
 }
 
 /// An error and all that are inside it.

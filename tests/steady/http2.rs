@@ -6,10 +6,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::future::join_all;
 use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 use reqwest_steady::{ReportSlot, RequestBuilderExt, StopReason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::support::raw::{client, direct, in_time, retry};
@@ -453,5 +454,32 @@ async fn a_buffered_answer_whose_stream_is_cancelled_is_retried() {
     ];
     for script in scripts {
         is_retried_when_buffered(script).await;
+    }
+}
+
+// Over HTTP/2 calls wait together for one connection. If that fails, only one of them is told why.
+#[tokio::test]
+async fn calls_that_waited_for_a_connection_that_was_refused_are_retried() {
+    let refusing = TcpSocket::new_v4().unwrap();
+    refusing.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}/orders", refusing.local_addr().unwrap());
+    let client = single(retry().no_budget());
+    let calls = (0..50).map(|_| attempts(client.get(&url).max_retries(2)));
+    for (outcomes, stop) in join_all(calls).await {
+        assert_eq!(outcomes, ["connect"; 3]);
+        assert_eq!(stop, StopReason::RetriesExhausted);
+    }
+
+    let careful = single(retry());
+    let calls = (0..50).map(|_| attempts(careful.post(&url).body("order")));
+    for (outcomes, stop) in join_all(calls).await {
+        assert_eq!(outcomes, ["connect"]);
+        assert_eq!(stop, StopReason::NotIdempotent);
+    }
+
+    let eager = single(retry().retry_unsent().no_budget());
+    let calls = (0..50).map(|_| attempts(eager.post(&url).body("order").max_retries(2)));
+    for (outcomes, _) in join_all(calls).await {
+        assert_eq!(outcomes, ["connect"; 3]);
     }
 }
