@@ -1,8 +1,9 @@
 //! Clients as a payment team would build them, and the calls that they make.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -23,7 +24,7 @@ pub(crate) const CONCURRENCY: u32 = 200;
 
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(300);
 /// Short, so that a pool soon forgets connections that the server has ended.
-const IDLE_TIMEOUT: Duration = Duration::from_millis(200);
+const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 const HTTP1: &str = "http://one.payments.test/orders";
 const HTTP2: &str = "http://two.payments.test/orders";
 
@@ -74,10 +75,7 @@ impl Names {
     }
 
     fn find(&self, name: &str) -> SocketAddr {
-        let mut generator = self
-            .generator
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut generator = self.generator.lock().unwrap();
         if generator.random_range(0..self.refused_of) == 0 {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return self.addresses.refusing;
@@ -101,7 +99,7 @@ impl Resolve for Lookup {
 /// A client, and where it sends to.
 pub(crate) struct Caller {
     url: &'static str,
-    client: ClientWithMiddleware,
+    pub(crate) client: ClientWithMiddleware,
 }
 
 /// One for each version of HTTP. What reqwest repeats by itself is left on, as most leave it.
@@ -141,6 +139,8 @@ pub(crate) struct Calls {
     keyed: fn(u32) -> bool,
     told: Vec<OnceLock<Told>>,
     retries: AtomicU64,
+    /// How calls ended that were not done, and how often.
+    endings: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Calls {
@@ -150,6 +150,7 @@ impl Calls {
             keyed,
             told: (0..count).map(|_| OnceLock::new()).collect(),
             retries: AtomicU64::new(0),
+            endings: Mutex::default(),
         }
     }
 
@@ -180,7 +181,7 @@ impl Calls {
     }
 
     async fn make(&self, call: u32) -> Told {
-        let caller = self.caller_of(call);
+        let caller = &self.callers[call as usize % self.callers.len()];
         let slot = ReportSlot::new();
         let mut request = (caller.client.post(caller.url))
             .header("x-call", call)
@@ -202,18 +203,15 @@ impl Calls {
             }
             Ok(response) => Told::Status(response.status().as_u16()),
         };
-        let retries = slot.get().map_or(0, |report| report.retries());
-        self.retries.fetch_add(retries.into(), Ordering::Relaxed);
+        let report = slot.get().unwrap();
+        let retries = report.retries().into();
+        self.retries.fetch_add(retries, Ordering::Relaxed);
+        if !matches!(told, Told::Done(_)) {
+            let last = report.attempts().last().unwrap().outcome();
+            let ending = format!("{last}: {}", report.stop());
+            *self.endings.lock().unwrap().entry(ending).or_default() += 1;
+        }
         told
-    }
-
-    fn caller_of(&self, call: u32) -> &Caller {
-        &self.callers[call as usize % self.callers.len()]
-    }
-
-    /// The client that makes this call.
-    pub(crate) fn client_of(&self, call: u32) -> &ClientWithMiddleware {
-        &self.caller_of(call).client
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -226,6 +224,11 @@ impl Calls {
 
     pub(crate) fn is_keyed(&self, call: u32) -> bool {
         (self.keyed)(call)
+    }
+
+    /// How calls ended that were not done, and how often.
+    pub(crate) fn endings(&self) -> BTreeMap<String, u64> {
+        self.endings.lock().unwrap().clone()
     }
 
     /// Every call, and what its caller was told.

@@ -1,7 +1,7 @@
 //! What the server can do to a request, and how often it does.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -174,7 +174,7 @@ impl Dice {
         std::mem::take(&mut self.rolls().drawn)
     }
 
-    fn rolls(&self) -> std::sync::MutexGuard<'_, Rolls> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rolls(&self) -> MutexGuard<'_, Rolls> {
+        self.0.lock().unwrap()
     }
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 use reqwest_middleware::Middleware;
 use reqwest_steady::{DeadLetter, DeadLetterReceiver, ThrottleMiddleware, dead_letter_channel};
 
-use crate::client::{Calls, Names, Told, callers, usual};
+use crate::client::{Calls, Names, Told, callers, persistent, usual};
 use crate::faults::Weather;
 use crate::process::ServerProcess;
+use crate::run::alone;
 use crate::{alone_in_process, block_on, call_count, seed};
 
 #[test]
@@ -41,27 +42,32 @@ async fn give_up_and_replay(server: &mut ServerProcess) {
     let mut done = 0;
     for (call, told) in calls.told() {
         let is_done = matches!(told, Told::Done(_));
-        done += u32::from(is_done);
+        done += usize::from(is_done);
         assert_eq!(letters.contains_key(&call), !is_done, "{call}: {told:?}");
     }
-    println!("  as it comes, in foul weather: calls {count:>33}");
-    println!("  done {done:>57}");
-    println!("  dead letters {:>49}", letters.len());
-    assert!(!letters.is_empty());
+    let print = |what: &str, count: usize| println!("  {what:<46}{count:>9}");
+    print("as it comes: calls", count as usize);
+    print("told: done", done);
+    print("in a dead letter", letters.len());
     for (reason, times) in reasons(&letters) {
-        println!("    {reason:<40}{times:>20}");
+        print(&format!("  … {reason}"), times);
     }
 
+    // By another client, for this one may still be holding back.
+    let calm = Names::new(server.addresses, Weather::Calm, seed());
+    let [http1, http2] = alone(&calm, persistent());
     let mut replayed = 0;
     for (call, letter) in &letters {
         assert_eq!(letter.key().is_some(), calls.is_keyed(*call));
         if letter.is_repeatable() {
-            let response = letter.replay(calls.client_of(*call)).await.unwrap();
+            let caller = if call % 2 == 0 { &http1 } else { &http2 };
+            let response = letter.replay(&caller.client).await.unwrap();
             assert_eq!(response.status(), 200);
             replayed += 1;
         }
     }
-    println!("  … replayed when all is well {replayed:>34}");
+    print("replayed when all is well", replayed);
+    assert!(replayed > 0);
     let account = server.close_the_ledger();
     for call in 0..count {
         let effects = account.of(call).effects;
@@ -70,7 +76,8 @@ async fn give_up_and_replay(server: &mut ServerProcess) {
             false => assert!(effects <= 1, "{call}: {effects}"),
         }
     }
-    println!("  effects {:>54}", account.sum(|record| record.effects));
+    let effects = account.sum(|record| record.effects);
+    print("effects", effects as usize);
 }
 
 /// No call has two.

@@ -38,7 +38,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Longer than a pool keeps a connection that is not used.
-const SETTLING: Duration = Duration::from_millis(250);
+const SETTLING: Duration = Duration::from_millis(120);
 
 /// What is held at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Held {
     /// of its reader.
     pub(crate) async fn when_settled(start: Self) -> Self {
         let mut last = Self::now();
-        for _ in 0..40 {
+        for _ in 0..80 {
             tokio::time::sleep(SETTLING).await;
             let now = Self::now();
             let is_quiet = now.bytes == last.bytes;

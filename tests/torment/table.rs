@@ -85,6 +85,13 @@ impl fmt::Display for Table<'_> {
         )?;
         line("  … not as they were sent", account.garbled)?;
         line("retries", calls.retries())?;
+        writeln!(
+            f,
+            "  not told that it is done, by the last attempt and why it was the last:"
+        )?;
+        for (ending, times) in calls.endings() {
+            writeln!(f, "    {ending:<44}{times:>9}")?;
+        }
         writeln!(f, "  faults drawn:")?;
         writeln!(f, "    {:<44}{:>9}", "Refused", outcome.refused)?;
         for (fault, times) in &account.drawn {
