@@ -46,12 +46,15 @@ pub(crate) fn usual() -> RetryMiddlewareBuilder {
         .deadline(Duration::from_secs(5))
 }
 
+/// Of a thousand connections so many are refused.
+const REFUSED: u32 = 40;
+
 /// Finds the server's addresses; and, by the same chance as everything else goes wrong, one where
 /// connections are refused. The pool asks whenever it opens a connection.
 pub(crate) struct Names {
     addresses: Addresses,
     generator: Mutex<StdRng>,
-    refused_of: u32,
+    weather: Weather,
     refused: AtomicU64,
 }
 
@@ -60,11 +63,7 @@ impl Names {
         Arc::new(Self {
             addresses,
             generator: Mutex::new(StdRng::seed_from_u64(seed)),
-            refused_of: match weather {
-                Weather::Calm => u32::MAX,
-                Weather::Mild => 125,
-                Weather::Foul => 25,
-            },
+            weather,
             refused: AtomicU64::new(0),
         })
     }
@@ -75,8 +74,8 @@ impl Names {
     }
 
     fn find(&self, name: &str) -> SocketAddr {
-        let mut generator = self.generator.lock().unwrap();
-        if generator.random_range(0..self.refused_of) == 0 {
+        let roll = self.generator.lock().unwrap().random_range(0..1000);
+        if self.weather == Weather::Foul && roll < REFUSED {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return self.addresses.refusing;
         }

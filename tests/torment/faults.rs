@@ -99,9 +99,9 @@ pub(crate) const HTTP2: Odds = &[
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
+    /// Nothing goes wrong.
     Calm,
-    /// A fifth of the odds.
-    Mild,
+    /// As the odds say.
     Foul,
 }
 
@@ -109,14 +109,14 @@ impl Weather {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Calm => "calm",
-            Self::Mild => "mild",
             Self::Foul => "foul",
         }
     }
 
     pub(crate) fn from_word(word: &str) -> Option<Self> {
-        let all = [Self::Calm, Self::Mild, Self::Foul];
-        all.into_iter().find(|weather| weather.word() == word)
+        [Self::Calm, Self::Foul]
+            .into_iter()
+            .find(|weather| weather.word() == word)
     }
 }
 
@@ -144,12 +144,10 @@ impl Dice {
 
     pub(crate) fn draw(&self, odds: Odds) -> Fault {
         let mut rolls = self.rolls();
-        let of = match rolls.weather {
-            Weather::Calm => return Fault::Answered,
-            Weather::Mild => 5_000,
-            Weather::Foul => 1_000,
-        };
-        let mut roll: u32 = rolls.generator.random_range(0..of);
+        if rolls.weather == Weather::Calm {
+            return Fault::Answered;
+        }
+        let mut roll: u32 = rolls.generator.random_range(0..1000);
         let hit = odds
             .iter()
             .find(|(_, share)| match roll.checked_sub(*share) {
