@@ -7,7 +7,10 @@ use reqwest_steady::{ReportSlot, RequestBuilderExt, StopReason};
 
 use crate::support::raw::{Reply, Server, Then, answer, client, direct, in_time, reply, retry};
 
-const PATIENCE: Duration = Duration::from_millis(200);
+/// For attempts that nothing but their time ends.
+const SHORT: Duration = Duration::from_millis(150);
+/// For those that end by themselves.
+const LONG: Duration = Duration::from_secs(5);
 
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 const LENGTH_0: &str = "content-length: 0\r\n";
@@ -16,10 +19,11 @@ const CHUNKED: &str = "transfer-encoding: chunked\r\n\r\n";
 /// How the attempts of a call ended that may be tried twice more, and why it did. No request arrived
 /// that is not among them.
 async fn attempts(
+    patience: Duration,
     script: impl Fn(usize) -> Reply + Send + Sync + 'static,
 ) -> (Vec<String>, StopReason) {
     let server = Server::start(script).await;
-    let patient = client(direct(), retry().max_retries(2).attempt_timeout(PATIENCE));
+    let patient = client(direct(), retry().max_retries(2).attempt_timeout(patience));
     let slot = ReportSlot::new();
     let get = patient.get(server.url()).buffer_response(1024);
     let _ = in_time(get.report_to(&slot).send()).await;
@@ -42,20 +46,20 @@ fn three_times(outcome: &str) -> (Vec<String>, StopReason) {
 
 #[tokio::test]
 async fn a_flood_of_headers_is_no_answer_and_not_asked_for_again() {
-    let large = format!("x-flood: {}\r\n", "y".repeat(10_000)).repeat(50);
+    let large = format!("x-flood: {}\r\n", "y".repeat(100_000)).repeat(50);
     for flood in [
         "x-flood: yes\r\n".repeat(101),
         "x-flood: yes\r\n".repeat(100_000),
         large,
     ] {
         let head = format!("{OK}{LENGTH_0}{flood}\r\n");
-        let ended = attempts(move |_| reply(head.clone(), Then::KeepOpen)).await;
+        let ended = attempts(LONG, move |_| reply(head.clone(), Then::KeepOpen)).await;
         assert_eq!(ended, finally("other"));
     }
     // Ninety of 1000 bytes are no flood.
     let many = format!("x-many: {}\r\n", "y".repeat(1000)).repeat(90);
     let head = format!("{OK}{LENGTH_0}{many}\r\n");
-    let (outcomes, _) = attempts(move |_| reply(head.clone(), Then::KeepOpen)).await;
+    let (outcomes, _) = attempts(LONG, move |_| reply(head.clone(), Then::KeepOpen)).await;
     assert_eq!(outcomes, ["200"]);
 }
 
@@ -64,11 +68,11 @@ async fn a_head_without_end_is_no_answer() {
     let fast = Duration::ZERO;
     for line in ["x-flood: yes\r\n".repeat(5000), "x".repeat(64 * 1024)] {
         let line = line.into_bytes();
-        let ended = attempts(move |_| reply(OK, Then::Repeat(line.clone(), fast))).await;
+        let ended = attempts(LONG, move |_| reply(OK, Then::Repeat(line.clone(), fast))).await;
         assert_eq!(ended, finally("other"));
     }
     let slow = Duration::from_millis(10);
-    let ended = attempts(move |_| reply(OK, Then::Repeat(b"x".to_vec(), slow))).await;
+    let ended = attempts(SHORT, move |_| reply(OK, Then::Repeat(b"x".to_vec(), slow))).await;
     assert_eq!(ended, three_times("timeout"));
 }
 
@@ -77,12 +81,13 @@ async fn answers_before_the_answer_do_not_make_an_attempt_longer() {
     for status in [100, 102, 103, 199] {
         let line = format!("HTTP/1.1 {status} Wait\r\nx-wait: yes\r\n\r\n");
         let few = line.repeat(50) + OK + LENGTH_0 + "\r\n";
-        let (outcomes, _) = attempts(move |_| reply(few.clone(), Then::KeepOpen)).await;
+        let (outcomes, _) = attempts(LONG, move |_| reply(few.clone(), Then::KeepOpen)).await;
         assert_eq!(outcomes, ["200"]);
 
         for (lines, pause) in [(1000, Duration::ZERO), (1, Duration::from_millis(10))] {
             let line = line.repeat(lines).into_bytes();
-            let ended = attempts(move |_| reply("", Then::Repeat(line.clone(), pause))).await;
+            let ended =
+                attempts(SHORT, move |_| reply("", Then::Repeat(line.clone(), pause))).await;
             assert_eq!(ended, three_times("timeout"), "{status}");
         }
     }
@@ -100,11 +105,15 @@ fn endless_chunked() -> [(&'static str, Vec<u8>); 3] {
 #[tokio::test]
 async fn a_body_that_ends_in_a_flood_is_no_answer() {
     // hyper sets no limit to zeros before a size. The attempt's time does.
-    let endings = [finally("decode"), finally("decode"), three_times("timeout")];
-    for ((begin, flood), ending) in endless_chunked().into_iter().zip(endings) {
+    let endings = [
+        (LONG, finally("decode")),
+        (LONG, finally("decode")),
+        (SHORT, three_times("timeout")),
+    ];
+    for ((begin, flood), (patience, ending)) in endless_chunked().into_iter().zip(endings) {
         let head = format!("{OK}{CHUNKED}{begin}");
         let then = Then::Repeat(flood, Duration::ZERO);
-        let ended = attempts(move |_| reply(head.clone(), then.clone())).await;
+        let ended = attempts(patience, move |_| reply(head.clone(), then.clone())).await;
         assert_eq!(ended, ending, "{begin:?}");
     }
 }
@@ -114,7 +123,7 @@ async fn a_refusal_that_ends_in_a_flood_is_a_refusal() {
     for (begin, flood) in endless_chunked() {
         let head = format!("HTTP/1.1 503 Busy\r\n{CHUNKED}{begin}");
         let then = Then::Repeat(flood, Duration::ZERO);
-        let ended = attempts(move |_| reply(head.clone(), then.clone())).await;
+        let ended = attempts(LONG, move |_| reply(head.clone(), then.clone())).await;
         assert_eq!(ended, three_times("503"), "{begin:?}");
     }
 }
@@ -130,7 +139,7 @@ async fn lengths_that_make_no_sense_are_no_answer_and_not_asked_for_again() {
         "18446744073709551615",
     ] {
         let whole = format!("{OK}content-length: {length}\r\n\r\nwhole");
-        let ended = attempts(move |_| reply(whole.clone(), Then::Close)).await;
+        let ended = attempts(LONG, move |_| reply(whole.clone(), Then::Close)).await;
         assert_eq!(ended, finally("other"), "{length}");
     }
 }
