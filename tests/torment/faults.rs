@@ -91,9 +91,9 @@ pub(crate) const HTTP2: Odds = &[
     (Fault::StreamResetAfterWork, 40),
     (Fault::StreamCancelledAfterWork, 20),
     (Fault::BodyReset, 40),
-    (Fault::GoAway, 6),
-    (Fault::GoAwayAtOnce, 4),
-    (Fault::ConnectionBroken, 4),
+    (Fault::GoAway, 8),
+    (Fault::GoAwayAtOnce, 8),
+    (Fault::ConnectionBroken, 8),
 ];
 
 /// How bad it is.
