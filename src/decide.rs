@@ -9,6 +9,7 @@ mod idempotency;
 mod replay;
 mod status;
 mod transport;
+mod unnamed;
 
 use http::HeaderMap;
 use reqwest::Url;

@@ -1,7 +1,8 @@
 //! What went wrong when no usable answer came back, and whether the request can have been sent.
 //!
-//! Errors are told apart by their types along the source chain, never by their text:
+//! Errors are told apart by their types along the source chain, and not by their text:
 //! `reqwest::Error` → hyper-util's client error → `hyper::Error` → `h2::Error` or `io::Error`.
+//! The two that have no type that could be named are in `unnamed.rs`.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::io;
 use reqwest_middleware::Error;
 
 use crate::Refusal;
-use crate::decide::StatusClass;
+use crate::decide::{StatusClass, unnamed};
 use crate::schedule::TimedOut;
 
 /// Why an attempt ended without an answer.
@@ -159,6 +160,9 @@ impl Failure {
                     FailureKind::Connect
                 }
                 Some(kind) => kind,
+                None if connecting && chain(error).any(unnamed::is_without_connection) => {
+                    FailureKind::Connect
+                }
                 None if connecting => FailureKind::Handshake,
                 None if error.is_decode() => FailureKind::Decode,
                 None => FailureKind::Other,
@@ -217,7 +221,9 @@ fn kind_of_link(link: &(dyn StdError + 'static)) -> Option<FailureKind> {
 }
 
 fn kind_of_hyper(error: &hyper::Error) -> Option<FailureKind> {
-    if error.is_user() {
+    if unnamed::is_without_dispatcher(error) {
+        Some(FailureKind::Reset)
+    } else if error.is_user() {
         // The caller's own body failed; what lies below is the caller's error, not the network's.
         Some(FailureKind::Other)
     } else if error.is_canceled() {

@@ -5,11 +5,13 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use futures_util::future::{join, join_all};
 use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 use reqwest_steady::{ReportSlot, RequestBuilderExt, StopReason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::support::raw::{client, direct, in_time, retry};
@@ -33,6 +35,8 @@ const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
+const PAUSE: Duration = Duration::from_millis(400);
+
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 
 /// What the server does with a request, one after the other.
@@ -50,6 +54,8 @@ enum Act {
     Close,
     /// RST of the TCP connection.
     Break,
+    /// Time for another call to begin.
+    Pause,
 }
 
 type Script = fn(usize) -> &'static [Act];
@@ -70,6 +76,16 @@ struct Server {
 impl Server {
     /// `script` is asked with the number of requests that came before.
     async fn start(script: Script) -> Self {
+        Self::start_with(&[], script).await
+    }
+
+    /// Takes one request after the other, on each connection.
+    async fn start_narrow(script: Script) -> Self {
+        // SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 §6.5.2) is 1.
+        Self::start_with(&[0, 3, 0, 0, 0, 1], script).await
+    }
+
+    async fn start_with(settings: &'static [u8], script: Script) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/orders", listener.local_addr().unwrap());
         let seen = Arc::new(Seen::default());
@@ -80,7 +96,7 @@ impl Server {
             while let Ok((tcp, _)) = listener.accept().await {
                 shared.connections.fetch_add(1, Ordering::SeqCst);
                 let seen = shared.clone();
-                connections.spawn(async move { serve(tcp, &seen, script).await });
+                connections.spawn(async move { serve(tcp, settings, &seen, script).await });
             }
         });
         Self {
@@ -100,9 +116,9 @@ impl Server {
 }
 
 /// Runs one connection until either side ends it.
-async fn serve(mut tcp: TcpStream, seen: &Seen, script: Script) -> io::Result<()> {
+async fn serve(mut tcp: TcpStream, settings: &[u8], seen: &Seen, script: Script) -> io::Result<()> {
     tcp.read_exact(&mut [0; PREFACE]).await?;
-    write_frame(&mut tcp, SETTINGS, 0, 0, &[]).await?;
+    write_frame(&mut tcp, SETTINGS, 0, 0, settings).await?;
     loop {
         let (kind, flags, stream) = read_frame(&mut tcp).await?;
         if kind == SETTINGS && flags & ACK == 0 {
@@ -146,6 +162,10 @@ async fn perform(act: Act, tcp: &mut TcpStream, stream: u32) -> io::Result<()> {
         Act::Break => {
             tcp.set_zero_linger()?;
             Err(io::ErrorKind::ConnectionAborted.into())
+        }
+        Act::Pause => {
+            tokio::time::sleep(PAUSE).await;
+            Ok(())
         }
     }
 }
@@ -453,5 +473,70 @@ async fn a_buffered_answer_whose_stream_is_cancelled_is_retried() {
     ];
     for script in scripts {
         is_retried_when_buffered(script).await;
+    }
+}
+
+// Over HTTP/2 calls wait together for one connection. If that fails, only one of them is told why.
+#[tokio::test]
+async fn calls_that_waited_for_a_connection_that_was_refused_are_retried() {
+    let refusing = TcpSocket::new_v4().unwrap();
+    refusing.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}/orders", refusing.local_addr().unwrap());
+    let client = single(retry().no_budget());
+    let calls = (0..50).map(|_| attempts(client.get(&url).max_retries(2)));
+    for (outcomes, stop) in join_all(calls).await {
+        assert_eq!(outcomes, ["connect"; 3]);
+        assert_eq!(stop, StopReason::RetriesExhausted);
+    }
+
+    let careful = single(retry());
+    let calls = (0..50).map(|_| attempts(careful.post(&url).body("order")));
+    for (outcomes, stop) in join_all(calls).await {
+        assert_eq!(outcomes, ["connect"]);
+        assert_eq!(stop, StopReason::NotIdempotent);
+    }
+
+    let eager = single(retry().retry_unsent().no_budget());
+    let calls = (0..50).map(|_| attempts(eager.post(&url).body("order").max_retries(2)));
+    for (outcomes, _) in join_all(calls).await {
+        assert_eq!(outcomes, ["connect"; 3]);
+    }
+}
+
+// hyper does not say then that the connection has ended, but that the user has done something wrong.
+#[tokio::test]
+async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried() {
+    let scripts: [Script; 2] = [
+        |index| match index {
+            0 => &[Act::Pause, Act::Break],
+            _ => &[Act::Answer],
+        },
+        |index| match index {
+            0 => &[Act::Pause, Act::GoAwayAfter(INTERNAL_ERROR), Act::Close],
+            _ => &[Act::Answer],
+        },
+    ];
+    for script in scripts {
+        let server = Server::start_narrow(script).await;
+        let client = single(retry());
+        // The first has gone out, and the other cannot, until the connection ends.
+        let other = async {
+            tokio::time::sleep(PAUSE / 2).await;
+            attempts(client.get(&server.url)).await
+        };
+        let (first, other) = join(attempts(client.get(&server.url)), other).await;
+        assert_eq!(first.0, ["reset", "200"]);
+        assert_eq!(other.0, ["reset", "200"]);
+        assert_eq!(server.count(), 3);
+
+        let server = Server::start_narrow(script).await;
+        let client = single(retry().retry_unsent().retry_without_key());
+        let other = async {
+            tokio::time::sleep(PAUSE / 2).await;
+            attempts(client.post(&server.url).body("order")).await
+        };
+        let (_, other) = join(attempts(client.get(&server.url)), other).await;
+        assert_eq!(other.0, ["reset"]);
+        assert_eq!(other.1, StopReason::NotIdempotent);
     }
 }

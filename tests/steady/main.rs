@@ -14,6 +14,7 @@ mod coalesce;
 mod dead_letters;
 mod decide;
 mod herd;
+mod hostile;
 mod http2;
 mod keys;
 #[cfg(feature = "metrics")]

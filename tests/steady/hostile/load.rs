@@ -1,0 +1,170 @@
+//! Servers that would have more, or all, of what the client can send.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use reqwest_middleware::ClientWithMiddleware;
+use reqwest_steady::testing::Reply;
+use reqwest_steady::{Refusal, RetryMiddleware, RetryReport, StopReason, ThrottleMiddleware};
+use tokio::time::{Instant, sleep};
+
+use crate::support::scripted::{Server, URL, answer, answer_with, call, late, throttled};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Ten calls a second for a minute.
+async fn a_minute(client: &ClientWithMiddleware) {
+    let calls = (0..600).map(|number| async move {
+        sleep(number * 100 * MS).await;
+        let _ = call(client, number as usize).await;
+    });
+    join_all(calls).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_always_says_at_once_gets_no_more_than_the_budget_allows() {
+    for status in [503, 429] {
+        let server = Server::new(move |_| answer_with(status, &[("retry-after", "0")]));
+        let client = server.client(RetryMiddleware::default());
+        a_minute(&client).await;
+        // 2 a second, and what a budget holds for 10 seconds at the start.
+        assert!(
+            (601..=600 + 140).contains(&server.count()),
+            "{}",
+            server.count()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_always_says_at_once_gets_next_to_nothing_through_a_throttle() {
+    for status in [503, 429] {
+        let server =
+            Server::new(move |_| late(5 * MS, answer_with(status, &[("retry-after", "0")])));
+        let client = throttled(
+            &server,
+            RetryMiddleware::builder(),
+            ThrottleMiddleware::builder(),
+        );
+        a_minute(&client).await;
+        assert!(server.count() < 60, "{}", server.count());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_promises_capacity_and_refuses_gets_few_requests() {
+    for promise in [
+        &[("ratelimit", "\"default\";r=1000000;t=1")][..],
+        &[("ratelimit", "limit=1000000, remaining=1000000, reset=1")],
+        &[
+            ("x-ratelimit-remaining", "18446744073709551615"),
+            ("x-ratelimit-reset", "1"),
+        ],
+        &[
+            ("x-ratelimit-remaining", "1000000"),
+            ("x-ratelimit-reset", "0"),
+        ],
+    ] {
+        let server = Server::new(move |_| late(5 * MS, answer_with(429, promise)));
+        let client = throttled(
+            &server,
+            RetryMiddleware::builder(),
+            ThrottleMiddleware::builder(),
+        );
+        let start = Instant::now();
+        let results = join_all((0..200).map(|name| call(&client, name))).await;
+        for result in &results {
+            let refused = |error| Refusal::of(error).is_some();
+            assert!(matches!(result, Ok(429)) || result.as_ref().is_err_and(refused));
+        }
+        assert!(server.count() < 60, "{}", server.count());
+        assert!(
+            start.elapsed() < Duration::from_secs(200),
+            "{:?}",
+            start.elapsed()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lets_only_probes_through_gets_little_more_than_it_takes() {
+    // What comes alone is taken, and whatever comes within 90 ms of another is refused.
+    let last = Mutex::new(None::<Instant>);
+    let server = Server::new(move |_| {
+        let now = Instant::now();
+        let before = last.lock().unwrap().replace(now);
+        let alone = before.is_none_or(|before| now - before >= 90 * MS);
+        late(5 * MS, answer(if alone { 200 } else { 429 }))
+    });
+    let client = throttled(
+        &server,
+        RetryMiddleware::builder(),
+        ThrottleMiddleware::builder(),
+    );
+    let results = join_all((0..200).map(|name| call(&client, name))).await;
+    let succeeded = results
+        .iter()
+        .filter(|result| matches!(result, Ok(200)))
+        .count();
+    assert_eq!(succeeded, 200);
+    assert!(server.count() < 300, "{}", server.count());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_veto_ends_a_call_in_whatever_form_it_comes_next() {
+    let vetoes = [
+        [("x-should-retry", "false"), ("retry-after", "0")],
+        [("stripe-should-retry", "FALSE"), ("x-should-retry", "true")],
+        [("x-should-retry", "False"), ("stripe-should-retry", "true")],
+    ];
+    for first in 0..vetoes.len() {
+        let server = Server::new(move |index| {
+            let status = [503, 429, 500][index % 3];
+            answer_with(status, &vetoes[(first + index) % vetoes.len()])
+        });
+        let client = server.client(RetryMiddleware::default());
+        for calls in 1..=20 {
+            let response = client.get(URL).send().await.unwrap();
+            assert_eq!(
+                RetryReport::of(&response).unwrap().stop(),
+                StopReason::ServerVeto
+            );
+            assert_eq!(server.count(), calls);
+        }
+        assert!(server.gaps().iter().all(Duration::is_zero));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_always_asks_for_another_try_gets_no_more_than_any_other() {
+    fn please(status: u16) -> Reply {
+        answer_with(status, &[("x-should-retry", "true"), ("retry-after", "0")])
+    }
+    for status in [400, 404, 422, 501, 503] {
+        let server = Server::new(move |_| please(status));
+        let client = server.client(RetryMiddleware::default());
+        let response = client.get(URL).send().await.unwrap();
+        let report = RetryReport::of(&response).unwrap();
+        assert_eq!(report.stop(), StopReason::RetriesExhausted);
+        assert_eq!(server.count(), 6);
+
+        let server = Server::new(move |_| please(status));
+        let client = server.client(RetryMiddleware::default());
+        join_all((0..100).map(|name| call(&client, name))).await;
+        // Two a second for 10 seconds.
+        assert!(server.count() <= 100 + 20, "{status}: {}", server.count());
+    }
+    // It changes its mind with every answer.
+    let server = Server::new(|index| match index % 2 {
+        0 => please(404),
+        _ => answer_with(503, &[("x-should-retry", "false")]),
+    });
+    let client = server.client(RetryMiddleware::default());
+    let response = client.get(URL).send().await.unwrap();
+    assert_eq!(
+        RetryReport::of(&response).unwrap().stop(),
+        StopReason::ServerVeto
+    );
+    assert_eq!(server.count(), 2);
+}

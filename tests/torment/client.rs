@@ -1,0 +1,238 @@
+//! Clients as a payment team would build them, and the calls that they make.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use reqwest::dns::{Name, Resolve, Resolving};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
+use reqwest_steady::{
+    Backoff, IdempotencyKey, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
+};
+use tokio::task::JoinSet;
+
+use crate::faults::Weather;
+use crate::ledger::{Receipt, body_of};
+use crate::process::Addresses;
+
+/// So many calls are under way at once.
+pub(crate) const CONCURRENCY: u32 = 200;
+
+const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(300);
+/// Short, so that a pool soon forgets connections that the server has ended.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
+const HTTP1: &str = "http://one.payments.test/orders";
+const HTTP2: &str = "http://two.payments.test/orders";
+
+/// A retry that has the time and the means to outlast any bad luck.
+pub(crate) fn persistent() -> RetryMiddlewareBuilder {
+    let backoff = Backoff::exponential(Duration::from_millis(5)).cap(Duration::from_millis(50));
+    RetryMiddleware::builder()
+        .backoff(backoff)
+        .max_retries(60)
+        .attempt_timeout(ATTEMPT_TIMEOUT)
+        .deadline(Duration::from_secs(120))
+        .no_budget()
+}
+
+/// A retry as it comes, but for time limits.
+pub(crate) fn usual() -> RetryMiddlewareBuilder {
+    RetryMiddleware::builder()
+        .attempt_timeout(ATTEMPT_TIMEOUT)
+        .deadline(Duration::from_secs(5))
+}
+
+/// Of a thousand connections so many are refused.
+const REFUSED: u32 = 40;
+
+/// Finds the server's addresses; and, by the same chance as everything else goes wrong, one where
+/// connections are refused. The pool asks whenever it opens a connection.
+pub(crate) struct Names {
+    addresses: Addresses,
+    generator: Mutex<StdRng>,
+    weather: Weather,
+    refused: AtomicU64,
+}
+
+impl Names {
+    pub(crate) fn new(addresses: Addresses, weather: Weather, seed: u64) -> Arc<Self> {
+        Arc::new(Self {
+            addresses,
+            generator: Mutex::new(StdRng::seed_from_u64(seed)),
+            weather,
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    /// How many connections were sent where nobody listens.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    fn find(&self, name: &str) -> SocketAddr {
+        let roll = self.generator.lock().unwrap().random_range(0..1000);
+        if self.weather == Weather::Foul && roll < REFUSED {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return self.addresses.refusing;
+        }
+        match name {
+            "one.payments.test" => self.addresses.http1,
+            _ => self.addresses.http2,
+        }
+    }
+}
+
+struct Lookup(Arc<Names>);
+
+impl Resolve for Lookup {
+    fn resolve(&self, name: Name) -> Resolving {
+        let address = self.0.find(name.as_str());
+        Box::pin(async move { Ok(Box::new(std::iter::once(address)) as _) })
+    }
+}
+
+/// A client, and where it sends to.
+pub(crate) struct Caller {
+    url: &'static str,
+    pub(crate) client: ClientWithMiddleware,
+}
+
+/// One for each version of HTTP. What reqwest repeats by itself is left on, as most leave it.
+pub(crate) fn callers(names: &Arc<Names>, stack: &[Arc<dyn Middleware>]) -> [Caller; 2] {
+    let inner = || {
+        reqwest::Client::builder()
+            .no_proxy()
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .dns_resolver(Lookup(names.clone()))
+    };
+    [(HTTP1, inner()), (HTTP2, inner().http2_prior_knowledge())].map(|(url, inner)| {
+        let mut builder = ClientBuilder::new(inner.build().unwrap());
+        for middleware in stack {
+            builder = builder.with_arc(middleware.clone());
+        }
+        Caller {
+            url,
+            client: builder.build(),
+        }
+    })
+}
+
+/// What the caller was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// That it is done, with this receipt.
+    Done(u64),
+    /// The receipt of another call.
+    MixedUp,
+    Status(u16),
+    Error,
+}
+
+/// Calls with numbers from 0, and what became of them.
+pub(crate) struct Calls {
+    callers: Vec<Caller>,
+    keyed: fn(u32) -> bool,
+    told: Vec<OnceLock<Told>>,
+    retries: AtomicU64,
+    /// How calls ended that were not done, and how often.
+    endings: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Calls {
+    pub(crate) fn new(count: u32, keyed: fn(u32) -> bool) -> Self {
+        Self {
+            callers: Vec::new(),
+            keyed,
+            told: (0..count).map(|_| OnceLock::new()).collect(),
+            retries: AtomicU64::new(0),
+            endings: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn set_callers(&mut self, callers: Vec<Caller>) {
+        self.callers = callers;
+    }
+
+    /// Makes the calls of one round, so many at once.
+    pub(crate) async fn run(self: &Arc<Self>, round: std::ops::Range<u32>) {
+        let next = Arc::new(AtomicU32::new(round.start));
+        let mut workers = JoinSet::new();
+        for _ in 0..CONCURRENCY {
+            let (calls, next, end) = (self.clone(), next.clone(), round.end);
+            workers.spawn(async move {
+                loop {
+                    let call = next.fetch_add(1, Ordering::Relaxed);
+                    if call >= end {
+                        return;
+                    }
+                    let told = calls.make(call).await;
+                    calls.told[call as usize].set(told).unwrap();
+                }
+            });
+        }
+        while let Some(worker) = workers.join_next().await {
+            worker.unwrap();
+        }
+    }
+
+    async fn make(&self, call: u32) -> Told {
+        let caller = &self.callers[call as usize % self.callers.len()];
+        let slot = ReportSlot::new();
+        let mut request = (caller.client.post(caller.url))
+            .header("x-call", call)
+            .body(body_of(call))
+            .buffer_response(64 * 1024)
+            .report_to(&slot);
+        if (self.keyed)(call) {
+            request = request.idempotency_key(IdempotencyKey::random());
+        }
+        let told = match request.send().await {
+            Err(_) => Told::Error,
+            Ok(response) if response.status() == 200 => {
+                let body = response.text().await;
+                let receipt = body.ok().and_then(|body| Receipt::from_text(&body));
+                match receipt {
+                    Some(receipt) if receipt.call == call => Told::Done(receipt.number),
+                    _ => Told::MixedUp,
+                }
+            }
+            Ok(response) => Told::Status(response.status().as_u16()),
+        };
+        let report = slot.get().unwrap();
+        let retries = report.retries().into();
+        self.retries.fetch_add(retries, Ordering::Relaxed);
+        if !matches!(told, Told::Done(_)) {
+            let last = report.attempts().last().unwrap().outcome();
+            let ending = format!("{last}: {}", report.stop());
+            *self.endings.lock().unwrap().entry(ending).or_default() += 1;
+        }
+        told
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.told.len() as u32
+    }
+
+    pub(crate) fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_keyed(&self, call: u32) -> bool {
+        (self.keyed)(call)
+    }
+
+    /// How calls ended that were not done, and how often.
+    pub(crate) fn endings(&self) -> BTreeMap<String, u64> {
+        self.endings.lock().unwrap().clone()
+    }
+
+    /// Every call, and what its caller was told.
+    pub(crate) fn told(&self) -> impl Iterator<Item = (u32, Told)> {
+        let told = self.told.iter().map(|told| *told.get().unwrap());
+        (0..).zip(told)
+    }
+}

@@ -1,0 +1,102 @@
+//! The stack as it comes, with a budget that may be empty and a throttle that may refuse: what is given
+//! up is in a dead letter, and what is replayed from there has its effect once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest_middleware::Middleware;
+use reqwest_steady::{DeadLetter, DeadLetterReceiver, ThrottleMiddleware, dead_letter_channel};
+
+use crate::client::{Calls, Names, Told, callers, persistent, usual};
+use crate::faults::Weather;
+use crate::process::ServerProcess;
+use crate::run::alone;
+use crate::{alone_in_process, block_on, call_count, seed};
+
+#[test]
+fn what_is_given_up_is_in_a_dead_letter_and_nothing_else_is_lost() {
+    let _turn = alone_in_process();
+    let mut server = ServerProcess::start("the_server", seed());
+    block_on(give_up_and_replay(&mut server));
+}
+
+async fn give_up_and_replay(server: &mut ServerProcess) {
+    // They wait for a throttle that does not hurry.
+    let count = call_count() / 10;
+    let (sink, letters) = dead_letter_channel(count as usize);
+    let throttle = ThrottleMiddleware::builder().max_wait(Duration::from_secs(2));
+    let stack: [Arc<dyn Middleware>; 2] = [
+        Arc::new(usual().dead_letter_sink(sink).build().unwrap()),
+        Arc::new(throttle.build().unwrap()),
+    ];
+    let names = Names::new(server.addresses, Weather::Foul, seed());
+    let mut calls = Calls::new(count, |call| call / 2 % 2 == 0);
+    calls.set_callers(callers(&names, &stack).into());
+    let calls = Arc::new(calls);
+    server.set_weather(Weather::Foul);
+    calls.run(0..count).await;
+    server.set_weather(Weather::Calm);
+
+    let letters = by_call(letters);
+    let mut done = 0;
+    for (call, told) in calls.told() {
+        let is_done = matches!(told, Told::Done(_));
+        done += usize::from(is_done);
+        assert_eq!(letters.contains_key(&call), !is_done, "{call}: {told:?}");
+    }
+    let print = |what: &str, count: usize| println!("  {what:<46}{count:>9}");
+    print("as it comes: calls", count as usize);
+    print("told: done", done);
+    print("in a dead letter", letters.len());
+    for (reason, times) in reasons(&letters) {
+        print(&format!("  … {reason}"), times);
+    }
+
+    // By another client, for this one may still be holding back.
+    let calm = Names::new(server.addresses, Weather::Calm, seed());
+    let [http1, http2] = alone(&calm, persistent());
+    let mut replayed = 0;
+    for (call, letter) in &letters {
+        assert_eq!(letter.key().is_some(), calls.is_keyed(*call));
+        if letter.is_repeatable() {
+            let caller = if call % 2 == 0 { &http1 } else { &http2 };
+            let response = letter.replay(&caller.client).await.unwrap();
+            assert_eq!(response.status(), 200);
+            replayed += 1;
+        }
+    }
+    print("replayed when all is well", replayed);
+    assert!(replayed > 0);
+    let account = server.close_the_ledger();
+    for call in 0..count {
+        let effects = account.of(call).effects;
+        match calls.is_keyed(call) {
+            true => assert_eq!(effects, 1, "{call}"),
+            false => assert!(effects <= 1, "{call}: {effects}"),
+        }
+    }
+    let effects = account.sum(|record| record.effects);
+    print("effects", effects as usize);
+}
+
+/// No call has two.
+fn by_call(mut letters: DeadLetterReceiver) -> BTreeMap<u32, Arc<DeadLetter>> {
+    let mut by_call = BTreeMap::new();
+    while let Some(letter) = letters.try_recv() {
+        let (_, call) = (letter.headers())
+            .find(|(name, _)| *name == "x-call")
+            .unwrap();
+        let call = call.unwrap().to_str().unwrap().parse().unwrap();
+        assert!(by_call.insert(call, letter).is_none(), "{call}");
+    }
+    by_call
+}
+
+fn reasons(letters: &BTreeMap<u32, Arc<DeadLetter>>) -> BTreeMap<&str, usize> {
+    let mut reasons = BTreeMap::new();
+    for letter in letters.values() {
+        *reasons.entry(letter.reason()).or_default() += 1;
+    }
+    reasons
+}

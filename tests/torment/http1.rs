@@ -1,0 +1,185 @@
+//! HTTP/1.1 by hand, for no library would answer like this.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+use crate::faults::{Fault, HTTP1, ON_ACCEPT};
+use crate::ledger::{Entry, Receipt};
+use crate::server::{SLOW_WORK, World};
+
+type Wire = BufReader<TcpStream>;
+
+/// Whether the connection can carry another request.
+enum Then {
+    KeepOpen,
+    Close,
+    Reset,
+}
+
+pub(crate) async fn serve(tcp: TcpStream, world: Arc<World>) -> io::Result<()> {
+    if world.dice.draw(ON_ACCEPT) == Fault::ResetOnAccept {
+        return tcp.set_zero_linger();
+    }
+    tcp.set_nodelay(true)?;
+    let mut wire = BufReader::new(tcp);
+    let mut hang_up = world.hang_up.subscribe();
+    loop {
+        let idle = tokio::select! {
+            begun = wire.fill_buf() => begun?.is_empty(),
+            _ = hang_up.changed() => true,
+        };
+        if idle {
+            return Ok(());
+        }
+        match answer(&mut wire, &world).await? {
+            Then::KeepOpen => {}
+            Then::Close => return wire.shutdown().await,
+            Then::Reset => return wire.get_ref().set_zero_linger(),
+        }
+    }
+}
+
+async fn answer(wire: &mut Wire, world: &Arc<World>) -> io::Result<Then> {
+    let fault = world.dice.draw(HTTP1);
+    if fault == Fault::ResetBeforeReading {
+        return Ok(Then::Reset);
+    }
+    let head = read_head(wire).await?;
+    if fault == Fault::ResetInTheMiddle {
+        return Ok(Then::Reset);
+    }
+    let mut body = vec![0; head.length];
+    wire.read_exact(&mut body).await?;
+    let order = world.ledger.read(head.call, head.key, &body);
+    let order = order.ok_or(io::ErrorKind::InvalidData)?;
+    match fault {
+        Fault::Silence => return silence(wire).await,
+        Fault::Busy => {
+            let hint = world.dice.below(20);
+            let head = format!("503 Busy\r\nretry-after-ms: {hint}");
+            return write_answer(wire, &head, "later").await;
+        }
+        Fault::Limited => {
+            let head = "429 Too Many\r\nretry-after: 0";
+            return write_answer(wire, head, "slower").await;
+        }
+        _ => {}
+    }
+    let receipt = match world.ledger.begin(&order) {
+        Entry::InProgress => return write_answer(wire, "409 In Progress", "wait").await,
+        Entry::Known(receipt) => receipt,
+        Entry::Fresh if fault == Fault::SlowWork => {
+            // It goes on when the client has gone.
+            let (world, order) = (world.clone(), order.clone());
+            let work = tokio::spawn(async move {
+                tokio::time::sleep(SLOW_WORK).await;
+                world.ledger.finish(&order)
+            });
+            work.await.map_err(io::Error::other)?
+        }
+        Entry::Fresh => world.ledger.finish(&order),
+    };
+    tell(wire, world, fault, receipt).await
+}
+
+/// The work is done: now the client is told, or not.
+async fn tell(wire: &mut Wire, world: &World, fault: Fault, receipt: Receipt) -> io::Result<Then> {
+    let body = receipt.to_string();
+    let whole = whole_answer("200 OK", &body);
+    match fault {
+        Fault::ResetAfterWork => Ok(Then::Reset),
+        Fault::CloseAfterWork => Ok(Then::Close),
+        Fault::SilenceAfterWork => silence(wire).await,
+        Fault::ErrorAfterWork => write_answer(wire, "500 Oops", "done, or not?").await,
+        Fault::HalfAHead => {
+            wire.write_all(&whole.as_bytes()[..25]).await?;
+            Ok(Then::Close)
+        }
+        Fault::BodyCut => {
+            wire.write_all(&whole.as_bytes()[..whole.len() - 5]).await?;
+            Ok(Then::Reset)
+        }
+        Fault::WrongLength => {
+            let length = body.len() + 7;
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+            wire.write_all((head + &body).as_bytes()).await?;
+            Ok(Then::Close)
+        }
+        Fault::SlowDrip => {
+            let pause = Duration::from_millis(1 + world.dice.below(10));
+            for byte in whole.as_bytes() {
+                wire.write_all(&[*byte]).await?;
+                tokio::time::sleep(pause).await;
+            }
+            Ok(Then::KeepOpen)
+        }
+        Fault::EarlyHints => {
+            let hints = "HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n";
+            wire.write_all(hints.as_bytes()).await?;
+            wire.write_all(whole.as_bytes()).await?;
+            Ok(Then::KeepOpen)
+        }
+        Fault::Surplus => {
+            wire.write_all((whole + "and more").as_bytes()).await?;
+            Ok(Then::KeepOpen)
+        }
+        Fault::DuplicateAnswer => {
+            wire.write_all(whole.repeat(2).as_bytes()).await?;
+            Ok(Then::KeepOpen)
+        }
+        _ => {
+            wire.write_all(whole.as_bytes()).await?;
+            Ok(Then::KeepOpen)
+        }
+    }
+}
+
+/// Until the client goes.
+async fn silence(wire: &mut Wire) -> io::Result<Then> {
+    while wire.read(&mut [0; 1024]).await? > 0 {}
+    Ok(Then::Close)
+}
+
+fn whole_answer(head: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\n\r\n{body}")
+}
+
+async fn write_answer(wire: &mut Wire, head: &str, body: &str) -> io::Result<Then> {
+    wire.write_all(whole_answer(head, body).as_bytes()).await?;
+    Ok(Then::KeepOpen)
+}
+
+struct Head {
+    call: Option<u32>,
+    key: Option<String>,
+    length: usize,
+}
+
+async fn read_head(wire: &mut Wire) -> io::Result<Head> {
+    let mut head = Head {
+        call: None,
+        key: None,
+        length: 0,
+    };
+    loop {
+        let mut line = String::new();
+        if wire.read_line(&mut line).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let line = line.trim_end();
+        if line.is_empty() {
+            return Ok(head);
+        }
+        match line.split_once(": ") {
+            Some(("x-call", value)) => head.call = value.parse().ok(),
+            Some(("idempotency-key", value)) => head.key = Some(value.to_owned()),
+            Some(("content-length", value)) => head.length = value.parse().unwrap_or(0),
+            _ => {}
+        }
+    }
+}

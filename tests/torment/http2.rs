@@ -1,0 +1,173 @@
+//! HTTP/2, where one connection carries all requests and its end is the end of a hundred.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
+use http::{Request, Response, StatusCode};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::faults::{Fault, HTTP2, ON_ACCEPT};
+use crate::ledger::{Entry, Order, Receipt};
+use crate::server::{SLOW_WORK, World};
+
+/// What ends a connection.
+#[derive(Clone, Copy)]
+enum Ending {
+    GoAway,
+    GoAwayAtOnce,
+    Break,
+}
+
+pub(crate) async fn serve(tcp: TcpStream, world: Arc<World>) -> io::Result<()> {
+    if world.dice.draw(ON_ACCEPT) == Fault::ResetOnAccept {
+        return tcp.set_zero_linger();
+    }
+    tcp.set_nodelay(true)?;
+    // A second handle, for `h2` keeps the first.
+    let tcp = tcp.into_std()?;
+    let twin = TcpStream::from_std(tcp.try_clone()?)?;
+    let tcp = TcpStream::from_std(tcp)?;
+
+    let handshake = h2::server::handshake(tcp).await;
+    let mut connection = handshake.map_err(io::Error::other)?;
+    let mut hang_up = world.hang_up.subscribe();
+    let (end, mut ends) = mpsc::unbounded_channel();
+    let mut streams = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = connection.accept() => {
+                let Some(Ok((request, respond))) = accepted else {
+                    return Ok(());
+                };
+                streams.spawn(answer(request, respond, world.clone(), end.clone()));
+            }
+            Some(ending) = ends.recv() => match ending {
+                Ending::GoAway => connection.graceful_shutdown(),
+                Ending::GoAwayAtOnce => connection.abrupt_shutdown(Reason::NO_ERROR),
+                Ending::Break => return twin.set_zero_linger(),
+            },
+            Ok(()) = hang_up.changed() => connection.graceful_shutdown(),
+            Some(_) = streams.join_next() => {}
+        }
+    }
+}
+
+/// What goes wrong with a stream goes wrong: the client has left.
+async fn answer(
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    world: Arc<World>,
+    end: mpsc::UnboundedSender<Ending>,
+) -> Option<()> {
+    let fault = world.dice.draw(HTTP2);
+    if fault == Fault::RefusedStream {
+        respond.send_reset(Reason::REFUSED_STREAM);
+        return None;
+    }
+    let order = read_order(request, &world).await?;
+    match fault {
+        Fault::Silence => return silence(&mut respond).await,
+        Fault::Busy => {
+            let hint = world.dice.below(20).to_string();
+            let head = Response::builder().status(503);
+            return send(&mut respond, head.header("retry-after-ms", hint), "later");
+        }
+        Fault::Limited => {
+            let head = Response::builder().status(429);
+            return send(&mut respond, head.header("retry-after", "0"), "slower");
+        }
+        _ => {}
+    }
+    let receipt = match world.ledger.begin(&order) {
+        Entry::InProgress => {
+            return send(&mut respond, Response::builder().status(409), "wait");
+        }
+        Entry::Known(receipt) => receipt,
+        Entry::Fresh if fault == Fault::SlowWork => {
+            // It goes on when the stream, or its connection, has gone.
+            let work = tokio::spawn(async move {
+                tokio::time::sleep(SLOW_WORK).await;
+                world.ledger.finish(&order)
+            });
+            work.await.ok()?
+        }
+        Entry::Fresh => world.ledger.finish(&order),
+    };
+    tell(&mut respond, end, fault, receipt).await
+}
+
+/// The work is done: now the client is told, or not.
+async fn tell(
+    respond: &mut SendResponse<Bytes>,
+    end: mpsc::UnboundedSender<Ending>,
+    fault: Fault,
+    receipt: Receipt,
+) -> Option<()> {
+    let body = receipt.to_string();
+    match fault {
+        Fault::StreamResetAfterWork => respond.send_reset(Reason::INTERNAL_ERROR),
+        Fault::StreamCancelledAfterWork => respond.send_reset(Reason::CANCEL),
+        Fault::SilenceAfterWork => return silence(respond).await,
+        Fault::ErrorAfterWork => {
+            return send(respond, Response::builder().status(500), "done, or not?");
+        }
+        Fault::BodyReset => {
+            let head = Response::builder().header("content-length", body.len());
+            let mut stream = respond.send_response(head.body(()).ok()?, false).ok()?;
+            let half = Bytes::from(body).slice(..5);
+            stream.send_data(half, false).ok()?;
+            // `hyper` takes this for the end of the body.
+            stream.send_reset(Reason::NO_ERROR);
+        }
+        Fault::EarlyHints => {
+            let hints = Response::builder().status(StatusCode::EARLY_HINTS);
+            respond.send_informational(hints.body(()).ok()?).ok()?;
+            return send(respond, Response::builder(), &body);
+        }
+        Fault::GoAway => {
+            end.send(Ending::GoAway).ok()?;
+            return send(respond, Response::builder(), &body);
+        }
+        Fault::GoAwayAtOnce => end.send(Ending::GoAwayAtOnce).ok()?,
+        Fault::ConnectionBroken => end.send(Ending::Break).ok()?,
+        _ => return send(respond, Response::builder(), &body),
+    }
+    Some(())
+}
+
+/// Until the client gives the stream up.
+async fn silence(respond: &mut SendResponse<Bytes>) -> Option<()> {
+    std::future::poll_fn(|context| respond.poll_reset(context))
+        .await
+        .ok()?;
+    Some(())
+}
+
+fn send(
+    respond: &mut SendResponse<Bytes>,
+    head: http::response::Builder,
+    body: &str,
+) -> Option<()> {
+    let head = head.header("content-length", body.len()).body(()).ok()?;
+    let mut stream = respond.send_response(head, false).ok()?;
+    stream.send_data(Bytes::from(body.to_owned()), true).ok()
+}
+
+async fn read_order(request: Request<RecvStream>, world: &World) -> Option<Order> {
+    let header = |name| request.headers().get(name)?.to_str().ok();
+    let call = header("x-call").and_then(|call| call.parse().ok());
+    let key = header("idempotency-key").map(str::to_owned);
+    let mut stream = request.into_body();
+    let mut body = Vec::new();
+    while let Some(chunk) = stream.data().await {
+        let chunk = chunk.ok()?;
+        stream.flow_control().release_capacity(chunk.len()).ok()?;
+        body.extend_from_slice(&chunk);
+    }
+    world.ledger.read(call, key, &body)
+}
