@@ -437,7 +437,7 @@ impl Budgets {
             Self::PerHost(hosts) => {
                 let terms = || hosts.terms.get_or_init(|| hosts.each.terms());
                 let new = || terms().budget();
-                hosts.table.get(Host(url).as_str(), new)
+                hosts.table.get(Host(url).parts(), new)
             }
         }
     }

@@ -9,6 +9,12 @@ use reqwest::Url;
 pub(crate) struct Host<'u>(pub(crate) &'u Url);
 
 impl<'u> Host<'u> {
+    /// What it is told apart by in tables: every call looks there, and this is quicker than the text.
+    pub(crate) fn parts(self) -> (&'u str, u16) {
+        let host = self.0.host_str().unwrap_or_default();
+        (host, self.0.port().unwrap_or_default())
+    }
+
     /// A part of the URL's own text. Whoever is let in there has no part in it.
     pub(crate) fn as_str(self) -> &'u str {
         let authority = self.0.authority();

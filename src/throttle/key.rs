@@ -131,7 +131,8 @@ impl Hash for Key<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Url { url, path } => {
-                (Host(url).as_str(), path).hash(state);
+                let (host, port) = Host(url).parts();
+                (host, port, path).hash(state);
             }
             Self::Text(text) => text.hash(state),
         }
