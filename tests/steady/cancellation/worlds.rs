@@ -57,7 +57,7 @@ pub(super) const WORLDS: [World; 14] = [
             ("/own", 2) => Reset,
             _ => Status(200),
         },
-        points: 1,
+        points: 10,
         ..PLAIN
     },
     World {
@@ -67,7 +67,7 @@ pub(super) const WORLDS: [World; 14] = [
             ("/own", 1) => Pause(2),
             _ => Status(200),
         },
-        points: 1,
+        points: 7,
         ..PLAIN
     },
     World {
@@ -82,7 +82,7 @@ pub(super) const WORLDS: [World; 14] = [
             _ => Status(200),
         },
         chance: Duration::from_millis(40),
-        points: 1,
+        points: 6,
         ..PLAIN
     },
     World {
@@ -92,7 +92,7 @@ pub(super) const WORLDS: [World; 14] = [
             _ => Status(200),
         },
         request: |request| request.deadline(800 * MS),
-        points: 1,
+        points: 15,
         ..PLAIN
     },
     World {
@@ -103,7 +103,7 @@ pub(super) const WORLDS: [World; 14] = [
             _ => Status(200),
         },
         request: |request| request.buffer_response(1000),
-        points: 1,
+        points: 12,
         ..PLAIN
     },
     World {
@@ -120,7 +120,7 @@ pub(super) const WORLDS: [World; 14] = [
         },
         begins: 10,
         others: &[(0, "/1"), (5, "/2"), (15, "/3"), (220, "/4")],
-        points: 1,
+        points: 5,
         ..PLAIN
     },
     World {
@@ -135,7 +135,7 @@ pub(super) const WORLDS: [World; 14] = [
         },
         begins: 10,
         others: &[(0, "/1"), (15, "/2"), (20, "/3")],
-        points: 1,
+        points: 6,
         ..PLAIN
     },
     World {
@@ -150,7 +150,7 @@ pub(super) const WORLDS: [World; 14] = [
             _ => Slow(500),
         },
         others: &[(40, "/1")],
-        points: 1,
+        points: 6,
         ..PLAIN
     },
     World {
@@ -162,7 +162,7 @@ pub(super) const WORLDS: [World; 14] = [
         },
         path: "/shared",
         others: &[(5, "/shared"), (10, "/shared"), (95, "/shared")],
-        points: 1,
+        points: 6,
         ..PLAIN
     },
     World {
@@ -181,7 +181,7 @@ pub(super) const WORLDS: [World; 14] = [
         begins: 5,
         others: &[(0, "/shared"), (10, "/shared"), (15, "/shared")],
         failing: 1,
-        points: 1,
+        points: 7,
         ..PLAIN
     },
     World {
@@ -199,7 +199,7 @@ pub(super) const WORLDS: [World; 14] = [
         path: "/shared",
         begins: 10,
         others: &[(0, "/1"), (15, "/shared"), (20, "/2"), (25, "/shared")],
-        points: 1,
+        points: 14,
         ..PLAIN
     },
     World {
@@ -212,7 +212,7 @@ pub(super) const WORLDS: [World; 14] = [
             "/own" => Status(503),
             _ => Status(200),
         },
-        points: 1,
+        points: 5,
         ..PLAIN
     },
     World {
@@ -227,7 +227,7 @@ pub(super) const WORLDS: [World; 14] = [
             ("/own", 0) => Drips(503, 2),
             _ => Status(200),
         },
-        points: 1,
+        points: 12,
         ..PLAIN
     },
 ];
