@@ -9,7 +9,13 @@ mod current;
 mod fare;
 mod host;
 mod keyed;
+mod retries_left;
 mod scope;
+
+/// What `retries_left` stands on. In `models/` it is loom's.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicU32, Ordering};
+}
 
 pub(crate) use allowance::{Allowance, Draw, Opener};
 pub use budget::{Budget, BudgetBuilder, Deposit};

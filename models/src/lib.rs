@@ -1,15 +1,20 @@
-//! Every order in which threads can meet in the budget's window, tried out by loom.
+//! Every order in which threads can meet in the budget's window, and in the counters of an allowance
+//! (`allowance.rs`), tried out by loom.
 //!
-//! The window is the very file that the crate is built from, on loom's atomics and with three slots.
-//! `models/run` then breaks it in the seven ways that are easy to get wrong, and expects each to fail
+//! Both are the very files that the crate is built from, on loom's atomics; the window has three slots.
+//! `models/run` then breaks them in the ways that are easy to get wrong, and expects each to fail
 //! here: a model that passes them would prove nothing.
 
 #![cfg(test)]
 
 mod sync {
     pub(super) use loom::sync::Mutex;
-    pub(super) use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+    pub(super) use loom::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 }
+
+mod allowance;
+#[path = "../../src/admit/retries_left.rs"]
+mod retries_left;
 
 #[path = "../../src/admit/budget/window.rs"]
 mod window;

@@ -5,11 +5,12 @@
 //! all that are around it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use tokio::time::Instant;
 
 use super::current::Place;
+use super::retries_left;
 
 /// What one call or scope allows, linked to the one around it.
 #[derive(Debug)]
@@ -67,34 +68,18 @@ impl Link {
         }
     }
 
-    /// Takes a retry from this link and from all around it, or from none.
-    fn take(&self) -> bool {
-        let left = self.left.count();
-        let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            left.checked_sub(1)
-        });
-        if taken.is_err() {
-            return false;
-        }
-        match &self.around {
-            Some(around) if !around.take() => {
-                left.fetch_add(1, Ordering::Relaxed);
-                false
-            }
-            _ => true,
-        }
+    /// This one, and all around it.
+    fn chain(&self) -> impl Iterator<Item = &Self> + Clone {
+        std::iter::successors(Some(self), |link| link.around.as_deref())
     }
 
-    fn put_back(&self) {
-        self.left.count().fetch_add(1, Ordering::Relaxed);
-        if let Some(around) = &self.around {
-            around.put_back();
-        }
+    /// How many retries are left in each.
+    fn counters(&self) -> impl Iterator<Item = &AtomicU32> + Clone {
+        self.chain().map(|link| link.left.count())
     }
 
     fn any_around(&self, mut is: impl FnMut(&Opener) -> bool) -> bool {
-        let links = std::iter::successors(self.around.as_deref(), |link| link.around.as_deref());
-        links.into_iter().any(|link| is(&link.opener))
+        self.chain().skip(1).any(|link| is(&link.opener))
     }
 }
 
@@ -111,7 +96,7 @@ impl Draw {
 impl Drop for Draw {
     fn drop(&mut self) {
         if let Some(link) = self.0.take() {
-            link.put_back();
+            retries_left::put_back(link.counters());
         }
     }
 }
@@ -185,7 +170,7 @@ impl Allowance {
     /// Takes a retry, if this call and all around it have one left.
     pub(crate) fn draw(&mut self) -> Option<Draw> {
         let link = self.share()?;
-        link.take().then(|| Draw(Some(link)))
+        retries_left::take(link.counters()).then(|| Draw(Some(link)))
     }
 
     fn link(&self) -> Option<&Link> {

@@ -10,6 +10,7 @@ mod support;
 
 mod admit;
 mod bodies;
+mod cancellation;
 mod coalesce;
 mod dead_letters;
 mod decide;

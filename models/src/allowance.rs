@@ -1,0 +1,110 @@
+//! Retries that several calls take from counters around them.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+
+use super::retries_left::{put_back, take};
+
+/// Two calls with counters of their own, in a scope and in something around that.
+struct Layers {
+    own: [AtomicU32; 2],
+    scope: AtomicU32,
+    outer: AtomicU32,
+}
+
+impl Layers {
+    /// What one of the calls draws from, the innermost first.
+    fn of(&self, call: usize) -> impl Iterator<Item = &AtomicU32> + Clone {
+        [&self.own[call], &self.scope, &self.outer].into_iter()
+    }
+
+    fn left(&self) -> [u32; 4] {
+        let [one, other] = &self.own;
+        [one, other, &self.scope, &self.outer].map(|left| left.load(Ordering::Relaxed))
+    }
+}
+
+/// Both calls at once. `left` is what both, the scope and the outer one begin with.
+fn race<T: Send + 'static>(
+    left: [u32; 4],
+    draw: fn(&Layers, usize) -> T,
+    check: fn([u32; 4], [T; 2]),
+) {
+    loom::model(move || {
+        let layers = Arc::new(Layers {
+            own: [AtomicU32::new(left[0]), AtomicU32::new(left[1])],
+            scope: AtomicU32::new(left[2]),
+            outer: AtomicU32::new(left[3]),
+        });
+        let shared = layers.clone();
+        let one = thread::spawn(move || draw(&shared, 0));
+        let other = draw(&layers, 1);
+        let taken = [one.join().unwrap(), other];
+        check(layers.left(), taken);
+    });
+}
+
+#[test]
+fn the_last_retry_of_a_scope_goes_to_one_and_nothing_is_taken_from_the_other() {
+    race(
+        [1, 1, 1, 5],
+        |layers, call| take(layers.of(call)),
+        |left, taken| match taken {
+            [true, false] => assert_eq!(left, [0, 1, 0, 4]),
+            [false, true] => assert_eq!(left, [1, 0, 0, 4]),
+            both => panic!("{both:?}"),
+        },
+    );
+}
+
+#[test]
+fn the_last_retry_of_the_outermost_goes_to_one_and_the_scope_gets_the_others_back() {
+    race(
+        [1, 1, 2, 1],
+        |layers, call| take(layers.of(call)),
+        |left, taken| match taken {
+            [true, false] => assert_eq!(left, [0, 1, 1, 0]),
+            [false, true] => assert_eq!(left, [1, 0, 1, 0]),
+            both => panic!("{both:?}"),
+        },
+    );
+}
+
+#[test]
+fn what_is_put_back_is_there_again_and_no_more() {
+    race(
+        [1, 1, 1, 2],
+        |layers, call| {
+            let taken = take(layers.of(call));
+            if taken {
+                put_back(layers.of(call));
+            }
+            taken
+        },
+        |left, taken| {
+            assert!(taken[0] || taken[1]);
+            assert_eq!(left, [1, 1, 1, 2]);
+        },
+    );
+}
+
+#[test]
+fn who_is_refused_may_keep_another_from_going_but_leaves_nothing_missing() {
+    race(
+        [1, 0, 1, 1],
+        |layers, call| {
+            // The second asks the scope first, and has nothing itself.
+            let counters = layers.of(call).collect::<Vec<_>>();
+            match call {
+                0 => take(counters.into_iter()),
+                _ => take(counters.into_iter().rev()),
+            }
+        },
+        |left, taken| match taken {
+            [true, false] => assert_eq!(left, [0, 0, 0, 0]),
+            [false, false] => assert_eq!(left, [1, 0, 1, 1]),
+            wrong => panic!("{wrong:?}"),
+        },
+    );
+}

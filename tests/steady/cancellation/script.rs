@@ -1,0 +1,129 @@
+//! What the server says to whom, and what was said.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use reqwest::{Body, Request};
+use reqwest_steady::testing::ScriptedServer;
+
+use crate::support::scripted::{Reply, answer, answer_with, dripping, late};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Every answer takes so long.
+pub(super) const ANSWER_TIME: Duration = Duration::from_millis(20);
+
+/// Says whose request it is. Headers of tracing do not keep requests from being coalesced.
+pub(super) const CALLER: &str = "traceparent";
+
+/// Says which attempt of its call it is.
+pub(super) const ATTEMPT: &str = "x-attempt";
+
+/// What the server does with a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Says {
+    Status(u16),
+    /// 429, and the pause that it asks for, in seconds.
+    Pause(u32),
+    /// A body in so many parts, 10 ms apart.
+    Drips(u16, usize),
+    /// 200, and a body that breaks off.
+    Breaks,
+    Reset,
+    Silence,
+    /// 200, after so many milliseconds.
+    Slow(u32),
+}
+
+impl Says {
+    fn reply(self) -> Reply {
+        let reply = match self {
+            Self::Status(status) => answer(status),
+            Self::Pause(seconds) => answer_with(429, &[("retry-after", &seconds.to_string())]),
+            Self::Drips(status, drops) => dripping(status, drops),
+            Self::Breaks => Reply::status(200).body(broken()),
+            Self::Reset => Reply::fail(io::ErrorKind::ConnectionReset),
+            Self::Silence => Reply::silence(),
+            Self::Slow(millis) => return late(millis * MS, answer(200)),
+        };
+        late(ANSWER_TIME, reply)
+    }
+}
+
+fn broken() -> Body {
+    let parts = stream::iter([Ok("part"), Err(io::ErrorKind::ConnectionReset)]);
+    Body::wrap_stream(parts.then(|part| async move {
+        tokio::time::sleep(10 * MS).await;
+        part.map_err(io::Error::from)
+    }))
+}
+
+/// One request, as it was answered.
+#[derive(Clone, Debug)]
+pub(super) struct Served {
+    pub(super) caller: String,
+    pub(super) path: String,
+    is_retry: bool,
+    says: Says,
+}
+
+/// All that was said, in order.
+#[derive(Clone, Default)]
+pub(super) struct Record(Arc<Mutex<Vec<Served>>>);
+
+impl Record {
+    pub(super) fn all(&self) -> Vec<Served> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(super) fn of(&self, caller: &str) -> usize {
+        self.all().iter().filter(|it| it.caller == caller).count()
+    }
+
+    /// How many retries were sent, by all or by one caller, and how many of these a budget pays for: not
+    /// those after a 429, whose pause the throttle keeps.
+    pub(super) fn retries(&self, caller: Option<&str>) -> (usize, usize) {
+        let (mut sent, mut paid) = (0, 0);
+        let mut last = HashMap::new();
+        for served in self.all() {
+            if caller.is_some_and(|caller| caller != served.caller) {
+                continue;
+            }
+            let call = (served.caller, served.path);
+            let before = last.insert(call, served.says);
+            if served.is_retry {
+                sent += 1;
+                paid += usize::from(!matches!(before, Some(Says::Pause(_))));
+            }
+        }
+        (sent, paid)
+    }
+}
+
+/// A server that answers by the path, and by how many asked for it before.
+pub(super) fn server(
+    script: impl Fn(&str, usize) -> Says + Send + Sync + 'static,
+) -> (Arc<ScriptedServer>, Record) {
+    let record = Record::default();
+    let kept = record.clone();
+    let server = ScriptedServer::by_request(move |request: &Request| {
+        let path = request.url().path().to_owned();
+        let header = |name| request.headers()[name].to_str().unwrap();
+        let caller = header(CALLER).to_owned();
+        let is_retry = header(ATTEMPT) != "1";
+        let mut served = kept.0.lock().unwrap();
+        let before = served.iter().filter(|it| it.path == path).count();
+        let says = script(&path, before);
+        served.push(Served {
+            caller,
+            path,
+            is_retry,
+            says,
+        });
+        says.reply()
+    });
+    (server, record)
+}

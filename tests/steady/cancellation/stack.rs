@@ -1,0 +1,234 @@
+//! The three middlewares, one inside the other, and all that can be seen of them from outside.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use reqwest_middleware::{ClientWithMiddleware, Middleware, RequestBuilder, Result};
+use reqwest_steady::testing::ScriptedServer;
+use reqwest_steady::{
+    Backoff, Budget, CoalesceMiddleware, DeadLetter, DeadLetterSink, Delivery, Jitter, Refusal,
+    RetryMiddleware, RetryMiddlewareBuilder, Scope, ThrottleMiddleware, ThrottleMiddlewareBuilder,
+};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+
+use super::script::{ATTEMPT, CALLER, Record, Says, server};
+use super::told::Told;
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// How many retries a scope has in which a call runs that is dropped.
+pub(super) const SCOPE: u32 = 9;
+
+/// A client with all three middlewares, and a server behind them.
+pub(super) struct Stack {
+    pub(super) client: ClientWithMiddleware,
+    pub(super) told: Arc<Told>,
+    pub(super) record: Record,
+    pub(super) letters: Letters,
+    coalesce: Arc<CoalesceMiddleware>,
+    budget: Budget,
+    full: f64,
+    #[cfg(feature = "metrics")]
+    recorder: metrics_util::debugging::DebuggingRecorder,
+}
+
+/// How the middlewares are set up, beyond what every stack has.
+pub(super) struct Setup {
+    pub(super) retry: fn(RetryMiddlewareBuilder) -> RetryMiddlewareBuilder,
+    pub(super) throttle: fn(ThrottleMiddlewareBuilder) -> ThrottleMiddlewareBuilder,
+    /// Inside the retry, another client asks for a token before every attempt.
+    pub(super) nested: bool,
+}
+
+impl Stack {
+    pub(super) fn new(
+        setup: &Setup,
+        script: impl Fn(&str, usize) -> Says + Send + Sync + 'static,
+    ) -> Self {
+        let (server, record) = server(script);
+        let told = Arc::new(Told::default());
+        let letters = Letters::default();
+        // Nothing comes back to it with time, nor by success: what is missing was spent.
+        let budget = Budget::builder().ttl(HOUR).retry_ratio(0.0);
+        let budget = budget.min_retries_per_sec(1.0).build().unwrap();
+        let backoff = Backoff::exponential(50 * MS).jitter(Jitter::None);
+        let retry = || {
+            let retry = RetryMiddleware::builder().seed(1).backoff(backoff.clone());
+            let retry = retry.budget(budget.clone()).attempt_header(ATTEMPT);
+            retry
+                .observer(told.clone())
+                .dead_letter_sink(letters.clone())
+        };
+        let outer = (setup.retry)(retry());
+        let throttle = || {
+            let throttle = (setup.throttle)(ThrottleMiddleware::builder().seed(1));
+            throttle.observer(told.clone())
+        };
+        let inner = throttle();
+        #[cfg(feature = "metrics")]
+        let recorder = metrics_util::debugging::DebuggingRecorder::new();
+        #[cfg(feature = "metrics")]
+        let (outer, inner) = {
+            let metrics = Arc::new(reqwest_steady::Metrics::new());
+            (outer.observer(metrics.clone()), inner.observer(metrics))
+        };
+        let coalesce = Arc::new(CoalesceMiddleware::default());
+        let mut chain: Vec<Arc<dyn Middleware>> = vec![coalesce.clone()];
+        chain.push(Arc::new(outer.build().unwrap()));
+        if setup.nested {
+            let retry: Arc<dyn Middleware> = Arc::new(retry().build().unwrap());
+            let throttle = Arc::new(throttle().build().unwrap());
+            chain.push(Arc::new(Token(server.client_behind([retry, throttle]))));
+        }
+        chain.push(Arc::new(inner.build().unwrap()));
+        Self {
+            client: server.client_behind(chain),
+            told,
+            record,
+            letters,
+            coalesce,
+            full: budget.balance(),
+            budget,
+            #[cfg(feature = "metrics")]
+            recorder,
+        }
+    }
+
+    pub(super) fn get(&self, path: &str, caller: &str) -> RequestBuilder {
+        let url = format!("http://api.example.com{path}");
+        self.client.get(url).header(CALLER, caller)
+    }
+
+    /// What was paid for is what was sent.
+    #[track_caller]
+    pub(super) fn assert_paid(&self, place: &str) {
+        let (spent, sent) = self.paid();
+        assert_eq!(spent, sent, "{place}: {:?}", self.record.all());
+    }
+
+    /// The same where a call inside may keep an attempt from ever being sent: then it is paid for when it
+    /// begins.
+    #[track_caller]
+    pub(super) fn assert_paid_or_begun(&self, place: &str) {
+        let (spent, sent) = self.paid();
+        let begun = self.told.counts().retries_begun as f64;
+        let right = (sent..=begun).contains(&spent);
+        assert!(
+            right,
+            "{place}: {spent} of {begun}, {:?}",
+            self.record.all()
+        );
+    }
+
+    /// What is missing in the budget, and how many retries were sent that it should have paid for.
+    fn paid(&self) -> (f64, f64) {
+        let (_, sent) = self.record.retries(None);
+        (self.full - self.budget.balance(), sent as f64)
+    }
+
+    /// Nobody is in it any more, and nothing is left of those who were.
+    #[track_caller]
+    pub(super) fn assert_empty(&self, place: &str) {
+        self.told.counts().assert_all_ended(place);
+        let coalesce = format!("{:?}", self.coalesce);
+        assert!(coalesce.contains("in_flight: 0"), "{place}: {coalesce}");
+        assert_eq!(Handle::current().metrics().num_alive_tasks(), 0, "{place}");
+        let (kept, told) = (self.letters.count(), self.told.counts());
+        assert_eq!(kept, told.letters, "{place}: {told:?}");
+        assert_eq!(kept, told.given_up, "{place}: {told:?}");
+    }
+
+    /// So much of a scope is spent as a call in it has sent again.
+    pub(super) async fn assert_drawn(&self, scope: &Scope, caller: &str, place: &str) {
+        let (sent, _) = self.record.retries(Some(caller));
+        assert_eq!(left_of(scope).await, SCOPE - sent as u32, "{place}");
+        // What runs outside of it is not in it.
+        assert_eq!(left_of(&Scope::new()).await, 100, "{place}");
+    }
+
+    /// Records what is measured in this thread.
+    #[cfg(feature = "metrics")]
+    pub(super) fn measure(&self) -> metrics::LocalRecorderGuard<'_> {
+        metrics::set_default_local_recorder(&self.recorder)
+    }
+
+    #[cfg(feature = "metrics")]
+    #[track_caller]
+    pub(super) fn assert_gauges(&self, place: &str) {
+        use metrics_util::debugging::DebugValue;
+
+        for (key, _, _, value) in self.recorder.snapshotter().snapshot().into_vec() {
+            let name = key.key().name();
+            if let DebugValue::Gauge(value) = value {
+                if name != "steady_retry_budget_balance" {
+                    assert_eq!(value, 0.0, "{place}: {name}");
+                }
+            }
+        }
+    }
+}
+
+/// How many retries a scope has left, of up to a hundred. It takes them.
+async fn left_of(scope: &Scope) -> u32 {
+    let server = ScriptedServer::statuses([503]);
+    let backoff = Backoff::exponential(MS).cap(MS).jitter(Jitter::None);
+    let retry = RetryMiddleware::builder().max_retries(100).backoff(backoff);
+    let client = server.client(retry.no_budget().build().unwrap());
+    let call = client.get("http://other.example.com/").send();
+    assert_eq!(scope.clone().run(call).await.unwrap().status(), 503);
+    server.count() as u32 - 1
+}
+
+/// Takes letters, and its time.
+#[derive(Clone, Default)]
+pub(super) struct Letters(Arc<Mutex<Vec<Arc<DeadLetter>>>>);
+
+impl Letters {
+    pub(super) fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+impl DeadLetterSink for Letters {
+    fn deliver(&self, letter: Arc<DeadLetter>) -> Delivery<'_> {
+        Box::pin(async move {
+            sleep(10 * MS).await;
+            self.0.lock().unwrap().push(letter);
+            sleep(10 * MS).await;
+            Ok(())
+        })
+    }
+}
+
+/// Asks another client for a token before every attempt, except where none is needed.
+struct Token(ClientWithMiddleware);
+
+#[async_trait::async_trait]
+impl Middleware for Token {
+    async fn handle(
+        &self,
+        request: reqwest::Request,
+        extensions: &mut http::Extensions,
+        next: reqwest_middleware::Next<'_>,
+    ) -> Result<reqwest::Response> {
+        if request.url().path() != "/fresh" {
+            let caller = request.headers()[CALLER].clone();
+            let token = self.0.get("http://token.example.com/token");
+            token.header(CALLER, caller).send().await?;
+        }
+        next.run(request, extensions).await
+    }
+}
+
+/// Asks for something that is there, and says how long that took: for ever, if it is not even sent.
+pub(super) async fn fresh(stack: &Stack) -> Duration {
+    let start = Instant::now();
+    match stack.get("/fresh", "fresh").send().await {
+        Ok(response) => assert_eq!(response.status(), 200),
+        Err(error) if Refusal::of(&error).is_some() => return Duration::MAX,
+        Err(error) => panic!("{error:?}"),
+    }
+    start.elapsed()
+}
