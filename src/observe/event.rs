@@ -211,8 +211,10 @@ pub enum LimitHeader {
 }
 
 impl LimitHeader {
-    /// All of them.
-    pub const ALL: [Self; 4] = [
+    /// All of them. There may be more in a later version.
+    pub const ALL: &'static [Self] = &Self::EACH;
+
+    pub(crate) const EACH: [Self; 4] = [
         Self::RetryAfter,
         Self::RateLimit,
         Self::XRateLimit,
@@ -270,7 +272,7 @@ impl LimitHeaders {
 
     /// Those that there were.
     pub fn iter(self) -> impl Iterator<Item = LimitHeader> {
-        let all = LimitHeader::ALL.into_iter();
+        let all = LimitHeader::EACH.into_iter();
         all.filter(move |header| self.contains(*header))
     }
 }
@@ -312,7 +314,7 @@ mod tests {
 
     #[test]
     fn every_family_has_its_own_place() {
-        for (place, header) in LimitHeader::ALL.into_iter().enumerate() {
+        for (place, header) in LimitHeader::EACH.into_iter().enumerate() {
             assert_eq!(header as usize, place);
         }
     }

@@ -55,7 +55,7 @@ impl HostMetrics {
             budget_balance: OnceLock::new(),
             budget_exhausted: from_zero(counter!(BUDGET_EXHAUSTED, "host" => host.clone())),
             backoff_delay: histogram!(BACKOFF_DELAY, "host" => host.clone()),
-            limit_headers: LimitHeader::ALL.map(|header| {
+            limit_headers: LimitHeader::EACH.map(|header| {
                 from_zero(counter!(LIMIT_HEADERS, "host" => host.clone(), "kind" => header.label()))
             }),
             dead_letters: DEAD_LETTER_OUTCOMES.map(|outcome| {
