@@ -66,6 +66,9 @@ mod entropy;
 ))]
 pub mod guide;
 mod observe;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod properties;
 mod request;
 mod retry;
 mod schedule;
