@@ -8,9 +8,11 @@ use proptest::prelude::*;
 
 use super::*;
 
+type Property = fn(&[u8]);
+
 /// Replays what a fuzzer has kept because it reached something new (`corpus`), and what it has found
 /// (`findings`). Returns how many inputs that were, or `None` in a package, which has none of them.
-fn replay(name: &str, property: fn(&[u8])) -> Option<usize> {
+fn replay(name: &str, property: Property) -> Option<usize> {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     if !fuzz.exists() {
         return None;
@@ -33,7 +35,7 @@ fn replay(name: &str, property: fn(&[u8])) -> Option<usize> {
 
 #[test]
 fn what_the_fuzzers_have_kept_still_holds() {
-    let properties: &[(&str, fn(&[u8]))] = &[
+    let properties: &[(&str, Property)] = &[
         ("hints", hints),
         ("keys", keys),
         #[cfg(feature = "dead-letter-file")]

@@ -232,7 +232,8 @@ impl<'p> Model<'p> {
         if ending.word() == Some(false) {
             return Err(StopReason::ServerVeto);
         }
-        if !run.repeatable && !(self.plan.settings.without_key && class == Class::Retry) {
+        let not_taken_on = class == Class::Retry && self.plan.settings.without_key;
+        if !run.repeatable && !not_taken_on {
             return Err(StopReason::NotIdempotent);
         }
         if run.max_retries == 0 {
