@@ -66,7 +66,8 @@ mod entropy;
 ))]
 pub mod guide;
 mod observe;
-#[cfg(any(test, fuzzing))]
+// Whoever fuzzes a crate that depends on this one sets `fuzzing` here, too.
+#[cfg(any(test, all(fuzzing, feature = "testing")))]
 #[doc(hidden)]
 pub mod properties;
 mod request;

@@ -1,30 +1,28 @@
 //! Whole calls, one after the other, beside a model of the loop: every arrival to the millisecond, every
 //! ending, and what is in the budget after it, also where the caller did not wait for the end.
 
+mod ending;
 mod ledger;
 mod model;
 mod plan;
+mod script;
 
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use arbitrary::Unstructured;
-use bytes::Bytes;
 use http::Method;
-use http_body::Frame;
 use reqwest::{Body, Response};
 use reqwest_middleware::{ClientWithMiddleware, Error};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
-use self::model::{Course, Ending, Model, Tried};
-use self::plan::{AnswerBody, Asked, Hint, Plan, Step, What};
+use self::ending::Ending;
+use self::model::{Course, Model, Tried};
+use self::plan::{Asked, Plan};
+use self::script::{Step, reply};
 use super::{address, headers_of};
-use crate::testing::{Received, Reply, ScriptedServer};
-use crate::{AttemptOutcome, Budget, FailureKind, ReportSlot, RequestBuilderExt, TimedOut, clock};
+use crate::testing::{Received, ScriptedServer};
+use crate::{Budget, ReportSlot, RequestBuilderExt, TimedOut, clock};
 
 /// Whatever the server does and whenever the caller goes away, calls do what the documentation says.
 pub fn sequences(data: &[u8]) {
@@ -161,85 +159,5 @@ fn check_result(result: reqwest_middleware::Result<Response>, expected: &Course)
         }
         (Err(Error::Reqwest(_)), Ending::CutOff) => {}
         (result, ending) => panic!("{result:?} after {ending:?}"),
-    }
-}
-
-impl Ending {
-    fn outcome(&self) -> AttemptOutcome {
-        AttemptOutcome::Failure(match self {
-            Self::Answer(answer) => {
-                let status = http::StatusCode::from_u16(answer.status).unwrap();
-                return AttemptOutcome::Status(status);
-            }
-            Self::TimedOut(_) | Self::Fail(io::ErrorKind::TimedOut) => FailureKind::Timeout,
-            Self::CutOff | Self::Fail(io::ErrorKind::ConnectionReset) => FailureKind::Reset,
-            Self::Fail(io::ErrorKind::ConnectionRefused) => FailureKind::Connect,
-            Self::Fail(io::ErrorKind::UnexpectedEof) => FailureKind::Incomplete,
-            Self::Fail(_) => FailureKind::Middleware,
-        })
-    }
-}
-
-fn reply(step: &Step) -> Reply {
-    let reply = match &step.what {
-        What::Silence => Reply::silence(),
-        What::Fail(kind) => Reply::fail(*kind),
-        What::Answer(answer) => {
-            let mut reply = Reply::status(answer.status);
-            match answer.hint {
-                None => {}
-                Some(Hint::Seconds(hint)) => reply = reply.header("retry-after", &hint.to_string()),
-                Some(Hint::Milliseconds(hint)) => {
-                    reply = reply.header("retry-after-ms", &hint.to_string());
-                }
-                Some(Hint::Endless) => reply = reply.header("retry-after", &"9".repeat(30)),
-            }
-            if let Some(word) = answer.word {
-                reply = reply.header("x-should-retry", if word { "true" } else { "false" });
-            }
-            reply.body(match answer.body {
-                AnswerBody::Whole => Body::from("whole"),
-                AnswerBody::Late(takes) => Body::wrap(LateBody::new(takes, Ok("late"))),
-                AnswerBody::Cut(takes) => {
-                    Body::wrap(LateBody::new(takes, Err(io::ErrorKind::ConnectionReset)))
-                }
-            })
-        }
-    };
-    reply.after(step.takes)
-}
-
-/// A body that comes some time after somebody has asked for it.
-struct LateBody {
-    takes: Duration,
-    sleep: Option<Pin<Box<Sleep>>>,
-    end: Option<Result<&'static str, io::ErrorKind>>,
-}
-
-impl LateBody {
-    fn new(takes: Duration, end: Result<&'static str, io::ErrorKind>) -> Self {
-        Self {
-            takes,
-            sleep: None,
-            end: Some(end),
-        }
-    }
-}
-
-impl http_body::Body for LateBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let takes = self.takes;
-        let waiting = self.sleep.get_or_insert_with(|| Box::pin(sleep(takes)));
-        ready!(waiting.as_mut().poll(context));
-        Poll::Ready(self.end.take().map(|end| match end {
-            Ok(text) => Ok(Frame::data(Bytes::from_static(text.as_bytes()))),
-            Err(kind) => Err(kind.into()),
-        }))
     }
 }

@@ -1,13 +1,14 @@
 //! What a call should do, read from the documentation: when its requests arrive, and how it ends.
 
-use std::io::ErrorKind;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::ending::{Class, Ending, read};
 use super::ledger::Ledger;
-use super::plan::{Answer, AnswerBody, Asked, Hint, Plan, Step, What};
+use super::plan::{Asked, Plan};
+use super::script::{AnswerBody, Step, What};
 use crate::{Deposit, StopReason, TimeLimit};
 
 /// All times are counted from the beginning of the execution.
@@ -38,22 +39,6 @@ pub(super) struct Tried {
     pub(super) waited: Duration,
     pub(super) ending: Ending,
     pub(super) hint: Option<Duration>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Ending {
-    Answer(Answer),
-    Fail(ErrorKind),
-    TimedOut(TimeLimit),
-    /// The body was to be read, and broke off.
-    CutOff,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Class {
-    Retry,
-    Conditional,
-    Never,
 }
 
 /// One call while it runs.
@@ -301,82 +286,11 @@ impl<'p> Model<'p> {
     }
 }
 
-/// Reads a body into memory. What comes of it if it fails, and when that is known.
-fn read(
-    answer: &Answer,
-    now: Duration,
-    limit: Duration,
-    which: TimeLimit,
-) -> (Option<Ending>, Duration) {
-    let (failed, at) = match answer.body {
-        AnswerBody::Whole => (None, now),
-        AnswerBody::Late(takes) => (None, now + takes),
-        AnswerBody::Cut(takes) => (Some(Ending::CutOff), now + takes),
-    };
-    if limit <= now {
-        (Some(Ending::TimedOut(which)), now)
-    } else if at > limit {
-        (Some(Ending::TimedOut(which)), limit)
-    } else {
-        (failed, at)
-    }
-}
-
 /// Timers are as coarse as a millisecond, and never early.
 fn ceil(time: Duration) -> Duration {
     let part = time.subsec_nanos() % 1_000_000;
     match part {
         0 => time,
         _ => time.saturating_add(Duration::from_nanos(u64::from(1_000_000 - part))),
-    }
-}
-
-impl Ending {
-    pub(super) fn status(&self) -> Option<u16> {
-        match self {
-            Self::Answer(answer) => Some(answer.status),
-            _ => None,
-        }
-    }
-
-    fn word(&self) -> Option<bool> {
-        match self {
-            Self::Answer(answer) => answer.word,
-            _ => None,
-        }
-    }
-
-    fn hint(&self) -> Option<Duration> {
-        match self {
-            Self::Answer(answer) => answer.hint.map(Hint::asked),
-            _ => None,
-        }
-    }
-
-    fn is_unclear(&self) -> bool {
-        self.status().is_none_or(|status| status >= 500)
-    }
-
-    fn class(&self, still_running: bool) -> Class {
-        match self {
-            Self::Answer(answer) => match answer.status {
-                429 | 502 | 503 | 504 => Class::Retry,
-                408 | 425 | 500 | 520 | 599 => Class::Conditional,
-                409 if still_running => Class::Conditional,
-                _ => Class::Never,
-            },
-            Self::Fail(ErrorKind::PermissionDenied) => Class::Never,
-            Self::Fail(_) | Self::TimedOut(_) | Self::CutOff => Class::Conditional,
-        }
-    }
-}
-
-impl Hint {
-    fn asked(self) -> Duration {
-        match self {
-            Self::Seconds(seconds) => Duration::from_secs(seconds.into()),
-            Self::Milliseconds(millis) => Duration::from_millis(millis.into()),
-            Self::Endless => Duration::MAX,
-        }
     }
 }

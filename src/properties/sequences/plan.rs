@@ -1,10 +1,10 @@
 //! What one execution is about: the settings, what the server does, and the calls.
 
-use std::io::ErrorKind;
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 
+use super::script::Step;
 use crate::{Backoff, Budget, Deposit, Jitter, RetryMiddleware, Scope};
 
 #[derive(Debug)]
@@ -68,45 +68,6 @@ pub(super) struct Asked {
     pub(super) patience: Duration,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Step {
-    pub(super) takes: Duration,
-    pub(super) what: What,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum What {
-    Answer(Answer),
-    Fail(ErrorKind),
-    Silence,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) hint: Option<Hint>,
-    /// `x-should-retry`.
-    pub(super) word: Option<bool>,
-    pub(super) body: AnswerBody,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Hint {
-    Seconds(u32),
-    Milliseconds(u32),
-    /// More digits than anybody counts.
-    Endless,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum AnswerBody {
-    Whole,
-    /// It comes so long after the head.
-    Late(Duration),
-    /// It breaks off so long after the head.
-    Cut(Duration),
-}
-
 impl Plan {
     pub(super) fn of(input: &mut Unstructured<'_>) -> Result<Self> {
         let settings = Settings::of(input)?;
@@ -130,7 +91,7 @@ impl Plan {
 }
 
 /// Of few values, so that moments meet.
-fn span(input: &mut Unstructured<'_>) -> Result<Duration> {
+pub(super) fn span(input: &mut Unstructured<'_>) -> Result<Duration> {
     let common = [
         0, 1, 2, 99, 100, 101, 200, 400, 500, 1000, 1001, 2000, 5000, 10_000,
     ];
@@ -149,7 +110,7 @@ fn limit(input: &mut Unstructured<'_>) -> Result<Duration> {
     })
 }
 
-fn maybe<T>(
+pub(super) fn maybe<T>(
     input: &mut Unstructured<'_>,
     value: impl FnOnce(&mut Unstructured<'_>) -> Result<T>,
 ) -> Result<Option<T>> {
@@ -259,66 +220,6 @@ impl Asked {
             patience: match input.ratio(1, 3)? {
                 true => span(input)?,
                 false => Duration::from_secs(3600),
-            },
-        })
-    }
-}
-
-impl Step {
-    fn of(input: &mut Unstructured<'_>) -> Result<Self> {
-        let kinds = [
-            ErrorKind::ConnectionRefused,
-            ErrorKind::ConnectionReset,
-            ErrorKind::UnexpectedEof,
-            ErrorKind::TimedOut,
-            ErrorKind::PermissionDenied,
-        ];
-        Ok(Self {
-            takes: match input.ratio(1, 2)? {
-                true => span(input)?,
-                false => Duration::ZERO,
-            },
-            what: match input.int_in_range(0..=9)? {
-                0 => What::Silence,
-                1 | 2 => What::Fail(*input.choose(&kinds)?),
-                _ => What::Answer(Answer::of(input)?),
-            },
-        })
-    }
-
-    /// After the last step.
-    pub(super) fn well() -> Self {
-        Self {
-            takes: Duration::ZERO,
-            what: What::Answer(Answer {
-                status: 200,
-                hint: None,
-                word: None,
-                body: AnswerBody::Whole,
-            }),
-        }
-    }
-}
-
-impl Answer {
-    fn of(input: &mut Unstructured<'_>) -> Result<Self> {
-        let statuses = [
-            503, 429, 500, 200, 502, 504, 408, 409, 425, 404, 501, 301, 204, 520, 403, 599, 511,
-        ];
-        Ok(Self {
-            status: *input.choose(&statuses)?,
-            hint: maybe(input, |input| {
-                Ok(match input.int_in_range(0..=7)? {
-                    0 => Hint::Endless,
-                    1..=3 => Hint::Milliseconds(input.int_in_range(0..=3000)?),
-                    _ => Hint::Seconds(input.int_in_range(0..=12)?),
-                })
-            })?,
-            word: *input.choose(&[None, None, None, Some(true), Some(false)])?,
-            body: match input.int_in_range(0..=7)? {
-                0 => AnswerBody::Late(span(input)?),
-                1 => AnswerBody::Cut(span(input)?),
-                _ => AnswerBody::Whole,
             },
         })
     }
