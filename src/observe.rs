@@ -14,7 +14,10 @@ mod report;
 mod secrets;
 
 pub use attempt::Attempt;
-#[cfg(all(feature = "dead-letter-file", any(test, fuzzing)))]
+#[cfg(all(
+    feature = "dead-letter-file",
+    any(test, all(fuzzing, feature = "testing"))
+))]
 pub(crate) use dead_letter::SameThreadSink;
 pub use dead_letter::{
     ChannelSink, Credentials, DeadLetter, DeadLetterOutcome, DeadLetterReceiver, DeadLetterSink,

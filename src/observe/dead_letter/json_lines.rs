@@ -114,10 +114,10 @@ impl fmt::Debug for JsonLinesSink {
 
 /// What a [`JsonLinesSink`] does, without its queue and on the thread that asks. `properties` does it
 /// millions of times, and would wait for another thread most of the time.
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, all(fuzzing, feature = "testing")))]
 pub(crate) struct SameThreadSink(Writer);
 
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, all(fuzzing, feature = "testing")))]
 impl SameThreadSink {
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
         Writer::open(path).map(Self)
