@@ -66,6 +66,10 @@ mod entropy;
 ))]
 pub mod guide;
 mod observe;
+// Whoever fuzzes a crate that depends on this one sets `fuzzing` here, too.
+#[cfg(any(test, all(fuzzing, feature = "testing")))]
+#[doc(hidden)]
+pub mod properties;
 mod request;
 mod retry;
 mod schedule;

@@ -14,6 +14,11 @@ mod report;
 mod secrets;
 
 pub use attempt::Attempt;
+#[cfg(all(
+    feature = "dead-letter-file",
+    any(test, all(fuzzing, feature = "testing"))
+))]
+pub(crate) use dead_letter::SameThreadSink;
 pub use dead_letter::{
     ChannelSink, Credentials, DeadLetter, DeadLetterOutcome, DeadLetterReceiver, DeadLetterSink,
     Delivery, LetterBody, Replay, ReplayError, SinkError, dead_letter_channel,

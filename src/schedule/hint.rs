@@ -244,8 +244,10 @@ fn is_too_long_to_count(text: &str) -> bool {
 }
 
 fn since_epoch(time: Duration, now: SystemTime) -> Option<Duration> {
-    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    time.checked_sub(now)
+    match UNIX_EPOCH.checked_add(time) {
+        Some(date) => until(date, now),
+        None => Some(Duration::MAX),
+    }
 }
 
 /// A moment in the past says nothing about the future.

@@ -179,15 +179,20 @@ fn a_reset_time_is_read_by_its_size_and_form() {
         ("9".repeat(400).as_str(), Some(Duration::MAX)),
     ] {
         let hint = hint_of(429, &[date, ("x-ratelimit-reset", text)]);
-        // Saturated minus the present is still for ever.
-        let hint = hint.map(|hint| {
-            if hint.as_secs() > u64::MAX / 2 {
-                Duration::MAX
-            } else {
-                hint
-            }
-        });
         assert_eq!(hint, expected, "{text:.40}");
+    }
+}
+
+#[test]
+fn a_clock_that_stands_before_1970_makes_no_wait_shorter() {
+    let day_before = UNIX_EPOCH - Duration::from_secs(86_400);
+    for text in ["1000000000", "1000000000000", "2001-09-09T01:46:40Z"] {
+        let headers = HeaderMap::from_iter([(
+            HeaderName::from_static("x-ratelimit-reset"),
+            HeaderValue::from_static(text),
+        )]);
+        let hint = server_hint(StatusCode::TOO_MANY_REQUESTS, &headers, day_before);
+        assert_eq!(hint, secs(1_000_086_400.0), "{text}");
     }
 }
 

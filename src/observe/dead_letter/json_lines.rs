@@ -111,3 +111,36 @@ impl fmt::Debug for JsonLinesSink {
             .finish_non_exhaustive()
     }
 }
+
+/// What a [`JsonLinesSink`] does, without its queue and on the thread that asks. `properties` does it
+/// millions of times, and would wait for another thread most of the time.
+#[cfg(any(test, all(fuzzing, feature = "testing")))]
+pub(crate) struct SameThreadSink(Writer);
+
+#[cfg(any(test, all(fuzzing, feature = "testing")))]
+impl SameThreadSink {
+    pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
+        Writer::open(path).map(Self)
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        letters: &[Arc<DeadLetter>],
+        rotate_at: Option<u64>,
+    ) -> io::Result<()> {
+        let sync = false;
+        let options = Options { rotate_at, sync };
+        let line = |letter: &Arc<DeadLetter>| {
+            let bytes = record::line(letter, MAX_LINE)?;
+            Ok(Line { bytes, options })
+        };
+        let lines: Vec<_> = letters.iter().map(line).collect::<io::Result<_>>()?;
+        let mut rest = &lines[..];
+        while !rest.is_empty() {
+            let (count, written) = self.0.append(rest);
+            written?;
+            rest = &rest[count..];
+        }
+        Ok(())
+    }
+}

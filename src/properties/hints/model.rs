@@ -1,0 +1,258 @@
+//! What a hint should be, read from the documentation and counted in whole nanoseconds.
+
+use std::time::Duration;
+
+use super::values::{Meaning, Said};
+
+/// The headers that say by themselves how long to wait, the first one first.
+pub(super) const FIRST_THAT_PARSES: &[&str] = &[
+    "retry-after-ms",
+    "x-ms-retry-after-ms",
+    "retry-after",
+    "x-ratelimit-reset-after",
+];
+
+/// Headers that say what is left and when there is more, in groups that belong together.
+pub(super) const QUOTAS: &[&[(&str, &str)]] = &[
+    &[("ratelimit-remaining", "ratelimit-reset")],
+    &[("x-ratelimit-remaining", "x-ratelimit-reset")],
+    &[("x-rate-limit-remaining", "x-rate-limit-reset")],
+    &[
+        (
+            "x-ratelimit-remaining-requests",
+            "x-ratelimit-reset-requests",
+        ),
+        ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+    ],
+    &[
+        (
+            "anthropic-ratelimit-requests-remaining",
+            "anthropic-ratelimit-requests-reset",
+        ),
+        (
+            "anthropic-ratelimit-tokens-remaining",
+            "anthropic-ratelimit-tokens-reset",
+        ),
+        (
+            "anthropic-ratelimit-input-tokens-remaining",
+            "anthropic-ratelimit-input-tokens-reset",
+        ),
+        (
+            "anthropic-ratelimit-output-tokens-remaining",
+            "anthropic-ratelimit-output-tokens-reset",
+        ),
+    ],
+];
+
+const SECOND: i128 = 1_000_000_000;
+/// Nobody will know the difference.
+const FOR_EVER: i128 = (1 << 60) * SECOND;
+
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    /// Nanoseconds since 1970.
+    pub(super) received: i128,
+    pub(super) lines: Vec<Line>,
+}
+
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    pub(super) said: Said,
+}
+
+/// Nanoseconds, and how far a number in floating point may be off.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    length: i128,
+    give: i128,
+}
+
+impl Wait {
+    pub(super) fn is(self, hint: Duration) -> bool {
+        let hint = hint.as_nanos() as i128;
+        (hint - self.length).abs() <= self.give || (hint > FOR_EVER && self.length > FOR_EVER)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reading {
+    Nothing,
+    Wait(Wait),
+    /// It is about now, and rounding tells whether it is over.
+    Unsure,
+}
+
+impl Reading {
+    fn exactly(length: i128) -> Self {
+        Self::Wait(Wait { length, give: 0 })
+    }
+
+    /// The time until then. What is over says nothing.
+    fn until(moment: Wait, now: i128) -> Self {
+        let length = moment.length - now;
+        match moment.give {
+            give if give > 0 && length.abs() <= give => Self::Unsure,
+            _ if length < 0 => Self::Nothing,
+            give => Self::Wait(Wait { length, give }),
+        }
+    }
+
+    fn later(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Unsure, _) | (_, Self::Unsure) => Self::Unsure,
+            (Self::Nothing, other) => other,
+            (this, Self::Nothing) => this,
+            (Self::Wait(this), Self::Wait(other)) => Self::Wait(Wait {
+                length: this.length.max(other.length),
+                give: this.give.max(other.give),
+            }),
+        }
+    }
+
+    fn sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Wait(this), Self::Wait(other)) => Self::Wait(Wait {
+                length: this.length.min(other.length),
+                give: this.give.max(other.give),
+            }),
+            (this, other) => this.later(other),
+        }
+    }
+
+    fn is_something(self) -> bool {
+        !matches!(self, Self::Nothing)
+    }
+}
+
+impl Answer {
+    pub(super) fn hint(&self) -> Reading {
+        let now = self.now();
+        for name in FIRST_THAT_PARSES {
+            let asked = self.latest(name, |said| match (*name, &said.means) {
+                ("retry-after-ms" | "x-ms-retry-after-ms", Meaning::Number(whole, fraction)) => {
+                    Reading::Wait(number(whole, fraction, 1000))
+                }
+                ("retry-after", Meaning::HttpDate(date)) => until(*date, now),
+                (_, Meaning::Number(whole, fraction)) => Reading::Wait(number(whole, fraction, 1)),
+                _ => Reading::Nothing,
+            });
+            if asked.is_something() {
+                return asked;
+            }
+        }
+        let field = self.windows_of_the_field();
+        let groups = QUOTAS.iter().map(|names| self.windows(names, now));
+        let mut waits = std::iter::once(field).chain(groups);
+        waits
+            .find_map(|windows| Some(self.wait(&windows)).filter(|wait| wait.is_something()))
+            .unwrap_or(Reading::Nothing)
+    }
+
+    /// The answer's own clock, if it shows one.
+    fn now(&self) -> i128 {
+        let dates = self.lines.iter().filter(|line| line.name == "date");
+        let dates = dates.filter_map(|line| match line.said.means {
+            Meaning::HttpDate(date) => Some(date),
+            _ => None,
+        });
+        dates.max().unwrap_or(self.received)
+    }
+
+    fn latest(&self, name: &str, read: impl Fn(&Said) -> Reading) -> Reading {
+        let lines = self.lines.iter().filter(|line| line.name == name);
+        lines
+            .map(|line| read(&line.said))
+            .fold(Reading::Nothing, Reading::later)
+    }
+
+    /// Whether each window is used up, and when it opens.
+    fn windows(&self, names: &[(&str, &str)], now: i128) -> Vec<(bool, Reading)> {
+        let windows = names.iter().map(|(remaining, reset)| {
+            let left = self.latest(remaining, |said| match &said.means {
+                Meaning::Number(whole, fraction) => Reading::Wait(number(whole, fraction, 1)),
+                _ => Reading::Nothing,
+            });
+            // A request in parts is none.
+            let is_spent = matches!(left, Reading::Wait(left) if left.length < SECOND);
+            let is_almost_one = matches!(left, Reading::Wait(left)
+                if left.give > 0 && (left.length - SECOND).abs() <= left.give);
+            let reset = self.latest(reset, |said| reset_time(said, now));
+            match is_almost_one && reset.is_something() {
+                true => (is_spent, Reading::Unsure),
+                false => (is_spent, reset),
+            }
+        });
+        windows.filter(|(_, reset)| reset.is_something()).collect()
+    }
+
+    fn windows_of_the_field(&self) -> Vec<(bool, Reading)> {
+        let windows = self.lines.iter().filter_map(|line| match line.said.means {
+            Meaning::Window(left, reset) => {
+                let reset = Reading::exactly(i128::from(reset) * SECOND);
+                Some((left == 0, reset))
+            }
+            _ => None,
+        });
+        windows.collect()
+    }
+
+    /// All that are used up must have opened again. If none is, and the server has refused all the
+    /// same, the first to open may let us through.
+    fn wait(&self, windows: &[(bool, Reading)]) -> Reading {
+        let spent = windows.iter().filter(|(is_spent, _)| *is_spent);
+        let last = spent.map(|(_, reset)| *reset).reduce(Reading::later);
+        let refused = matches!(self.status, 429 | 503);
+        let first = windows.iter().map(|(_, reset)| *reset);
+        let first = first.reduce(Reading::sooner).filter(|_| refused);
+        last.or(first).unwrap_or(Reading::Nothing)
+    }
+}
+
+fn until(date: i128, now: i128) -> Reading {
+    let moment = Wait {
+        length: date,
+        give: 0,
+    };
+    Reading::until(moment, now)
+}
+
+/// Below 10⁹ seconds from now; below 10¹¹ the seconds since 1970; from there on milliseconds.
+fn reset_time(said: &Said, now: i128) -> Reading {
+    match &said.means {
+        Meaning::Number(whole, fraction) => {
+            let seconds = number(whole, fraction, 1);
+            let is_about = |limit: i128| {
+                seconds.give > 0 && (seconds.length - limit * SECOND).abs() <= seconds.give
+            };
+            if is_about(1_000_000_000) || is_about(100_000_000_000) {
+                Reading::Unsure
+            } else if seconds.length < 1_000_000_000 * SECOND {
+                Reading::Wait(seconds)
+            } else if seconds.length < 100_000_000_000 * SECOND {
+                Reading::until(seconds, now)
+            } else {
+                Reading::until(number(whole, fraction, 1000), now)
+            }
+        }
+        Meaning::HttpDate(date) | Meaning::OtherDate(date) => until(*date, now),
+        Meaning::Span(length) => Reading::exactly(*length),
+        Meaning::Nothing | Meaning::Window(..) => Reading::Nothing,
+    }
+}
+
+/// At least as long as was asked for, but for what a number in floating point cannot hold.
+fn number(whole: &str, fraction: &str, parts_of_a_second: i128) -> Wait {
+    let digits: i128 = format!("{whole}{fraction:0<12}")
+        .parse()
+        .unwrap_or(i128::MAX);
+    let length = digits / 1000 / parts_of_a_second;
+    let is_exact = match parts_of_a_second {
+        1 if fraction.is_empty() => length < (1 << 53) * SECOND,
+        1 => false,
+        _ => fraction.is_empty() && length < (1 << 21) * SECOND,
+    };
+    let give = if is_exact { 0 } else { 2 + (length >> 51) };
+    Wait { length, give }
+}

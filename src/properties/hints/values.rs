@@ -1,0 +1,234 @@
+//! Header values of which it is known what they mean.
+
+use arbitrary::{Result, Unstructured};
+
+/// A text, and what it says.
+#[derive(Clone)]
+pub(super) struct Said {
+    pub(super) text: Vec<u8>,
+    pub(super) means: Meaning,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Meaning {
+    Nothing,
+    /// Digits, and those of a fraction.
+    Number(String, String),
+    /// Nanoseconds since 1970.
+    HttpDate(i128),
+    OtherDate(i128),
+    /// Nanoseconds.
+    Span(i128),
+    /// Of the structured field: how many are left, and for how many seconds.
+    Window(u64, u64),
+}
+
+impl std::fmt::Debug for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = String::from_utf8_lossy(&self.text);
+        write!(f, "{text:?} ({:?})", self.means)
+    }
+}
+
+const SECOND: i128 = 1_000_000_000;
+
+/// Past, signed, in other systems, or no numbers at all.
+const UNREADABLE: &[&[u8]] = &[
+    b"",
+    b"-1",
+    b"+1",
+    b"1e3",
+    b"NaN",
+    b"inf",
+    b"0x10",
+    b"1,5",
+    b"1.2.3",
+    b".",
+    b"soon",
+    b"1 2",
+    b"\xff",
+    b"1\xc3\xbc",
+    b"-5s",
+    b"+5s",
+    b"5s ago",
+    b"Sun, 31 Feb 1995 12:00:00 GMT",
+    b"100000-01-01T00:00:00Z",
+    b"1_000",
+    b"infinity",
+    b"Sun, 06 Nov 100000 12:00:00 GMT",
+];
+
+impl Said {
+    fn new(text: String, means: Meaning) -> Self {
+        let text = text.into_bytes();
+        Self { text, means }
+    }
+
+    pub(super) fn window(text: Vec<u8>, left: u64, reset: u64) -> Self {
+        let means = Meaning::Window(left, reset);
+        Self { text, means }
+    }
+}
+
+/// A value in any of the forms, with dates around `now`, in seconds since 1970.
+pub(super) fn said(input: &mut Unstructured<'_>, now: i128) -> Result<Said> {
+    let mut said = match input.int_in_range(0..=9)? {
+        0 => {
+            let text = input.choose(UNREADABLE)?.to_vec();
+            let means = Meaning::Nothing;
+            Said { text, means }
+        }
+        1 => number(digits(input, 24)?, String::new()),
+        2 => number(digits(input, 11)?, digits(input, 12)?),
+        3 => {
+            let near = now + i128::from(input.int_in_range(-5..=5000)?);
+            number(near.max(0).to_string(), String::new())
+        }
+        4 => {
+            let near = now * 1000 + i128::from(input.int_in_range(-5000..=5_000_000)?);
+            number(near.max(0).to_string(), String::new())
+        }
+        5 | 6 => date(input, now)?,
+        7 => span(input)?,
+        _ => number(input.int_in_range(0..=99_999)?.to_string(), String::new()),
+    };
+    if input.ratio(1, 8)? {
+        let spaces = input.choose(&[(" ", ""), ("", "  "), ("\t", " ")])?;
+        said.text.splice(0..0, spaces.0.bytes());
+        said.text.extend(spaces.1.bytes());
+    }
+    Ok(said)
+}
+
+/// At least one.
+pub(super) fn digits(input: &mut Unstructured<'_>, most: usize) -> Result<String> {
+    let length = input.int_in_range(1..=most)?;
+    let digits = (0..length).map(|_| input.int_in_range(b'0'..=b'9').map(char::from));
+    digits.collect()
+}
+
+fn number(whole: String, fraction: String) -> Said {
+    let text = match &fraction[..] {
+        "" => whole.clone(),
+        _ => format!("{whole}.{fraction}"),
+    };
+    Said::new(text, Meaning::Number(whole, fraction))
+}
+
+fn date(input: &mut Unstructured<'_>, now: i128) -> Result<Said> {
+    // The years that all forms have in common; one of them has two digits for it.
+    let last_second = 3_155_759_999;
+    let now = now.clamp(0, last_second);
+    let seconds = now + i128::from(input.int_in_range(-100_000..=100_000)?);
+    let seconds = seconds.clamp(0, last_second);
+    let time = Calendar::of(seconds as u64);
+    let Calendar {
+        year,
+        month,
+        day,
+        weekday,
+        hour,
+        minute,
+        second,
+    } = time;
+    let clock = format!("{hour:02}:{minute:02}:{second:02}");
+    let (name, short) = (WEEKDAYS[weekday], &WEEKDAYS[weekday][..3]);
+    let month_name = MONTHS[month - 1];
+    let form = input.int_in_range(0..=5)?;
+    if form > 2 {
+        let (zone, offset) = *input.choose(&[("Z", 0), ("+02:00", 7200), ("-00:30", -1800)])?;
+        let (fraction, more) = *input.choose(&[("", 0), (".25", SECOND / 4), (".000000001", 1)])?;
+        let text = format!("{year}-{month:02}-{day:02}T{clock}{fraction}{zone}");
+        let moment = (seconds - offset) * SECOND + more;
+        return Ok(Said::new(text, Meaning::OtherDate(moment)));
+    }
+    // RFC 9110 §5.6.7.
+    let text = match form {
+        0 => format!("{short}, {day:02} {month_name} {year} {clock} GMT"),
+        1 => format!(
+            "{name}, {day:02}-{month_name}-{:02} {clock} GMT",
+            year % 100
+        ),
+        _ => format!("{short} {month_name} {day:2} {clock} {year}"),
+    };
+    Ok(Said::new(text, Meaning::HttpDate(seconds * SECOND)))
+}
+
+/// As in `6m0s`.
+fn span(input: &mut Unstructured<'_>) -> Result<Said> {
+    let number = i128::from(input.int_in_range(0..=9999_u32)?);
+    let seconds = i128::from(input.int_in_range(0..=59_u32)?);
+    let (text, length) = match input.int_in_range(0..=5)? {
+        0 => (format!("{number}ms"), number * SECOND / 1000),
+        1 => (
+            format!("{number}m{seconds}s"),
+            (number * 60 + seconds) * SECOND,
+        ),
+        2 => (format!("{number}.5s"), number * SECOND + SECOND / 2),
+        3 => (format!("{number}h"), number * 3600 * SECOND),
+        4 => (
+            format!("{number}h0m{seconds}s"),
+            (number * 3600 + seconds) * SECOND,
+        ),
+        _ => (format!("{number}s"), number * SECOND),
+    };
+    Ok(Said::new(text, Meaning::Span(length)))
+}
+
+const WEEKDAYS: [&str; 7] = [
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+];
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+
+struct Calendar {
+    year: u64,
+    month: usize,
+    day: u64,
+    weekday: usize,
+    hour: u64,
+    minute: u64,
+    second: u64,
+}
+
+impl Calendar {
+    /// Counted day by month by year, from 1970 on.
+    fn of(seconds: u64) -> Self {
+        let days = seconds / 86_400;
+        let (mut year, mut left) = (1970, days);
+        let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        while left >= 365 + u64::from(is_leap(year)) {
+            left -= 365 + u64::from(is_leap(year));
+            year += 1;
+        }
+        let mut month = 1;
+        loop {
+            let length = match month {
+                2 => 28 + u64::from(is_leap(year)),
+                4 | 6 | 9 | 11 => 30,
+                _ => 31,
+            };
+            if left < length {
+                break;
+            }
+            left -= length;
+            month += 1;
+        }
+        Self {
+            year,
+            month,
+            day: left + 1,
+            weekday: (days % 7) as usize,
+            hour: seconds / 3600 % 24,
+            minute: seconds / 60 % 60,
+            second: seconds % 60,
+        }
+    }
+}

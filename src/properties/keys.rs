@@ -1,0 +1,186 @@
+//! Idempotency keys: what is accepted, and what then stands in the request.
+
+use arbitrary::{Result, Unstructured};
+use http::{HeaderValue, Method};
+use reqwest::Request;
+
+use super::{address, headers_of};
+use crate::decide::KeyRule;
+use crate::request::RequestSettings;
+use crate::{AutoKey, IdempotencyKey};
+
+/// No text of ours has this in it, so whatever shows it has shown a key.
+const MARK: &str = "zqx";
+
+const HEADER: &str = "idempotency-key";
+
+/// Any text as a key, and any lines as a plain header, are judged as the documentation says, and what is
+/// accepted is sent as it is.
+pub fn keys(data: &[u8]) {
+    let mut input = Unstructured::new(data);
+    // Whatever is missing at the end of the input reads as zero.
+    let _ = own_text(&mut input).and_then(|()| request(&mut input));
+}
+
+/// 1 to 255 visible ASCII characters.
+fn is_key(text: &[u8]) -> bool {
+    (1..=255).contains(&text.len()) && text.iter().all(|byte| (0x21..=0x7e).contains(byte))
+}
+
+fn own_text(input: &mut Unstructured<'_>) -> Result<()> {
+    let bytes = text(input)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let key = match IdempotencyKey::new(text.clone()) {
+        Ok(key) => key,
+        Err(refused) => {
+            assert!(!is_key(text.as_bytes()), "refused {text:?}: {refused}");
+            let shown = format!("{refused} {refused:?}");
+            assert!(!shown.contains(MARK), "{shown}");
+            return Ok(());
+        }
+    };
+    assert!(is_key(text.as_bytes()), "accepted {text:?}");
+    assert_eq!(key.as_str(), text);
+    assert_eq!(key.header_value(), &text);
+    assert_eq!(IdempotencyKey::try_from(text.as_str()).as_ref(), Ok(&key));
+    let quoted = key.clone().quoted();
+    assert_eq!(quoted.as_str(), text);
+    let unquoted = unquote(quoted.header_value().as_bytes());
+    assert_eq!(unquoted, Some((text.clone().into_bytes(), &b""[..])));
+    assert_eq!(quoted.clone().quoted(), quoted);
+    for key in [&key, &quoted] {
+        let shown = format!("{key:?} {:?}", key.header_value());
+        assert!(!shown.contains(MARK), "{shown}");
+    }
+    Ok(())
+}
+
+fn request(input: &mut Unstructured<'_>) -> Result<()> {
+    let method = input.choose(&["GET", "QUERY", "PUT", "DELETE", "POST", "PATCH", "LOCK"])?;
+    let mut request = Request::new(Method::from_bytes(method.as_bytes()).unwrap(), address());
+    let rule = KeyRule {
+        auto: *input.choose(&[AutoKey::Off, AutoKey::Random, AutoKey::Content])?,
+        ..KeyRule::default()
+    };
+    let mut own = RequestSettings {
+        idempotent: input.ratio(1, 4)?,
+        ..RequestSettings::default()
+    };
+    let key = IdempotencyKey::new(String::from_utf8_lossy(&text(input)?));
+    if input.ratio(1, 3)? {
+        own.key = Some(key);
+    }
+    let mut lines = Vec::new();
+    for _ in 0..input.int_in_range(0..=2)? {
+        if let Ok(value) = HeaderValue::from_bytes(&text(input)?) {
+            request.headers_mut().append(HEADER, value.clone());
+            lines.push(value);
+        }
+    }
+    let body = text(input)?;
+    *request.body_mut() = input.ratio(1, 2)?.then(|| body.clone().into());
+
+    let settled = rule.settle(&mut request, Some(&own));
+    let sent = headers_of(request.headers(), HEADER);
+    let safe = ["GET", "QUERY"].contains(method);
+    let idempotent = safe || ["PUT", "DELETE"].contains(method);
+    match (&own.key, &lines[..]) {
+        // The caller's word is the last, also where the request carried another.
+        (Some(Ok(key)), _) => {
+            assert_eq!(settled, Ok(true));
+            assert_eq!(sent, [key.header_value()]);
+            assert!(sent[0].is_sensitive());
+        }
+        (Some(Err(invalid)), _) => assert_eq!(settled.as_ref(), Err(invalid)),
+        // There is nothing to be done twice.
+        (None, lines) if safe => {
+            assert_eq!(settled, Ok(false));
+            assert!(sent.iter().copied().eq(lines));
+        }
+        (None, []) if rule.auto == AutoKey::Off || idempotent || own.idempotent => {
+            assert_eq!((settled, sent.len()), (Ok(false), 0));
+        }
+        (None, []) => {
+            assert_eq!((settled, sent.len()), (Ok(true), 1));
+            let text = sent[0].to_str().unwrap();
+            assert!(is_key(text.as_bytes()) && sent[0].is_sensitive());
+            if rule.auto == AutoKey::Content {
+                let body = request.body().map_or(&[][..], |_| &body);
+                let again = IdempotencyKey::from_content(request.method(), request.url(), body);
+                assert_eq!(text, again.as_str());
+            }
+        }
+        (None, lines) => {
+            assert!(sent.iter().copied().eq(lines), "a plain header is changed");
+            let expected = match lines {
+                [line] => is_plain_key(line.as_bytes()),
+                _ => Some(false),
+            };
+            if let Some(expected) = expected {
+                assert_eq!(settled.is_ok(), expected, "{lines:?}: {settled:?}");
+            }
+            assert_ne!(settled, Ok(false));
+            if let Err(refused) = settled {
+                let shown = format!("{refused} {refused:?}");
+                assert!(!shown.contains(MARK), "{shown}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a plain header is a key: by the same rule, or a structured string, which may have spaces in
+/// it. `None` for a string with parameters, of which nothing is said.
+fn is_plain_key(line: &[u8]) -> Option<bool> {
+    if !line.starts_with(b"\"") {
+        return Some(is_key(line));
+    }
+    let Some((text, rest)) = unquote(line) else {
+        return Some(false);
+    };
+    match rest.trim_ascii_end() {
+        [] if rest.contains(&b'\t') => Some(false),
+        [] => Some((1..=255).contains(&text.len())),
+        [b';', ..] => None,
+        _ => Some(false),
+    }
+}
+
+/// The text of a quoted string (RFC 9651 §4.2.5), and what comes after it.
+fn unquote(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut rest = line.strip_prefix(b"\"")?;
+    let mut text = Vec::new();
+    loop {
+        let (&byte, after) = rest.split_first()?;
+        rest = after;
+        match byte {
+            b'"' => return Some((text, rest)),
+            b'\\' => {
+                let (&escaped, after) = rest.split_first()?;
+                rest = after;
+                matches!(escaped, b'"' | b'\\').then(|| text.push(escaped))?;
+            }
+            0x20..=0x7e => text.push(byte),
+            _ => return None,
+        }
+    }
+}
+
+/// Mostly near to what is allowed: of the right characters or not, about 255 of them or a few.
+fn text(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    let mut text = match input.int_in_range(0..=4)? {
+        0 => Vec::new(),
+        1 => MARK.into(),
+        2 => format!("{MARK}-{}", "k".repeat(input.int_in_range(240..=256)?)).into(),
+        3 => {
+            let quoted = format!("{MARK}-{}", "k".repeat(input.int_in_range(245..=255)?));
+            format!("\"{quoted}\"").into()
+        }
+        _ => vec![b'"'],
+    };
+    let length = input.int_in_range(0..=12)?;
+    let more = input.bytes(length.min(input.len()))?;
+    let at = input.int_in_range(0..=text.len())?;
+    text.splice(at..at, more.iter().copied());
+    Ok(text)
+}

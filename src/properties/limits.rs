@@ -1,0 +1,224 @@
+//! Rate limits: the structured `RateLimit` field of every draft, beside the headers that came before it.
+
+use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
+
+use arbitrary::{Result, Unstructured};
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use crate::schedule::{quota_left, server_hint};
+
+/// What is well formed means what the drafts say, and what is malformed means nothing.
+pub fn limits(data: &[u8]) {
+    let _ = compare(&mut Unstructured::new(data));
+}
+
+/// So many requests are left, if that is said, and after so many seconds there are more.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    left: Option<u64>,
+    reset: u64,
+}
+
+fn compare(input: &mut Unstructured<'_>) -> Result<()> {
+    let mut headers = HeaderMap::new();
+    let mut structured = Vec::new();
+    let has_field = input.ratio(5, 6)?;
+    if has_field {
+        let field;
+        (field, structured) = field_and_windows(input)?;
+        for line in field {
+            match HeaderValue::from_bytes(&line) {
+                Ok(value) => headers.append("ratelimit", value),
+                Err(_) => return Ok(()),
+            };
+        }
+    }
+    let mut named = Vec::new();
+    for (remaining, reset) in [
+        ("ratelimit-remaining", "ratelimit-reset"),
+        ("x-ratelimit-remaining", "x-ratelimit-reset"),
+        ("x-rate-limit-remaining", "x-rate-limit-reset"),
+    ] {
+        let left = input.ratio(1, 4)?.then(|| input.int_in_range(0..=3));
+        let left = left.transpose()?;
+        if let Some(left) = left {
+            headers.insert(remaining, HeaderValue::from(left));
+        }
+        if input.ratio(1, 4)? {
+            let reset_after = input.int_in_range(0..=999_999_999)?;
+            headers.insert(reset, HeaderValue::from(reset_after));
+            let reset = reset_after;
+            named.push(Window { left, reset });
+        }
+    }
+    let status = *input.choose(&[200, 403, 429, 500, 503])?;
+
+    let left = quota_left(&headers);
+    let expected = if structured.is_empty() {
+        named.first().map(std::slice::from_ref).unwrap_or_default()
+    } else {
+        &structured[..]
+    };
+    assert_eq!(left, least_left(expected), "{headers:?}");
+
+    let hint = server_hint(StatusCode::from_u16(status).unwrap(), &headers, UNIX_EPOCH);
+    let refused = matches!(status, 429 | 503);
+    let each = named.iter().map(std::slice::from_ref);
+    let mut all = std::iter::once(&structured[..]).chain(each);
+    let expected = all.find_map(|windows| wait(windows, refused));
+    assert_eq!(hint, expected, "{status} {headers:?}");
+    Ok(())
+}
+
+/// The window with the least left counts; of several, the one that opens last.
+fn least_left(windows: &[Window]) -> Option<(u64, Duration)> {
+    let mut least: Option<(u64, u64)> = None;
+    for window in windows {
+        if let Some(left) = window.left {
+            least = match least {
+                Some((known, reset)) if known < left => Some((known, reset)),
+                Some((known, reset)) if known == left => Some((known, reset.max(window.reset))),
+                _ => Some((left, window.reset)),
+            };
+        }
+    }
+    least.map(|(left, reset)| (left, Duration::from_secs(reset)))
+}
+
+/// All that are used up must have opened again. If none is, and the server has refused all the same, the
+/// first to open may let us through.
+fn wait(windows: &[Window], refused: bool) -> Option<Duration> {
+    let spent = windows.iter().filter(|window| window.left == Some(0));
+    let last_spent = spent.map(|window| window.reset).max();
+    let first = windows.iter().map(|window| window.reset).min();
+    let reset = last_spent.or(first.filter(|_| refused))?;
+    Some(Duration::from_secs(reset))
+}
+
+/// The lines of a field, and what it says.
+fn field_and_windows(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<Window>)> {
+    let (mut members, mut windows) = if input.ratio(2, 3)? {
+        list(input)?
+    } else {
+        dictionary(input)?
+    };
+    if input.ratio(1, 5)? {
+        // A malformed field is ignored as a whole, and not read in part.
+        let fault = *input.choose(&[
+            &b""[..],
+            b"\"open;r=0;t=1",
+            b"a;r=0;t=1000000000000000",
+            b"a;R=0",
+            b"a;t=",
+            b"a;t=1;",
+            b"(a;t=1",
+            b"a b;t=1",
+            b"\"\xff\";t=1",
+            b"limit=1,,reset=2",
+            b"reset=1.",
+            b"-",
+        ])?;
+        // An empty member is a fault only beside others.
+        if !fault.is_empty() || !members.is_empty() {
+            let at = input.int_in_range(0..=members.len())?;
+            members.insert(at, fault.to_vec());
+            windows.clear();
+        }
+    }
+    let mut lines: Vec<Vec<u8>> = Vec::new();
+    for member in members {
+        match lines.last_mut() {
+            Some(line) if input.ratio(2, 3)? => {
+                line.extend_from_slice(input.choose(&[&b", "[..], b",", b" ,  ", b"\t,\t"])?);
+                line.extend_from_slice(&member);
+            }
+            _ => lines.push(member),
+        }
+    }
+    Ok((lines, windows))
+}
+
+/// `"name";r=50;t=30, …`, since draft 8.
+fn list(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<Window>)> {
+    let (mut members, mut windows) = (Vec::new(), Vec::new());
+    for _ in 0..input.int_in_range(0..=4)? {
+        let names = [
+            "\"day\"",
+            "\"a,b;c=\\\"d\\\\\"",
+            "minute",
+            "*a/b",
+            "7",
+            "(a \"b\")",
+        ];
+        let mut member = input.choose(&names)?.to_string();
+        let (mut left, mut reset) = (None, None);
+        for _ in 0..input.int_in_range(0..=4)? {
+            let (text, number) = item(input)?;
+            // The last of several with one name counts.
+            match input.int_in_range(0..=3)? {
+                0 => {
+                    let _ = write!(member, ";pk{text}");
+                }
+                1 => {
+                    left = number;
+                    let _ = write!(member, "; r{text}");
+                }
+                _ => {
+                    reset = number;
+                    let _ = write!(member, ";t{text}");
+                }
+            }
+        }
+        windows.extend(reset.map(|reset| Window { left, reset }));
+        members.push(member.into_bytes());
+    }
+    Ok((members, windows))
+}
+
+/// `limit=100, remaining=50, reset=30`, in draft 7.
+fn dictionary(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<Window>)> {
+    // One with a value, so that it is no list.
+    let mut members = vec![b"limit=100".to_vec()];
+    let (mut left, mut reset) = (None, None);
+    for _ in 0..input.int_in_range(0..=4)? {
+        let (text, number) = item(input)?;
+        let name = match input.int_in_range(0..=3)? {
+            0 => "window",
+            1 => {
+                left = number;
+                "remaining"
+            }
+            _ => {
+                reset = number;
+                "reset"
+            }
+        };
+        members.push(format!("{name}{text}").into_bytes());
+    }
+    let window = reset.map(|reset| Window { left, reset });
+    Ok((members, window.into_iter().collect()))
+}
+
+/// A value as it follows its name, and the count or the time that it is, if it is one.
+fn item(input: &mut Unstructured<'_>) -> Result<(String, Option<u64>)> {
+    Ok(match input.int_in_range(0..=9)? {
+        0 => ("=0".into(), Some(0)),
+        1 => ("=-0".into(), Some(0)),
+        2 => {
+            let number = input.int_in_range(0..=999_999_999_999_999)?;
+            (format!("={number}"), Some(number))
+        }
+        3 => (format!("=-{}", input.int_in_range(1..=999)?), None),
+        4 => (format!("={}.5", input.int_in_range(0..=999)?), None),
+        5 => (String::new(), None),
+        6 => {
+            let texts = ["=\"5\"", "=five", "=?1", "=:NQ==:", "=@5"];
+            (input.choose(&texts)?.to_string(), None)
+        }
+        _ => {
+            let number = input.int_in_range(0..=99)?;
+            (format!("={number:02}"), Some(number))
+        }
+    })
+}

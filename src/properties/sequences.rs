@@ -1,0 +1,163 @@
+//! Whole calls, one after the other, beside a model of the loop: every arrival to the millisecond, every
+//! ending, and what is in the budget after it, also where the caller did not wait for the end.
+
+mod ending;
+mod ledger;
+mod model;
+mod plan;
+mod script;
+
+use std::io;
+
+use arbitrary::Unstructured;
+use http::Method;
+use reqwest::{Body, Response};
+use reqwest_middleware::{ClientWithMiddleware, Error};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{sleep, timeout};
+
+use self::ending::Ending;
+use self::model::{Course, Model, Tried};
+use self::plan::{Asked, Plan};
+use self::script::{Step, reply};
+use super::{address, headers_of};
+use crate::testing::{Received, ScriptedServer};
+use crate::{Budget, ReportSlot, RequestBuilderExt, TimedOut, clock};
+
+/// Whatever the server does and whenever the caller goes away, calls do what the documentation says.
+pub fn sequences(data: &[u8]) {
+    thread_local! {
+        /// In virtual time, which goes on from one execution to the next.
+        static RUNTIME: Runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+    }
+    if let Ok(plan) = Plan::of(&mut Unstructured::new(data)) {
+        RUNTIME.with(|runtime| runtime.block_on(carry_out(&plan)));
+    }
+}
+
+async fn carry_out(plan: &Plan) {
+    let origin = clock::now();
+    let purse = plan.settings.purse.as_ref();
+    let budget = purse.map_or_else(Budget::unlimited, plan::Purse::budget);
+    let steps = plan.steps.clone();
+    let server = ScriptedServer::new(move |before| match steps.get(before) {
+        Some(step) => reply(step),
+        None => reply(&Step::well()),
+    });
+    let client = server.client(plan.settings.retry(budget.clone()));
+    let scope = plan.shared.as_ref().map(plan::Shared::scope);
+    let mut model = Model::new(plan);
+    for asked in &plan.calls {
+        sleep(asked.pause_before).await;
+        let (start, before) = (origin.elapsed(), server.count());
+        let expected = model.call(asked, start);
+
+        let slot = ReportSlot::new();
+        let call = timeout(asked.patience, send(&client, asked, &slot));
+        let result = match &scope {
+            Some(scope) => scope.run(call).await,
+            None => call.await,
+        };
+        let now = origin.elapsed();
+        let received = &server.received()[before..];
+        let arrivals: Vec<_> = received.iter().map(|request| request.at - origin).collect();
+        assert_eq!(arrivals, expected.arrivals, "{asked:?} {plan:?}");
+        check_requests(received, asked);
+        match (result, expected.end) {
+            (Err(_), None) => assert!(slot.get().is_none()),
+            (Ok(result), Some((at, stop))) => {
+                let report = slot.get().expect("every call that ends has a report");
+                assert_eq!((report.stop(), now), (stop, at), "{asked:?} {plan:?}");
+                let attempts: Vec<_> = report.attempts().collect();
+                let agree = attempts.len() == expected.attempts.len()
+                    && (attempts.iter().zip(&expected.attempts)).all(|(it, model)| {
+                        it.sent_at() == model.sent_at
+                            && it.waited() == model.waited
+                            && it.hint() == model.hint
+                            && it.outcome() == model.ending.outcome()
+                    });
+                assert!(agree, "{report:?} {expected:?} {plan:?}");
+                check_result(result, &expected);
+            }
+            (result, _) => panic!("{result:?} {expected:?} {plan:?}"),
+        }
+        let balance = model.ledger.balance(now);
+        let is_same = balance == budget.balance() || (balance - budget.balance()).abs() < 1e-9;
+        assert!(is_same, "{budget:?}, not {balance}: {expected:?} {plan:?}");
+    }
+}
+
+async fn send(
+    client: &ClientWithMiddleware,
+    asked: &Asked,
+    slot: &ReportSlot,
+) -> reqwest_middleware::Result<Response> {
+    let method = Method::from_bytes(asked.method.as_bytes()).unwrap();
+    let mut request = client.request(method, address()).report_to(slot);
+    if asked.key {
+        request = request.idempotency_key("order-1");
+    }
+    if asked.idempotent {
+        request = request.mark_idempotent();
+    }
+    if let Some(retries) = asked.max_retries {
+        request = request.max_retries(retries);
+    }
+    if let Some(deadline) = asked.deadline {
+        request = request.deadline(deadline);
+    }
+    if let Some(limit) = asked.buffer {
+        request = request.buffer_response(limit);
+    }
+    request = match asked.stream {
+        true => request.body(Body::wrap(String::from("stream"))),
+        false => request.body("bytes"),
+    };
+    request.send().await
+}
+
+/// Whatever is sent again is the same request, but for its number.
+fn check_requests(received: &[Received], asked: &Asked) {
+    for (request, number) in received.iter().zip(1..) {
+        assert_eq!((request.attempt, &request.url), (number, &address()));
+        assert_eq!(request.method, asked.method);
+        let body = request.body.as_deref();
+        assert_eq!(body, (!asked.stream).then_some(&b"bytes"[..]));
+        assert_eq!(
+            headers_of(&request.headers, "attempt"),
+            [&number.to_string()]
+        );
+        let keys = headers_of(&request.headers, "idempotency-key");
+        assert!(
+            keys.iter().copied().eq(asked.key.then_some("order-1")),
+            "{keys:?}"
+        );
+    }
+}
+
+/// What comes back is the last answer or failure, untouched.
+fn check_result(result: reqwest_middleware::Result<Response>, expected: &Course) {
+    let Some(Tried { ending, .. }) = expected.attempts.last() else {
+        panic!("a call without an attempt");
+    };
+    match (result, ending) {
+        (Ok(response), Ending::Answer(answer)) => {
+            assert_eq!(response.status(), answer.status);
+            let lines = usize::from(answer.hint.is_some()) + usize::from(answer.word.is_some());
+            assert_eq!(response.headers().len(), lines);
+        }
+        (Err(error), Ending::TimedOut(limit)) => {
+            assert_eq!(TimedOut::of(&error).map(TimedOut::limit), Some(*limit));
+        }
+        (Err(Error::Middleware(error)), Ending::Fail(kind)) => {
+            let error = error.downcast_ref::<io::Error>().map(io::Error::kind);
+            assert_eq!(error, Some(*kind));
+        }
+        (Err(Error::Reqwest(_)), Ending::CutOff) => {}
+        (result, ending) => panic!("{result:?} after {ending:?}"),
+    }
+}

@@ -1,0 +1,109 @@
+//! How an attempt ends, and what that means.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use super::script::{Answer, AnswerBody, Hint};
+use crate::{AttemptOutcome, FailureKind, TimeLimit};
+
+#[derive(Clone, Debug)]
+pub(super) enum Ending {
+    Answer(Answer),
+    Fail(ErrorKind),
+    TimedOut(TimeLimit),
+    /// The body was to be read, and broke off.
+    CutOff,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Class {
+    Retry,
+    Conditional,
+    Never,
+}
+
+impl Ending {
+    /// As it is reported.
+    pub(super) fn outcome(&self) -> AttemptOutcome {
+        AttemptOutcome::Failure(match self {
+            Self::Answer(answer) => {
+                let status = http::StatusCode::from_u16(answer.status).unwrap();
+                return AttemptOutcome::Status(status);
+            }
+            Self::TimedOut(_) | Self::Fail(ErrorKind::TimedOut) => FailureKind::Timeout,
+            Self::CutOff | Self::Fail(ErrorKind::ConnectionReset) => FailureKind::Reset,
+            Self::Fail(ErrorKind::ConnectionRefused) => FailureKind::Connect,
+            Self::Fail(ErrorKind::UnexpectedEof) => FailureKind::Incomplete,
+            Self::Fail(_) => FailureKind::Middleware,
+        })
+    }
+
+    pub(super) fn status(&self) -> Option<u16> {
+        match self {
+            Self::Answer(answer) => Some(answer.status),
+            _ => None,
+        }
+    }
+
+    pub(super) fn word(&self) -> Option<bool> {
+        match self {
+            Self::Answer(answer) => answer.word,
+            _ => None,
+        }
+    }
+
+    pub(super) fn hint(&self) -> Option<Duration> {
+        match self {
+            Self::Answer(answer) => answer.hint.map(Hint::asked),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_unclear(&self) -> bool {
+        self.status().is_none_or(|status| status >= 500)
+    }
+
+    pub(super) fn class(&self, still_running: bool) -> Class {
+        match self {
+            Self::Answer(answer) => match answer.status {
+                429 | 502 | 503 | 504 => Class::Retry,
+                408 | 425 | 500 | 520 | 599 => Class::Conditional,
+                409 if still_running => Class::Conditional,
+                _ => Class::Never,
+            },
+            Self::Fail(ErrorKind::PermissionDenied) => Class::Never,
+            Self::Fail(_) | Self::TimedOut(_) | Self::CutOff => Class::Conditional,
+        }
+    }
+}
+
+impl Hint {
+    fn asked(self) -> Duration {
+        match self {
+            Self::Seconds(seconds) => Duration::from_secs(seconds.into()),
+            Self::Milliseconds(millis) => Duration::from_millis(millis.into()),
+            Self::Endless => Duration::MAX,
+        }
+    }
+}
+
+/// Reads a body into memory. What comes of it if it fails, and when that is known.
+pub(super) fn read(
+    answer: &Answer,
+    now: Duration,
+    limit: Duration,
+    which: TimeLimit,
+) -> (Option<Ending>, Duration) {
+    let (failed, at) = match answer.body {
+        AnswerBody::Whole => (None, now),
+        AnswerBody::Late(takes) => (None, now + takes),
+        AnswerBody::Cut(takes) => (Some(Ending::CutOff), now + takes),
+    };
+    if limit <= now {
+        (Some(Ending::TimedOut(which)), now)
+    } else if at > limit {
+        (Some(Ending::TimedOut(which)), limit)
+    } else {
+        (failed, at)
+    }
+}

@@ -1,0 +1,296 @@
+//! What a call should do, read from the documentation: when its requests arrive, and how it ends.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::ending::{Class, Ending, read};
+use super::ledger::Ledger;
+use super::plan::{Asked, Plan};
+use super::script::{AnswerBody, Step, What};
+use crate::{Deposit, StopReason, TimeLimit};
+
+/// All times are counted from the beginning of the execution.
+pub(super) struct Model<'p> {
+    plan: &'p Plan,
+    /// The same as the middleware's, for what it adds to a hint.
+    rng: StdRng,
+    pub(super) ledger: Ledger<'p>,
+    /// How many retries all calls together have left.
+    left: u32,
+    /// When all of them have to end. Known from the first one on.
+    shared_end: Option<Duration>,
+    received: usize,
+}
+
+/// What became of one call.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    pub(super) arrivals: Vec<Duration>,
+    pub(super) attempts: Vec<Tried>,
+    /// `None` if the caller did not wait for it.
+    pub(super) end: Option<(Duration, StopReason)>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Tried {
+    pub(super) sent_at: Duration,
+    pub(super) waited: Duration,
+    pub(super) ending: Ending,
+    pub(super) hint: Option<Duration>,
+}
+
+/// One call while it runs.
+struct Run<'p> {
+    asked: &'p Asked,
+    start: Duration,
+    max_retries: u32,
+    deadline: Option<Duration>,
+    repeatable: bool,
+    retries: u32,
+    /// An attempt may have had its effect although nobody said so.
+    unclear: bool,
+}
+
+impl<'p> Model<'p> {
+    pub(super) fn new(plan: &'p Plan) -> Self {
+        Self {
+            plan,
+            rng: StdRng::seed_from_u64(plan.settings.seed),
+            ledger: Ledger::new(plan.settings.purse.as_ref()),
+            left: (plan.shared.as_ref()).map_or(u32::MAX, |shared| shared.max_retries),
+            shared_end: None,
+            received: 0,
+        }
+    }
+
+    pub(super) fn call(&mut self, asked: &'p Asked, start: Duration) -> Course {
+        let settings = &self.plan.settings;
+        let shared = self.plan.shared.as_ref().and_then(|shared| shared.deadline);
+        if let (Some(deadline), None) = (shared, self.shared_end) {
+            self.shared_end = Some(start.saturating_add(deadline));
+        }
+        let left = self.shared_end.map(|end| end.saturating_sub(start));
+        let own = asked.deadline.or(settings.deadline);
+        let mut run = Run {
+            asked,
+            start,
+            max_retries: asked.max_retries.unwrap_or(settings.max_retries),
+            deadline: own.into_iter().chain(left).min(),
+            repeatable: asked.key || asked.idempotent || asked.method != "POST",
+            retries: 0,
+            unclear: false,
+        };
+        let gives_up = start + asked.patience;
+        // One that cannot be retried neither needs nor feeds a budget.
+        let could_retry =
+            run.max_retries > 0 && (run.repeatable || settings.without_key || settings.unsent);
+        if could_retry && self.is_fed_by(Deposit::Request) {
+            self.ledger.deposit(start);
+        }
+        let mut course = Course::default();
+        let (mut now, mut waited) = (start, Duration::ZERO);
+        loop {
+            let sent_at = now;
+            let (limit, which) = self.limit(&run, sent_at);
+            let mut ending;
+            (ending, now) = if limit <= now {
+                // With no time left, nothing is sent.
+                (Ending::TimedOut(which), now)
+            } else {
+                course.arrivals.push(now);
+                self.reply(now, limit, which)
+            };
+            if now > gives_up {
+                return course;
+            }
+            let mut decided = self.decide(&run, &ending);
+            let is_final = matches!(
+                decided,
+                Err(StopReason::Succeeded | StopReason::NotRetryable)
+            );
+            if let (Ending::Answer(answer), true, true) =
+                (&ending, is_final, asked.buffer.is_some())
+            {
+                let failed;
+                (failed, now) = read(answer, now, limit, which);
+                if now > gives_up {
+                    return course;
+                }
+                if let Some(failed) = failed {
+                    ending = failed;
+                    decided = self.decide(&run, &ending);
+                }
+            }
+            let hint = decided.is_ok().then(|| ending.hint()).flatten();
+            let scheduled = decided.and_then(|()| self.schedule(&run, hint, now));
+            let paid = scheduled.and_then(|wait| {
+                let paid = self.ledger.withdraw(now).ok_or(StopReason::BudgetEmpty)?;
+                if self.left == 0 {
+                    self.ledger.give_back(paid);
+                    return Err(StopReason::AllowanceSpent);
+                }
+                self.left -= 1;
+                Ok((wait, paid))
+            });
+            run.unclear |= ending.is_unclear();
+            course.attempts.push(Tried {
+                sent_at: sent_at - start,
+                waited,
+                ending: ending.clone(),
+                hint,
+            });
+            let (wait, paid) = match paid {
+                Ok(paid) => paid,
+                Err(stop) => {
+                    let is_success =
+                        matches!(stop, StopReason::Succeeded | StopReason::NotRetryable)
+                            && ending.status().is_some_and(|status| status < 500);
+                    if is_success && could_retry && self.is_fed_by(Deposit::Success) {
+                        self.ledger.deposit(now);
+                    }
+                    course.end = Some((now, stop));
+                    return course;
+                }
+            };
+            now = self.arrival(&run, &ending, now, wait);
+            if now > gives_up {
+                // Paid, but not sent.
+                self.ledger.give_back(paid);
+                self.left += 1;
+                return course;
+            }
+            waited = wait;
+            run.retries += 1;
+        }
+    }
+
+    fn is_fed_by(&self, deposit: Deposit) -> bool {
+        let purse = self.ledger.purse();
+        purse.is_some_and(|purse| purse.deposit_on == deposit)
+    }
+
+    /// When an attempt that is sent now has to end.
+    fn limit(&self, run: &Run<'_>, now: Duration) -> (Duration, TimeLimit) {
+        let after = |start: Duration, limit: Option<Duration>| {
+            limit.map_or(Duration::MAX, |limit| start.saturating_add(limit))
+        };
+        let own = after(now, self.plan.settings.attempt_timeout);
+        let deadline = after(run.start, run.deadline);
+        match deadline <= own {
+            true => (ceil(deadline), TimeLimit::Deadline),
+            false => (ceil(own), TimeLimit::Attempt),
+        }
+    }
+
+    /// What comes back for a request that arrives now, and when.
+    fn reply(&mut self, now: Duration, limit: Duration, which: TimeLimit) -> (Ending, Duration) {
+        let step = self.plan.steps.get(self.received);
+        let step = step.cloned().unwrap_or_else(Step::well);
+        self.received += 1;
+        let at = now + step.takes;
+        let ending = match step.what {
+            What::Answer(answer) => Ending::Answer(answer),
+            What::Fail(kind) => Ending::Fail(kind),
+            What::Silence => return (Ending::TimedOut(which), limit),
+        };
+        match at <= limit {
+            true => (ending, at),
+            false => (Ending::TimedOut(which), limit),
+        }
+    }
+
+    /// May it be sent again at all?
+    fn decide(&self, run: &Run<'_>, ending: &Ending) -> Result<(), StopReason> {
+        let still_running = run.asked.key && run.unclear;
+        let mut class = ending.class(still_running);
+        if ending.status().is_some_and(|status| status < 400) {
+            return Err(StopReason::Succeeded);
+        }
+        if class == Class::Never && ending.word() == Some(true) && run.repeatable {
+            class = Class::Conditional;
+        }
+        if class == Class::Never {
+            return Err(StopReason::NotRetryable);
+        }
+        if ending.word() == Some(false) {
+            return Err(StopReason::ServerVeto);
+        }
+        let not_taken_on = class == Class::Retry && self.plan.settings.without_key;
+        if !run.repeatable && !not_taken_on {
+            return Err(StopReason::NotIdempotent);
+        }
+        if run.max_retries == 0 {
+            return Err(StopReason::Disabled);
+        }
+        if run.retries == run.max_retries {
+            return Err(StopReason::RetriesExhausted);
+        }
+        match run.asked.stream {
+            true => Err(StopReason::BodyNotReplayable),
+            false => Ok(()),
+        }
+    }
+
+    /// When?
+    fn schedule(
+        &mut self,
+        run: &Run<'_>,
+        hint: Option<Duration>,
+        now: Duration,
+    ) -> Result<Duration, StopReason> {
+        let settings = &self.plan.settings;
+        if hint.is_some_and(|hint| hint > settings.max_server_delay) {
+            return Err(StopReason::ServerDelayTooLong);
+        }
+        let (base, (up, down)) = (settings.backoff.base, settings.backoff.growth);
+        let (up, down) = (u128::from(up), u128::from(down));
+        let grown = base.as_nanos() * up.pow(run.retries) / down.pow(run.retries);
+        let mut wait = Duration::from_nanos(grown as u64).min(settings.backoff.cap);
+        if let Some(hint) = hint {
+            let spread = hint.min(Duration::from_secs(1));
+            let more = self.rng.random_range(Duration::ZERO..=spread);
+            wait = wait.max(hint).saturating_add(more);
+        }
+        let begins = (now - run.start).saturating_add(wait);
+        if begins > settings.window {
+            return Err(StopReason::WindowClosed);
+        }
+        let tick = Duration::from_millis(1);
+        let is_too_late = |deadline: Duration| begins.saturating_add(tick) >= deadline;
+        match run.deadline.is_some_and(is_too_late) {
+            true => Err(StopReason::DeadlineTooClose),
+            false => Ok(wait),
+        }
+    }
+
+    /// When a retry is sent that was decided on now. The old answer is cleared away first, for 100 ms at
+    /// most, and for half the time at most that is left after the wait.
+    fn arrival(&self, run: &Run<'_>, ending: &Ending, now: Duration, wait: Duration) -> Duration {
+        let wake = now.saturating_add(wait);
+        let Ending::Answer(answer) = ending else {
+            return ceil(wake);
+        };
+        let latest = self
+            .plan
+            .settings
+            .window
+            .min(run.deadline.unwrap_or(Duration::MAX));
+        let left = run.start.saturating_add(latest).saturating_sub(wake);
+        let end = (now + Duration::from_millis(100)).min(wake.saturating_add(left / 2));
+        let (AnswerBody::Late(takes) | AnswerBody::Cut(takes)) = answer.body else {
+            return ceil(wake);
+        };
+        ceil(wake).max((now + takes).min(ceil(end)))
+    }
+}
+
+/// Timers are as coarse as a millisecond, and never early.
+fn ceil(time: Duration) -> Duration {
+    let part = time.subsec_nanos() % 1_000_000;
+    match part {
+        0 => time,
+        _ => time.saturating_add(Duration::from_nanos(u64::from(1_000_000 - part))),
+    }
+}

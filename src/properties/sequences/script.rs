@@ -1,0 +1,179 @@
+//! What the server does with one request after the other.
+
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use arbitrary::{Result, Unstructured};
+use bytes::Bytes;
+use http_body::Frame;
+use reqwest::Body;
+use tokio::time::{Sleep, sleep};
+
+use super::plan::{maybe, span};
+use crate::testing::Reply;
+
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) takes: Duration,
+    pub(super) what: What,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Answer(Answer),
+    Fail(ErrorKind),
+    Silence,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) hint: Option<Hint>,
+    /// `x-should-retry`.
+    pub(super) word: Option<bool>,
+    pub(super) body: AnswerBody,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Hint {
+    Seconds(u32),
+    Milliseconds(u32),
+    /// More digits than anybody counts.
+    Endless,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AnswerBody {
+    Whole,
+    /// It comes so long after the head.
+    Late(Duration),
+    /// It breaks off so long after the head.
+    Cut(Duration),
+}
+
+impl Step {
+    pub(super) fn of(input: &mut Unstructured<'_>) -> Result<Self> {
+        let kinds = [
+            ErrorKind::ConnectionRefused,
+            ErrorKind::ConnectionReset,
+            ErrorKind::UnexpectedEof,
+            ErrorKind::TimedOut,
+            ErrorKind::PermissionDenied,
+        ];
+        Ok(Self {
+            takes: match input.ratio(1, 2)? {
+                true => span(input)?,
+                false => Duration::ZERO,
+            },
+            what: match input.int_in_range(0..=9)? {
+                0 => What::Silence,
+                1 | 2 => What::Fail(*input.choose(&kinds)?),
+                _ => What::Answer(Answer::of(input)?),
+            },
+        })
+    }
+
+    /// After the last step.
+    pub(super) fn well() -> Self {
+        Self {
+            takes: Duration::ZERO,
+            what: What::Answer(Answer {
+                status: 200,
+                hint: None,
+                word: None,
+                body: AnswerBody::Whole,
+            }),
+        }
+    }
+}
+
+impl Answer {
+    fn of(input: &mut Unstructured<'_>) -> Result<Self> {
+        let statuses = [
+            503, 429, 500, 200, 502, 504, 408, 409, 425, 404, 501, 301, 204, 520, 403, 599, 511,
+        ];
+        Ok(Self {
+            status: *input.choose(&statuses)?,
+            hint: maybe(input, |input| {
+                Ok(match input.int_in_range(0..=7)? {
+                    0 => Hint::Endless,
+                    1..=3 => Hint::Milliseconds(input.int_in_range(0..=3000)?),
+                    _ => Hint::Seconds(input.int_in_range(0..=12)?),
+                })
+            })?,
+            word: *input.choose(&[None, None, None, Some(true), Some(false)])?,
+            body: match input.int_in_range(0..=7)? {
+                0 => AnswerBody::Late(span(input)?),
+                1 => AnswerBody::Cut(span(input)?),
+                _ => AnswerBody::Whole,
+            },
+        })
+    }
+}
+
+pub(super) fn reply(step: &Step) -> Reply {
+    let reply = match &step.what {
+        What::Silence => Reply::silence(),
+        What::Fail(kind) => Reply::fail(*kind),
+        What::Answer(answer) => {
+            let mut reply = Reply::status(answer.status);
+            match answer.hint {
+                None => {}
+                Some(Hint::Seconds(hint)) => reply = reply.header("retry-after", &hint.to_string()),
+                Some(Hint::Milliseconds(hint)) => {
+                    reply = reply.header("retry-after-ms", &hint.to_string());
+                }
+                Some(Hint::Endless) => reply = reply.header("retry-after", &"9".repeat(30)),
+            }
+            if let Some(word) = answer.word {
+                reply = reply.header("x-should-retry", if word { "true" } else { "false" });
+            }
+            reply.body(match answer.body {
+                AnswerBody::Whole => Body::from("whole"),
+                AnswerBody::Late(takes) => Body::wrap(LateBody::new(takes, Ok("late"))),
+                AnswerBody::Cut(takes) => {
+                    Body::wrap(LateBody::new(takes, Err(ErrorKind::ConnectionReset)))
+                }
+            })
+        }
+    };
+    reply.after(step.takes)
+}
+
+/// A body that comes some time after somebody has asked for it.
+struct LateBody {
+    takes: Duration,
+    sleep: Option<Pin<Box<Sleep>>>,
+    end: Option<std::result::Result<&'static str, ErrorKind>>,
+}
+
+impl LateBody {
+    fn new(takes: Duration, end: std::result::Result<&'static str, ErrorKind>) -> Self {
+        Self {
+            takes,
+            sleep: None,
+            end: Some(end),
+        }
+    }
+}
+
+impl http_body::Body for LateBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let takes = self.takes;
+        let waiting = self.sleep.get_or_insert_with(|| Box::pin(sleep(takes)));
+        ready!(waiting.as_mut().poll(context));
+        Poll::Ready(self.end.take().map(|end| match end {
+            Ok(text) => Ok(Frame::data(Bytes::from_static(text.as_bytes()))),
+            Err(kind) => Err(kind.into()),
+        }))
+    }
+}
