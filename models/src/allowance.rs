@@ -25,24 +25,42 @@ impl Layers {
     }
 }
 
-/// Both calls at once. `left` is what both, the scope and the outer one begin with.
+/// Both calls at once, in every placement: loom does not see all orders from every one of them. `left` is what both, the scope and the outer one begin with.
 fn race<T: Send + 'static>(
     left: [u32; 4],
     draw: fn(&Layers, usize) -> T,
     check: fn([u32; 4], [T; 2]),
 ) {
-    loom::model(move || {
-        let layers = Arc::new(Layers {
-            own: [AtomicU32::new(left[0]), AtomicU32::new(left[1])],
-            scope: AtomicU32::new(left[2]),
-            outer: AtomicU32::new(left[3]),
+    for placement in 0..3 {
+        loom::model(move || {
+            let layers = Arc::new(Layers {
+                own: [AtomicU32::new(left[0]), AtomicU32::new(left[1])],
+                scope: AtomicU32::new(left[2]),
+                outer: AtomicU32::new(left[3]),
+            });
+            let beside = |call| {
+                let layers = layers.clone();
+                thread::spawn(move || draw(&layers, call))
+            };
+            let taken = match placement {
+                0 => {
+                    let one = beside(0);
+                    let other = draw(&layers, 1);
+                    [one.join().unwrap(), other]
+                }
+                1 => {
+                    let other = beside(1);
+                    let one = draw(&layers, 0);
+                    [one, other.join().unwrap()]
+                }
+                _ => {
+                    let (one, other) = (beside(0), beside(1));
+                    [one.join().unwrap(), other.join().unwrap()]
+                }
+            };
+            check(layers.left(), taken);
         });
-        let shared = layers.clone();
-        let one = thread::spawn(move || draw(&shared, 0));
-        let other = draw(&layers, 1);
-        let taken = [one.join().unwrap(), other];
-        check(layers.left(), taken);
-    });
+    }
 }
 
 #[test]

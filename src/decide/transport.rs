@@ -164,6 +164,9 @@ impl Failure {
                     FailureKind::Connect
                 }
                 None if connecting => FailureKind::Handshake,
+                None if error.is_decode() && chain(error).any(is_of_wrong_length) => {
+                    FailureKind::Incomplete
+                }
                 None if error.is_decode() => FailureKind::Decode,
                 None => FailureKind::Other,
             }
@@ -250,6 +253,18 @@ fn kind_of_h2(error: &h2::Error) -> Option<FailureKind> {
         Some(_) if by_peer => Some(FailureKind::Reset),
         _ => error.get_io().and_then(kind_of_io),
     }
+}
+
+/// Whether `h2` itself has ended a stream, as it does with a body that is longer or shorter than was
+/// announced (RFC 9113 §8.1.1). Over HTTP/1.1 the same is an incomplete answer.
+fn is_of_wrong_length(link: &(dyn StdError + 'static)) -> bool {
+    #[cfg(feature = "http2")]
+    if let Some(error) = link.downcast_ref::<h2::Error>() {
+        let by_itself = error.is_library() && error.is_reset();
+        return by_itself && error.reason() == Some(h2::Reason::PROTOCOL_ERROR);
+    }
+    let _ = link;
+    false
 }
 
 fn kind_of_io(error: &io::Error) -> Option<FailureKind> {

@@ -182,6 +182,18 @@ async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
     assert_eq!(response.unwrap().status(), 409);
     assert_eq!(server.count(), 2);
 
+    // Nor does it take back what was unclear before it.
+    let server = Server::new(|index| match index {
+        0 => Reply::fail(ErrorKind::ConnectionReset),
+        1 => answer(429),
+        2 => answer(409),
+        _ => answer(201),
+    });
+    let client = server.client(quick().build().unwrap());
+    let response = client.post(URL).idempotency_key("order-1").send().await;
+    assert_eq!(response.unwrap().status(), 201);
+    assert_eq!(server.count(), 4);
+
     // The user's own word on 409 goes before.
     let server = still_running(|| answer(500));
     let retry = quick().status(StatusCode::CONFLICT, StatusClass::Never);

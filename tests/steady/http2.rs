@@ -35,7 +35,8 @@ const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-const PAUSE: Duration = Duration::from_millis(400);
+/// Long enough for another call to begin in half of it, on the slowest machine.
+const PAUSE: Duration = Duration::from_secs(2);
 
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 
@@ -46,6 +47,8 @@ enum Act {
     Answer,
     /// Status 200, and a body of 100 bytes that is yet to come.
     Head,
+    /// So many bytes of it, which are called the last.
+    LastBytes(u8),
     ResetStream(u32),
     /// No stream was, or will be, processed.
     GoAwayBefore(u32),
@@ -148,6 +151,10 @@ async fn perform(act: Act, tcp: &mut TcpStream, stream: u32) -> io::Result<()> {
             write_frame(tcp, HEADERS, flags, stream, STATUS_200).await
         }
         Act::Head => write_frame(tcp, HEADERS, END_HEADERS, stream, LENGTH_100).await,
+        Act::LastBytes(length) => {
+            let body = vec![b'x'; length.into()];
+            write_frame(tcp, DATA, END_STREAM, stream, &body).await
+        }
         Act::ResetStream(code) => {
             write_frame(tcp, RST_STREAM, 0, stream, &code.to_be_bytes()).await
         }
@@ -456,6 +463,23 @@ async fn a_buffered_answer_whose_stream_is_refused_after_its_head_was_processed(
         _ => &[Act::Answer],
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_buffered_answer_that_is_shorter_or_longer_than_announced_is_retried() {
+    let scripts: [Script; 2] = [
+        |index| match index {
+            0 | 1 => &[Act::Head, Act::LastBytes(99)],
+            _ => &[Act::Answer],
+        },
+        |index| match index {
+            0 | 1 => &[Act::Head, Act::LastBytes(101)],
+            _ => &[Act::Answer],
+        },
+    ];
+    for script in scripts {
+        is_retried_when_buffered(script).await;
+    }
 }
 
 // hyper takes the two reasons below for the end of a body, even of one that is not complete.

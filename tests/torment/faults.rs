@@ -50,6 +50,8 @@ pub(crate) enum Fault {
     GoAway,
     /// No new streams, and none of those that are there is answered.
     GoAwayAtOnce,
+    /// With an error code, which may also end what was processed.
+    GoAwayInTrouble,
     ConnectionBroken,
 }
 
@@ -91,8 +93,11 @@ pub(crate) const HTTP2: Odds = &[
     (Fault::StreamResetAfterWork, 40),
     (Fault::StreamCancelledAfterWork, 20),
     (Fault::BodyReset, 40),
+    (Fault::WrongLength, 30),
+    (Fault::Surplus, 20),
     (Fault::GoAway, 8),
     (Fault::GoAwayAtOnce, 8),
+    (Fault::GoAwayInTrouble, 8),
     (Fault::ConnectionBroken, 8),
 ];
 

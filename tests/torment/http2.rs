@@ -19,7 +19,7 @@ use crate::server::{SLOW_WORK, World};
 #[derive(Clone, Copy)]
 enum Ending {
     GoAway,
-    GoAwayAtOnce,
+    GoAwayAtOnce(Reason),
     Break,
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn serve(tcp: TcpStream, world: Arc<World>) -> io::Result<()> {
             }
             Some(ending) = ends.recv() => match ending {
                 Ending::GoAway => connection.graceful_shutdown(),
-                Ending::GoAwayAtOnce => connection.abrupt_shutdown(Reason::NO_ERROR),
+                Ending::GoAwayAtOnce(reason) => connection.abrupt_shutdown(reason),
                 Ending::Break => return twin.set_zero_linger(),
             },
             Ok(()) = hang_up.changed() => connection.graceful_shutdown(),
@@ -124,6 +124,15 @@ async fn tell(
             // `hyper` takes this for the end of the body.
             stream.send_reset(Reason::NO_ERROR);
         }
+        Fault::WrongLength | Fault::Surplus => {
+            let length = match fault {
+                Fault::WrongLength => body.len() + 7,
+                _ => body.len() - 3,
+            };
+            let head = Response::builder().header("content-length", length);
+            let mut stream = respond.send_response(head.body(()).ok()?, false).ok()?;
+            stream.send_data(Bytes::from(body), true).ok()?;
+        }
         Fault::EarlyHints => {
             let hints = Response::builder().status(StatusCode::EARLY_HINTS);
             respond.send_informational(hints.body(()).ok()?).ok()?;
@@ -133,7 +142,10 @@ async fn tell(
             end.send(Ending::GoAway).ok()?;
             return send(respond, Response::builder(), &body);
         }
-        Fault::GoAwayAtOnce => end.send(Ending::GoAwayAtOnce).ok()?,
+        Fault::GoAwayAtOnce => end.send(Ending::GoAwayAtOnce(Reason::NO_ERROR)).ok()?,
+        Fault::GoAwayInTrouble => end
+            .send(Ending::GoAwayAtOnce(Reason::INTERNAL_ERROR))
+            .ok()?,
         Fault::ConnectionBroken => end.send(Ending::Break).ok()?,
         _ => return send(respond, Response::builder(), &body),
     }

@@ -56,7 +56,7 @@ pub(crate) enum Entry {
 /// What became of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Requests that arrived in whole.
+    /// Requests that were not turned away before they came to the ledger.
     pub(crate) arrivals: u32,
     pub(crate) effects: u32,
     /// Of the last effect.

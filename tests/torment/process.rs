@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::faults::Weather;
 use crate::ledger::Record;
@@ -11,6 +12,9 @@ use crate::ledger::Record;
 /// Where the server's process finds the one that started it, and what it draws faults from.
 pub(crate) const CONTROL: &str = "STEADY_TORMENT_CONTROL";
 pub(crate) const SEED: &str = "STEADY_TORMENT_SEED";
+
+/// How long the server may take for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where to send requests.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +42,28 @@ pub(crate) struct Account {
     pub(crate) garbled: u64,
 }
 
+/// Unless it has ended, or does not come.
+fn accept(listener: &TcpListener, child: &mut Child) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let step = Duration::from_millis(10);
+    for _ in 0..PATIENCE.as_millis() / step.as_millis() {
+        if let Ok((control, _)) = listener.accept() {
+            control.set_nonblocking(false).unwrap();
+            return control;
+        }
+        if let Some(status) = child.try_wait().unwrap() {
+            panic!("the server has ended: {status}");
+        }
+        std::thread::sleep(step);
+    }
+    panic!("the server did not come up in {PATIENCE:?}");
+}
+
 impl ServerProcess {
     /// This same program, started again to run the test of that name, which is the server.
     pub(crate) fn start(test: &str, seed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let child = Command::new(std::env::current_exe().unwrap())
+        let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--ignored", "--nocapture"])
             .env(CONTROL, listener.local_addr().unwrap().to_string())
             .env(SEED, seed.to_string())
@@ -50,7 +71,8 @@ impl ServerProcess {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let (control, _) = listener.accept().unwrap();
+        let control = accept(&listener, &mut child);
+        control.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut control = BufReader::new(control);
         let mut line = String::new();
         control.read_line(&mut line).unwrap();

@@ -75,7 +75,7 @@ impl fmt::Display for Table<'_> {
         line("effects", account.sum(|record| record.effects))?;
         line("calls with more than one effect", tally.repeated())?;
         line(
-            "requests that arrived whole",
+            "requests that came to the ledger",
             account.sum(|record| record.arrivals),
         )?;
         line("  … answered again from the ledger", account.replays)?;
