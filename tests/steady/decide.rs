@@ -189,7 +189,7 @@ async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
         2 => answer(409),
         _ => answer(201),
     });
-    let client = server.client(quick().build().unwrap());
+    let client = server.client(quick().max_retries(3).build().unwrap());
     let response = client.post(URL).idempotency_key("order-1").send().await;
     assert_eq!(response.unwrap().status(), 201);
     assert_eq!(server.count(), 4);

@@ -26,11 +26,10 @@ fn sources() -> String {
 
 /// A function of that name alone would prove nothing.
 fn is_a_test(name: &str, sources: &str) -> bool {
-    let mut places = sources
-        .match_indices(&format!("fn {name}("))
-        .map(|(at, _)| at);
+    let head = format!("fn {name}(");
+    let mut places = sources.match_indices(&head).map(|(at, _)| at);
     places.any(|at| {
-        let before: Vec<_> = sources[..at].lines().rev().skip(1).take(4).collect();
+        let before: Vec<_> = sources[..at].lines().rev().take(4).collect();
         before
             .iter()
             .any(|line| line.trim() == "#[test]" || line.trim_start().starts_with("#[tokio::test"))
