@@ -8,6 +8,8 @@ mod plan;
 mod script;
 
 use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use arbitrary::Unstructured;
 use http::Method;
@@ -19,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use self::ending::Ending;
 use self::model::{Course, Model, Tried};
 use self::plan::{Asked, Plan};
-use self::script::{Step, reply};
+use self::script::{AnswerBody, Step, reply};
 use super::{address, headers_of};
 use crate::testing::{Received, ScriptedServer};
 use crate::{Budget, ReportSlot, RequestBuilderExt, TimedOut, clock};
@@ -149,6 +151,7 @@ fn check_result(result: reqwest_middleware::Result<Response>, expected: &Course)
             assert_eq!(response.status(), answer.status);
             let lines = usize::from(answer.hint.is_some()) + usize::from(answer.word.is_some());
             assert_eq!(response.headers().len(), lines);
+            check_body(response, &answer.body);
         }
         (Err(error), Ending::TimedOut(limit)) => {
             assert_eq!(TimedOut::of(&error).map(TimedOut::limit), Some(*limit));
@@ -159,5 +162,16 @@ fn check_result(result: reqwest_middleware::Result<Response>, expected: &Course)
         }
         (Err(Error::Reqwest(_)), Ending::CutOff) => {}
         (result, ending) => panic!("{result:?} after {ending:?}"),
+    }
+}
+
+/// Without waiting: what is late is there only if it was read before.
+fn check_body(response: Response, expected: &AnswerBody) {
+    let mut context = Context::from_waker(Waker::noop());
+    match (pin!(response.bytes()).poll(&mut context), expected) {
+        (Poll::Ready(Ok(body)), AnswerBody::Whole) => assert_eq!(body, "whole"),
+        (Poll::Ready(Ok(body)), AnswerBody::Late(_)) => assert_eq!(body, "late"),
+        (Poll::Pending | Poll::Ready(Err(_)), AnswerBody::Late(_) | AnswerBody::Cut(_)) => {}
+        (read, expected) => panic!("{read:?} of {expected:?}"),
     }
 }
