@@ -30,7 +30,7 @@ fn promise(case: Case) -> Option<f64> {
         Case::Get | Case::NotFound | Case::Later | Case::GetEmpty => Some(1.0),
         Case::Post => Some(0.33),
         // Where it stands, give or take what the heap adds. No answer from a socket is like this.
-        Case::PostEmpty => Some(0.45),
+        Case::PostEmpty => Some(0.42),
         Case::PostWithKey | Case::Recovers | Case::Large => None,
     }
 }

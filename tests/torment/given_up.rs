@@ -69,6 +69,7 @@ async fn give_up_and_replay(server: &mut ServerProcess) {
     print("replayed when all is well", replayed);
     assert!(replayed > 0);
     let account = server.close_the_ledger();
+    assert_eq!(account.garbled, 0);
     for call in 0..count {
         let effects = account.of(call).effects;
         match calls.is_keyed(call) {
