@@ -9,8 +9,9 @@ use std::sync::atomic::AtomicU32;
 
 use tokio::time::Instant;
 
-use super::current::Place;
+use super::current::{carried_scope, with_current};
 use super::retries_left;
+use super::scope::Scope;
 
 /// What one call or scope allows, linked to the one around it.
 #[derive(Debug)]
@@ -68,6 +69,21 @@ impl Link {
         }
     }
 
+    fn of_scope(scope: &Scope, around: Option<Arc<Link>>) -> Self {
+        // One that is opened within itself is not drawn from twice.
+        let left = match &around {
+            Some(around) if around.draws_from(scope) => Left::Own(u32::MAX.into()),
+            _ => Left::Shared(scope.left().clone()),
+        };
+        Self::new(left, scope.end(), Opener::default(), around)
+    }
+
+    /// Whether this scope is among them.
+    fn draws_from(&self, scope: &Scope) -> bool {
+        let own: *const AtomicU32 = &**scope.left();
+        self.counters().any(|left| std::ptr::eq(left, own))
+    }
+
     /// This one, and all around it.
     fn chain(&self) -> impl Iterator<Item = &Self> + Clone {
         std::iter::successors(Some(self), |link| link.around.as_deref())
@@ -80,6 +96,17 @@ impl Link {
 
     fn any_around(&self, mut is: impl FnMut(&Opener) -> bool) -> bool {
         self.chain().skip(1).any(|link| is(&link.opener))
+    }
+}
+
+/// What is around whatever begins here.
+fn around() -> Option<Arc<Link>> {
+    let current = with_current(Allowance::share).flatten();
+    match carried_scope() {
+        Some(scope) if !current.as_ref().is_some_and(|link| link.draws_from(&scope)) => {
+            Some(Arc::new(Link::of_scope(&scope, current)))
+        }
+        _ => current,
     }
 }
 
@@ -108,42 +135,24 @@ impl Drop for Draw {
 pub(crate) struct Allowance {
     own: Option<Link>,
     shared: Option<Arc<Link>>,
-    /// Where to put it for the first poll, if that follows without an `await` in between.
-    place: Option<Place>,
 }
 
 impl Allowance {
     /// For a call that begins here.
     pub(crate) fn open(retries: u32, deadline: Option<Instant>, opener: Opener) -> Self {
-        let place = Place::here();
-        let around = place.lock().as_mut().and_then(Self::share);
         let left = Left::Own(retries.into());
         Self {
-            own: Some(Link::new(left, deadline, opener, around)),
+            own: Some(Link::new(left, deadline, opener, around())),
             shared: None,
-            place: Some(place),
         }
     }
 
     /// For a scope that is opened here, and whose retries may be shared.
-    pub(super) fn open_scope(left: Arc<AtomicU32>, deadline: Option<Instant>) -> Self {
-        let around = Place::here().lock().as_mut().and_then(Self::share);
-        let left = Left::Shared(left);
+    pub(super) fn open_scope(scope: &Scope) -> Self {
         Self {
-            own: Some(Link::new(left, deadline, Opener::default(), around)),
+            own: Some(Link::of_scope(scope, around())),
             shared: None,
-            place: None,
         }
-    }
-
-    /// Where it was opened, if the next poll follows at once.
-    pub(super) fn take_place(&mut self) -> Option<Place> {
-        self.place.take()
-    }
-
-    /// The next poll may come from anywhere.
-    pub(crate) fn forget_place(&mut self) {
-        self.place = None;
     }
 
     /// Whether another call or scope is around it.

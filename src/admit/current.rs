@@ -1,73 +1,69 @@
 //! Which allowance the code that runs now is in.
 //!
-//! It is kept in the storage of `task-local-extensions`, which belongs to a thread, or to a task where
-//! somebody has opened one. Only a place of ours is put there, and it is filled for the length of a
-//! poll: nothing that others keep there is hidden, and nothing leaks out of a poll.
+//! A call or scope is current while it is polled, on the thread that polls it, and at no other time: what
+//! is nested in it finds it there, and nothing leaks out of a poll. Apart from that, a [`Scope`] that
+//! somebody has put into the storage of `task-local-extensions` holds wherever that storage is carried.
 
+use std::cell::RefCell;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use task_local_extensions::{get_local_item, set_local_item};
+use task_local_extensions::get_local_item;
 use tokio::time::Instant;
 
 use super::allowance::Allowance;
+use super::scope::Scope;
 
-/// What we put into the storage, once for each.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Place(Arc<Mutex<Option<Allowance>>>);
-
-impl Place {
-    pub(super) fn here() -> Self {
-        at_once(get_local_item()).flatten().unwrap_or_else(|| {
-            let place = Self::default();
-            at_once(set_local_item(place.clone()));
-            place
-        })
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Allowance>> {
-        // Held for single assignments only.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+thread_local! {
+    static CURRENT: RefCell<Option<Allowance>> = const { RefCell::new(None) };
 }
 
-/// The storage's functions are async, but wait for nothing.
-fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => Some(output),
+/// Does something with the current allowance, if there is one: nothing that could come back here.
+pub(super) fn with_current<T>(work: impl FnOnce(&mut Allowance) -> T) -> Option<T> {
+    // A thread that is ending has none any more.
+    let done = CURRENT.try_with(|current| current.borrow_mut().as_mut().map(work));
+    done.ok().flatten()
+}
+
+/// The scope in the task's storage, if there is one.
+pub(super) fn carried_scope() -> Option<Scope> {
+    if !Scope::any_exists() {
+        return None;
+    }
+    // The storage's functions are async, but wait for nothing.
+    match pin!(get_local_item()).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(scope) => scope,
         Poll::Pending => None,
     }
 }
 
 /// When what runs now has to end: the deadline of the call or scope that it is in.
 pub(crate) fn current_deadline() -> Option<Instant> {
-    let place = Place::here();
-    let current = place.lock();
-    current.as_ref().and_then(Allowance::deadline)
+    let current = with_current(|current| current.deadline()).flatten();
+    let carried = carried_scope().and_then(|scope| scope.end());
+    current.into_iter().chain(carried).min()
 }
 
 /// Makes an allowance the current one for as long as `poll` runs.
 pub(super) fn enter<T>(own: &mut Option<Allowance>, poll: impl FnOnce() -> T) -> T {
-    let known = own.as_mut().and_then(Allowance::take_place);
-    let place = known.unwrap_or_else(Place::here);
-    std::mem::swap(own, &mut *place.lock());
+    swap(own);
     // On the way out, also if the poll panics.
-    let restore = Restore { place: &place, own };
+    let restore = Restore(own);
     let output = poll();
     drop(restore);
     output
 }
 
-struct Restore<'a> {
-    place: &'a Place,
-    /// While it is current, what was current before.
-    own: &'a mut Option<Allowance>,
+fn swap(own: &mut Option<Allowance>) {
+    let _ = CURRENT.try_with(|current| std::mem::swap(own, &mut *current.borrow_mut()));
 }
+
+/// While an allowance is current, this is what was current before.
+struct Restore<'a>(&'a mut Option<Allowance>);
 
 impl Drop for Restore<'_> {
     fn drop(&mut self) {
-        std::mem::swap(self.own, &mut *self.place.lock());
+        swap(self.0);
     }
 }
 

@@ -49,8 +49,7 @@ use crate::clock;
 /// # Spawned tasks
 ///
 /// A spawned task is on its own, unless it is given the scope. So is a call that was begun before the
-/// scope was opened, and one inside the `with_extensions` of `task-local-extensions`, if other code
-/// uses that: it hides what was there before. Clones share what is left:
+/// scope was opened. Clones share what is left:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -63,29 +62,48 @@ use crate::clock;
 /// task.await.unwrap();
 /// # }
 /// ```
+///
+/// Where a task is given the extensions of `task-local-extensions` anyway, the scope can be among them,
+/// and holds in all that runs with these:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use reqwest_steady::Scope;
+/// use task_local_extensions::{Extensions, with_extensions};
+///
+/// let scope = Scope::new().max_retries(5);
+/// let extensions = Extensions::new().with(scope.clone());
+/// let requests = async { /* requests */ };
+/// let task = tokio::spawn(with_extensions(extensions, requests));
+/// scope.run(async { /* more requests */ }).await;
+/// task.await.unwrap();
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a scope does nothing until `run` is called"]
 pub struct Scope {
     left: Arc<AtomicU32>,
     deadline: Option<Duration>,
-    started: Arc<OnceLock<Instant>>,
+    start: Arc<Start>,
 }
 
-/// How many scopes with a deadline are running, in all threads: if none, nobody has to look.
-static WITH_DEADLINE: AtomicUsize = AtomicUsize::new(0);
+/// When a scope was used for the first time.
+#[derive(Debug)]
+struct Start(OnceLock<Instant>);
 
-struct Running;
+/// How many scopes there are, in all threads: if none, nobody has to look for one.
+static SCOPES: AtomicUsize = AtomicUsize::new(0);
 
-impl Running {
+impl Start {
     fn new() -> Self {
-        WITH_DEADLINE.fetch_add(1, Ordering::Relaxed);
-        Self
+        SCOPES.fetch_add(1, Ordering::Relaxed);
+        Self(OnceLock::new())
     }
 }
 
-impl Drop for Running {
+impl Drop for Start {
     fn drop(&mut self) {
-        WITH_DEADLINE.fetch_sub(1, Ordering::Relaxed);
+        SCOPES.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -101,7 +119,7 @@ impl Scope {
         Self {
             left: Arc::new(AtomicU32::new(u32::MAX)),
             deadline: None,
-            started: Arc::default(),
+            start: Arc::new(Start::new()),
         }
     }
 
@@ -117,17 +135,25 @@ impl Scope {
         self
     }
 
-    pub(crate) fn any_has_deadline() -> bool {
-        WITH_DEADLINE.load(Ordering::Relaxed) > 0
+    pub(super) fn any_exists() -> bool {
+        SCOPES.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn left(&self) -> &Arc<AtomicU32> {
+        &self.left
+    }
+
+    /// When everything in it has to end. Its time begins now, if it has not begun.
+    pub(super) fn end(&self) -> Option<Instant> {
+        let limit = self.deadline?;
+        let started = self.start.0.get_or_init(clock::now);
+        Some(clock::after(*started, limit))
     }
 
     /// Runs a future in this scope. In a scope or call that is open already, both hold.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
-        let _running = self.deadline.map(|_| Running::new());
         let mut future = pin!(future);
-        let started = *self.started.get_or_init(clock::now);
-        let deadline = self.deadline.map(|limit| clock::after(started, limit));
-        let mut own = Some(Allowance::open_scope(self.left.clone(), deadline));
+        let mut own = Some(Allowance::open_scope(self));
         std::future::poll_fn(|context| enter(&mut own, || future.as_mut().poll(context))).await
     }
 }
@@ -136,23 +162,23 @@ impl Scope {
 mod tests {
     use std::task::{Context, Poll, Waker};
 
-    use task_local_extensions::{get_local_item, set_local_item};
+    use task_local_extensions::{Extensions, get_local_item, set_local_item, with_extensions};
 
     use super::*;
-    use crate::admit::allowance::Draw;
-    use crate::admit::current::Place;
+    use crate::admit::allowance::{Draw, Opener};
+    use crate::admit::current::{current_deadline, with_current};
 
     #[derive(Clone, Debug, PartialEq)]
     struct Others(u32);
 
     /// Whether a retry is left in what this runs in. Takes it.
     fn draw_from_current() -> bool {
-        let draw = Place::here().lock().as_mut().map(Allowance::draw);
+        let draw = with_current(Allowance::draw);
         draw.is_none_or(|draw| draw.map(Draw::spend).is_some())
     }
 
     fn is_inside() -> bool {
-        Place::here().lock().is_some()
+        with_current(|_| ()).is_some()
     }
 
     #[tokio::test]
@@ -183,21 +209,56 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_storage_of_the_tasks_own_works_as_well() {
-        let storage = task_local_extensions::Extensions::new().with(Others(1));
-        let (storage, ()) = task_local_extensions::with_extensions(storage, async {
-            Scope::new()
-                .max_retries(1)
-                .run(async {
-                    assert_eq!(get_local_item::<Others>().await, Some(Others(1)));
-                    assert!(draw_from_current());
-                    assert!(!draw_from_current());
-                })
-                .await;
+    async fn a_storage_of_the_tasks_own_hides_nothing_and_is_not_touched() {
+        let storage = Extensions::new().with(Others(1));
+        let (storage, ()) = with_extensions(storage, async {
+            let scope = Scope::new().max_retries(1);
+            let inside = with_extensions(Extensions::new(), async {
+                assert_eq!(get_local_item::<Others>().await, None);
+                assert!(draw_from_current());
+                assert!(!draw_from_current());
+            });
+            scope.run(inside).await;
         })
         .await;
         assert_eq!(storage.get::<Others>(), Some(&Others(1)));
         assert!(!is_inside());
+    }
+
+    /// Takes retries as a call does that begins here.
+    fn draws_of_a_call() -> usize {
+        let mut call = Allowance::open(u32::MAX, None, Opener::default());
+        (0..10)
+            .filter(|_| call.draw().map(Draw::spend).is_some())
+            .count()
+    }
+
+    #[tokio::test]
+    async fn a_scope_that_is_carried_in_extensions_holds_for_what_runs_with_them() {
+        let scope = Scope::new()
+            .max_retries(3)
+            .deadline(Duration::from_secs(10));
+        let carried = || Extensions::new().with(scope.clone());
+        let task = tokio::spawn(with_extensions(carried(), async {
+            assert!(current_deadline().is_some());
+            tokio::task::yield_now().await;
+            draws_of_a_call()
+        }));
+        assert_eq!(task.await.unwrap().1, 3);
+        assert_eq!(draws_of_a_call(), 10);
+        assert!(current_deadline().is_none());
+
+        // Together with one that is open: both hold, and none is counted twice.
+        let scope = Scope::new().max_retries(4);
+        let carried = Extensions::new().with(scope.clone());
+        let outer = Scope::new().max_retries(2);
+        let (_, draws) = outer
+            .run(with_extensions(carried, async { draws_of_a_call() }))
+            .await;
+        assert_eq!(draws, 2);
+        let carried = Extensions::new().with(scope.clone());
+        let (_, draws) = with_extensions(carried, scope.run(async { draws_of_a_call() })).await;
+        assert_eq!(draws, 2);
     }
 
     #[tokio::test]
@@ -228,7 +289,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_inner_deadline_is_never_later_than_the_outer_one() {
-        let deadline = || Place::here().lock().as_ref().and_then(Allowance::deadline);
+        let deadline = current_deadline;
         let outer = Scope::new().deadline(Duration::from_secs(10));
         outer
             .run(async {

@@ -13,7 +13,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
 use super::settings::Settings;
-use crate::admit::{Allowance, Budget, Covered, Opener, Scope};
+use crate::admit::{Allowance, Budget, Covered, Opener, current_deadline};
 use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
@@ -97,7 +97,7 @@ impl<'a> Call<'a> {
         // A call that cannot be retried and sets no deadline makes no difference to others, and
         // others make none to it, unless they set one.
         let (mut allowance, mut feeds_budget) = (None, true);
-        if could_retry || time.deadline.is_some() || Scope::any_has_deadline() {
+        if could_retry || time.deadline.is_some() || current_deadline().is_some() {
             let opener = Opener {
                 chain: std::ptr::from_ref(extensions) as usize,
                 budget: budget.address(),
@@ -189,9 +189,6 @@ impl<'a> Call<'a> {
             Some(deadline) => self.settings.launch_spread.min(deadline / 2),
             None => self.settings.launch_spread,
         };
-        if let Some(allowance) = &mut self.allowance {
-            allowance.forget_place();
-        }
         self.waited = self.settings.entropy.with(|rng| up_to(spread, rng));
         tokio::time::sleep(self.waited).await;
         self.sent_at = self.time.elapsed(clock::now());
