@@ -17,7 +17,7 @@ mod sync {
     pub(super) use std::sync::atomic::{AtomicU32, Ordering};
 }
 
-pub(crate) use allowance::{Allowance, Draw, Opener};
+pub(crate) use allowance::{Allowance, Draw, Opener, chain_of, with_passage};
 pub use budget::{Budget, BudgetBuilder, Deposit};
 pub(crate) use budget::{Budgets, Withdrawal};
 pub(crate) use current::{Covered, current_deadline};

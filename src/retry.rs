@@ -17,7 +17,7 @@ use settings::Settings;
 
 use crate::observe::Attempt;
 use crate::request::RequestSettings;
-use crate::throttle::{Passage, Passed};
+use crate::throttle::Passed;
 
 /// Sends a request again where that is safe, spread out in time, and bounded in number.
 ///
@@ -106,7 +106,7 @@ impl Middleware for RetryMiddleware {
             }
             loop {
                 call.prepare(&mut request, extensions);
-                let limit = call.attempt_limit(extensions);
+                let limit = call.attempt_limit();
                 let answer = next.clone().run(request, extensions);
                 let answer = call.cover(answer);
                 let mut result = match limit {
@@ -115,9 +115,9 @@ impl Middleware for RetryMiddleware {
                 };
                 call.close_passage(extensions);
                 let verdict = call.judge(&result);
-                let mut step = call.next_step(verdict, &result, extensions);
+                let mut step = call.next_step(verdict, &result);
                 if call.wants_body(&step) {
-                    (step, result) = Box::pin(call.read_body(step, result, extensions)).await;
+                    (step, result) = Box::pin(call.read_body(step, result)).await;
                 }
                 let end = match step {
                     Ok(retry) if call.sends_again() => {
@@ -127,7 +127,7 @@ impl Middleware for RetryMiddleware {
                     Ok(retry) => call.rehearse(*retry, &result),
                     Err(end) => end,
                 };
-                if let Some(delivery) = call.report(end, &mut result, extensions) {
+                if let Some(delivery) = call.report(end, &mut result) {
                     delivery.await;
                 }
                 return result;
@@ -140,8 +140,4 @@ impl Middleware for RetryMiddleware {
 fn forget_earlier_call(extensions: &mut Extensions) {
     extensions.remove::<Attempt>();
     extensions.remove::<Passed>();
-    if let Some(outer) = extensions.remove::<Passage>() {
-        // It belongs to a retry around this one, whose attempt this is.
-        outer.pay();
-    }
 }

@@ -162,12 +162,10 @@ impl Middleware for ThrottleMiddleware {
             let own = RequestSettings::of(extensions);
             // Its body is read after this, and may break off.
             let buffered = own.is_some_and(|own| own.buffer.is_some());
-            let (mut again, mut passage) = (false, None);
             // Most requests carry nothing else.
-            if extensions.len() > usize::from(own.is_some()) {
-                again = Attempt::of(extensions).is_retry();
-                passage = Passage::of(extensions);
-            }
+            let again = extensions.len() > usize::from(own.is_some())
+                && Attempt::of(extensions).is_retry();
+            let passage = Passage::of(extensions);
             // Declared before the place that it tells of, so that it is dropped after it.
             let mut watch = shared.watch(&gate, &request, extensions);
             let mut waited = Duration::ZERO;
@@ -208,7 +206,7 @@ impl Middleware for ThrottleMiddleware {
                 .map_or(true, |it| it.status().as_u16() >= 400);
             if failed || buffered || !waited.is_zero() {
                 let paced = shared.settings.adaptive && answer.ending == Ending::Refused;
-                extensions.insert(Passed { waited, paced });
+                Passed { waited, paced }.leave(extensions);
             }
             result
         })

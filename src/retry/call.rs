@@ -13,7 +13,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
 use super::settings::Settings;
-use crate::admit::{Allowance, Budget, Covered, Opener, current_deadline};
+use crate::admit::{Allowance, Budget, Covered, Opener, chain_of, current_deadline};
 use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
@@ -48,6 +48,8 @@ pub(crate) struct Call<'a> {
     attempt: Attempt,
     waited: Duration,
     sent_at: Duration,
+    /// What a throttle has left that the attempt came through.
+    passed: Option<Passed>,
     spare: Option<Spare>,
 
     aside: Option<Box<Aside<'a>>>,
@@ -97,9 +99,10 @@ impl<'a> Call<'a> {
         // A call that cannot be retried and sets no deadline makes no difference to others, and
         // others make none to it, unless they set one.
         let (mut allowance, mut feeds_budget) = (None, true);
-        if could_retry || time.deadline.is_some() || current_deadline().is_some() {
+        let has_limit = time.deadline.is_some() || settings.limits.attempt.is_some();
+        if could_retry || has_limit || current_deadline().is_some() {
             let opener = Opener {
-                chain: std::ptr::from_ref(extensions) as usize,
+                chain: chain_of(extensions),
                 budget: budget.address(),
             };
             // One that is not retried itself takes nothing from those inside it.
@@ -135,6 +138,7 @@ impl<'a> Call<'a> {
             attempt: Attempt::FIRST,
             waited: Duration::ZERO,
             sent_at: Duration::ZERO,
+            passed: None,
             spare: None,
             aside,
         }
@@ -209,7 +213,7 @@ impl<'a> Call<'a> {
             }
         }
         if !self.is_plain() {
-            self.open_passage(extensions);
+            self.open_passage();
         }
     }
 
@@ -221,7 +225,7 @@ impl<'a> Call<'a> {
 
     /// So that a throttle, if there is one, can tell when it lets the attempt through.
     #[cold]
-    fn open_passage(&mut self, extensions: &mut Extensions) {
+    fn open_passage(&mut self) {
         let mut fare = None;
         if let Some(aside) = &mut self.aside {
             fare = (aside.earlier.as_mut()).and_then(|earlier| earlier.fare.take());
@@ -231,18 +235,19 @@ impl<'a> Call<'a> {
         }
         if fare.is_some() || self.time.limits.attempt.is_some() {
             let latest = self.attempt.is_retry().then(|| self.time.window_end());
-            extensions.insert(Passage::new(fare, latest));
+            if let Some(allowance) = &mut self.allowance {
+                *allowance.passage() = Some(Passage::new(fare, latest));
+            }
         }
     }
 
     /// The attempt has ended: what was paid for it is spent, or given back.
     #[inline]
-    pub(crate) fn close_passage(&self, extensions: &mut Extensions) {
-        if !self.is_plain() {
-            let passage = extensions.remove::<Passage>();
-            if passage.is_some_and(|passage| passage.has_timed_out()) {
-                extensions.insert(Passed::default());
-            }
+    pub(crate) fn close_passage(&mut self, extensions: &Extensions) {
+        let passage = (self.allowance.as_mut()).and_then(|it| it.passage().take());
+        self.passed = passage.and_then(|passage| passage.passed());
+        if self.passed.is_none() && !extensions.is_empty() {
+            self.passed = Passed::of(extensions);
         }
     }
 
@@ -255,11 +260,12 @@ impl<'a> Call<'a> {
     }
 
     /// How long the attempt may take, if that is limited.
-    pub(crate) fn attempt_limit(&self, extensions: &Extensions) -> Option<Box<AttemptLimit>> {
+    pub(crate) fn attempt_limit(&mut self) -> Option<Box<AttemptLimit>> {
         if !self.time.limits_attempts() {
             return None;
         }
-        self.time.attempt_limit(self.sent_at, extensions.get())
+        let passage = (self.allowance.as_mut()).and_then(|it| it.passage().as_ref());
+        self.time.attempt_limit(self.sent_at, passage)
     }
 
     /// What the ending of an attempt means.
@@ -287,11 +293,10 @@ impl<'a> Call<'a> {
         &mut self,
         step: Step,
         result: Result<Response>,
-        extensions: &Extensions,
     ) -> (Step, Result<Response>) {
         let limit = self.buffer().unwrap_or_default();
         let read = async { answer::buffer(result?, limit).await };
-        let queued = Passed::of(extensions).map_or(Duration::ZERO, |passed| passed.waited);
+        let queued = (self.passed).map_or(Duration::ZERO, |passed| passed.waited);
         let sent_at = self.sent_at.saturating_add(queued);
         let result = match self.time.attempt_limit(sent_at, None) {
             None => read.await,
@@ -305,7 +310,7 @@ impl<'a> Call<'a> {
             unsent: false,
             ..self.judge(&result)
         };
-        (self.next_step(verdict, &result, extensions), result)
+        (self.next_step(verdict, &result), result)
     }
 
     /// Whether retries are sent, and not only decided on.
@@ -378,7 +383,6 @@ impl<'a> Call<'a> {
         &mut self,
         end: End,
         result: &mut Result<Response>,
-        extensions: &Extensions,
     ) -> Option<DeliveryEnd> {
         let mut letter = None;
         let mut report = RetryReport {
@@ -386,9 +390,7 @@ impl<'a> Call<'a> {
             earlier: Vec::new(),
             stop: end.reason,
         };
-        if !extensions.is_empty() {
-            report.last.add_wait(Passed::of(extensions));
-        }
+        report.last.add_wait(self.passed);
         if end.reason == StopReason::Succeeded && self.aside.is_none() {
             // Most calls have no more to tell.
             self.feed_budget();

@@ -1,4 +1,4 @@
-//! What a retry and the throttle inside it tell each other, by way of the extensions.
+//! What a retry and the throttle inside it tell each other.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::Extensions;
 use tokio::time::Instant;
 
-use crate::admit::Fare;
+use crate::admit::{Fare, chain_of, with_passage};
 use crate::clock;
 
 /// Left by a throttle for the retry around it, if the attempt failed or had to wait here.
@@ -20,27 +20,42 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
+    /// Of an attempt that had no passage.
     pub(crate) fn of(extensions: &Extensions) -> Option<Self> {
         extensions.get().copied()
     }
+
+    /// Leaves it with the attempt. What runs in no allowance has only its extensions, which take longer.
+    pub(super) fn leave(self, extensions: &mut Extensions) {
+        let left = with_passage(chain_of(extensions), |passage| {
+            passage.get_or_insert_default().lock().passed = Some(self);
+        });
+        if left.is_none() {
+            extensions.insert(self);
+        }
+    }
 }
 
-/// One attempt on its way through a throttle, as the retry around it wants to know it.
-#[derive(Clone, Debug)]
+/// One attempt on its way through a throttle, as the retry around it wants to know it. It is kept with the
+/// allowance that the attempt runs in.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Passage(Arc<Mutex<Way>>);
 
+#[derive(Default)]
 struct Way {
     /// What was paid for the attempt. Given back with the last copy of this, unless it is sent.
     fare: Option<Fare>,
     /// It is not sent later than this.
     latest: Option<Instant>,
     stage: Stage,
+    passed: Option<Passed>,
 }
 
 /// How far an attempt has come.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Stage {
     /// There may be no throttle at all.
+    #[default]
     Unknown,
     Waiting,
     Sent(Instant),
@@ -53,7 +68,7 @@ impl Passage {
         Self(Arc::new(Mutex::new(Way {
             fare,
             latest,
-            stage: Stage::Unknown,
+            ..Way::default()
         })))
     }
 
@@ -62,7 +77,7 @@ impl Passage {
     }
 
     pub(super) fn of(extensions: &Extensions) -> Option<Self> {
-        extensions.get().cloned()
+        with_passage(chain_of(extensions), |passage| passage.clone()).flatten()
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -76,10 +91,12 @@ impl Passage {
         }
     }
 
-    /// Whether the retry has lost patience with an attempt that came to a throttle. The throttle could
-    /// not leave its own mark then.
-    pub(crate) fn has_timed_out(&self) -> bool {
-        self.stage() == Stage::TimedOut
+    /// What the throttle has left, if the attempt came to one.
+    pub(crate) fn passed(&self) -> Option<Passed> {
+        let way = self.lock();
+        // If the retry has lost patience, the throttle could not leave its own mark.
+        let timed_out = || (way.stage == Stage::TimedOut).then(Passed::default);
+        way.passed.or_else(timed_out)
     }
 
     pub(super) fn wait(&self) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{Extensions, HeaderMap};
+use http::HeaderMap;
 use reqwest::Response;
 use reqwest_middleware::Result;
 use tokio::time::Instant;
@@ -54,7 +54,6 @@ impl Call<'_> {
         &mut self,
         verdict: Verdict,
         result: &Result<Response>,
-        extensions: &Extensions,
     ) -> Step {
         let headers = result.as_ref().ok().map(Response::headers);
         let end = |reason, hint| End {
@@ -70,7 +69,7 @@ impl Call<'_> {
             .zip(headers)
             .and_then(|(status, headers)| server_hint(status, headers, clock::wall()));
         let now = clock::now();
-        let passed = Passed::of(extensions);
+        let passed = self.passed;
         // The throttle keeps the pause that the server asks for.
         let paced = passed.is_some_and(|passed| passed.paced);
         let scheduled = self.schedule(hint, now, paced);
