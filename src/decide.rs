@@ -5,6 +5,7 @@
 //! here knows the time.
 
 mod classify;
+mod header_copy;
 mod idempotency;
 mod replay;
 mod status;
@@ -18,7 +19,7 @@ pub use classify::{AttemptOutcome, AttemptView};
 pub(crate) use classify::{Classifier, ClassifyFn, Target, Verdict};
 pub use idempotency::{AutoKey, IdempotencyKey, InvalidKey};
 pub(crate) use idempotency::{KeyRule, is_idempotent};
-pub(crate) use replay::{BodyFactory, Spare, bytes_of};
+pub(crate) use replay::{BodyFactory, Spare, SpareBody, bytes_of};
 pub use status::StatusClass;
 pub(crate) use status::default_class;
 pub use transport::FailureKind;

@@ -99,7 +99,7 @@ impl Middleware for RetryMiddleware {
                 .map_err(Error::middleware)?;
             let mut call = Call::open(&self.settings, &request, extensions, own, has_key);
             if call.is_followed() {
-                call.follow(&mut request);
+                call.follow(&request);
             }
             if call.is_spread() {
                 Box::pin(call.launch()).await;

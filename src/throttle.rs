@@ -163,8 +163,8 @@ impl Middleware for ThrottleMiddleware {
             // Its body is read after this, and may break off.
             let buffered = own.is_some_and(|own| own.buffer.is_some());
             // Most requests carry nothing else.
-            let again = extensions.len() > usize::from(own.is_some())
-                && Attempt::of(extensions).is_retry();
+            let again =
+                extensions.len() > usize::from(own.is_some()) && Attempt::of(extensions).is_retry();
             let passage = Passage::of(extensions);
             // Declared before the place that it tells of, so that it is dropped after it.
             let mut watch = shared.watch(&gate, &request, extensions);

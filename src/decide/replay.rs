@@ -7,10 +7,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Extensions, HeaderName, HeaderValue, Method, Version};
+use http::{Extensions, HeaderMap, Method, Version};
 use http_body::Body as _;
 use reqwest::{Body, Request, Url};
 
+use super::header_copy::HeaderCopy;
 use crate::request::RequestSettings;
 
 /// Builds the body of every attempt after the first.
@@ -33,17 +34,38 @@ impl fmt::Debug for BodyFactory {
     }
 }
 
-/// What the next attempt starts from, put aside before this one is sent.
+/// What the next attempt starts from, or the letter about a call that is given up: put aside before this
+/// attempt is sent.
 ///
-/// No whole request: most are never needed, and a list of headers takes half the work of a map.
+/// No whole request: most are never needed.
 pub(crate) struct Spare {
     method: Method,
     url: Url,
-    headers: Vec<(HeaderName, HeaderValue)>,
+    headers: HeaderCopy,
     version: Version,
     timeout: Option<Duration>,
-    body: Option<Bytes>,
+    body: SpareBody,
     before: Before,
+}
+
+/// What is left of a body that is sent.
+pub(crate) enum SpareBody {
+    Empty,
+    Bytes(Bytes),
+    /// There is a [`BodyFactory`] for it.
+    Rebuilt,
+    /// Nobody can build it again.
+    Stream,
+}
+
+impl SpareBody {
+    fn of(body: Option<&mut Body>, rebuilt: bool) -> Self {
+        match body {
+            None => Self::Empty,
+            Some(_) if rebuilt => Self::Rebuilt,
+            Some(body) => bytes_of(body).map_or(Self::Stream, Self::Bytes),
+        }
+    }
 }
 
 /// The extensions as they were.
@@ -78,34 +100,19 @@ impl Before {
 }
 
 impl Spare {
-    /// Puts a copy into `place`, unless the body is a stream that nobody can build again.
-    pub(crate) fn keep(
-        place: &mut Option<Self>,
-        request: &mut Request,
-        rebuilt: bool,
-        extensions: &Extensions,
-    ) {
-        let mut body = None;
-        if request.body().is_some() && !rebuilt {
-            body = request.body_mut().as_mut().and_then(bytes_of);
-            if body.is_none() {
-                *place = None;
-                return;
-            }
-        }
-        let mut headers = Vec::with_capacity(request.headers().len());
-        for (name, value) in request.headers() {
-            headers.push((name.clone(), value.clone()));
-        }
-        *place = Some(Self {
+    /// `rebuilt`: there is a factory for the body.
+    #[inline]
+    pub(crate) fn of(request: &mut Request, rebuilt: bool, extensions: &Extensions) -> Self {
+        let body = SpareBody::of(request.body_mut().as_mut(), rebuilt);
+        Self {
             method: request.method().clone(),
             url: request.url().clone(),
-            headers,
+            headers: HeaderCopy::of(request.headers()),
             version: request.version(),
             timeout: request.timeout().copied(),
             body,
             before: Before::of(extensions),
-        });
+        }
     }
 
     /// Where the request goes.
@@ -113,23 +120,32 @@ impl Spare {
         (&self.method, &self.url)
     }
 
+    /// Whether there is a body to send once more, where there was one.
+    pub(crate) fn is_replayable(&self) -> bool {
+        !matches!(self.body, SpareBody::Stream)
+    }
+
     /// The request for the next attempt, and the extensions as they were before this one.
     pub(crate) fn unpack(self, body: Option<&BodyFactory>) -> (Request, Extensions) {
         let mut request = Request::new(self.method, self.url);
-        let headers = request.headers_mut();
-        headers.reserve(self.headers.len());
-        for (name, value) in self.headers {
-            headers.append(name, value);
-        }
+        self.headers.unpack_into(request.headers_mut());
         *request.version_mut() = self.version;
         if self.timeout.is_some() {
             *request.timeout_mut() = self.timeout;
         }
-        *request.body_mut() = match body {
-            Some(factory) => Some(factory.build()),
-            None => self.body.map(Body::from),
+        *request.body_mut() = match (body, self.body) {
+            (Some(factory), _) => Some(factory.build()),
+            (None, SpareBody::Bytes(bytes)) => Some(Body::from(bytes)),
+            (None, _) => None,
         };
         (request, self.before.extensions())
+    }
+
+    /// What a letter takes from it.
+    pub(crate) fn into_parts(self) -> (Method, Url, HeaderMap, SpareBody) {
+        let mut headers = HeaderMap::new();
+        self.headers.unpack_into(&mut headers);
+        (self.method, self.url, headers, self.body)
     }
 }
 
@@ -148,12 +164,13 @@ pub(crate) fn bytes_of(body: &mut Body) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn spare_of(request: &mut Request, rebuilt: bool) -> Option<Spare> {
-        let mut place = None;
-        Spare::keep(&mut place, request, rebuilt, &Extensions::new());
-        place
+        let spare = Spare::of(request, rebuilt, &Extensions::new());
+        Some(spare).filter(Spare::is_replayable)
     }
 
     fn request() -> Request {

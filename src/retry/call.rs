@@ -18,7 +18,7 @@ use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
 use crate::entropy::up_to;
-use crate::observe::{Attempt, AttemptReport, Draft, RetryReport, StopReason};
+use crate::observe::{Attempt, AttemptReport, RetryReport, StopReason};
 use crate::request::RequestSettings;
 use crate::schedule::{AttemptLimit, CallTime};
 use crate::throttle::{Passage, Passed};
@@ -157,20 +157,8 @@ impl<'a> Call<'a> {
 
     /// Tells of this call from now on.
     #[cold]
-    pub(crate) fn follow(&mut self, request: &mut Request) {
-        let draft = self.settings.dead_letters.as_ref().map(|letters| {
-            Draft::of(
-                request,
-                self.body(),
-                &self.settings.keys.header,
-                self.has_key,
-                self.safety.repeatable,
-                letters.max_body,
-            )
-        });
-        let watch = self.watch(request.method(), request.url());
-        watch.draft = draft;
-        watch.call_started();
+    pub(crate) fn follow(&mut self, request: &Request) {
+        self.watch(request.method(), request.url()).call_started();
     }
 
     fn body(&self) -> Option<&BodyFactory> {
@@ -198,19 +186,17 @@ impl<'a> Call<'a> {
         self.sent_at = self.time.elapsed(clock::now());
     }
 
-    /// Gets ready for an attempt: numbers the request and keeps a copy, if a retry could follow and
-    /// the body can be sent again.
-    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &mut Extensions) {
+    /// Gets ready for an attempt: keeps a copy of the request, if a retry or a letter could follow, and
+    /// numbers it.
+    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &Extensions) {
+        let could_follow = self.attempt.retries() < self.max_retries && self.safety.allows_any();
+        if could_follow || self.settings.dead_letters.is_some() {
+            let rebuilt = self.body().is_some();
+            self.spare = Some(Spare::of(request, rebuilt, extensions));
+        }
         if let Some(name) = &self.settings.attempt_header {
             let number = HeaderValue::from(self.attempt.number());
             request.headers_mut().insert(name, number);
-        }
-        if self.attempt.retries() < self.max_retries && self.safety.allows_any() {
-            let rebuilt = self.body().is_some();
-            Spare::keep(&mut self.spare, request, rebuilt, extensions);
-            if self.spare.is_none() {
-                self.watch_single(request);
-            }
         }
         if !self.is_plain() {
             self.open_passage();

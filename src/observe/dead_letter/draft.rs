@@ -1,72 +1,30 @@
-//! What a letter is made of, put aside before the request is sent for the first time.
+//! What a letter is made of.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method};
-use reqwest::{Body, Request, Url};
+use http::HeaderName;
 
 use super::{DeadLetter, LetterBody};
-use crate::decide::{AttemptOutcome, BodyFactory, FailureKind, bytes_of};
+use crate::decide::{AttemptOutcome, BodyFactory, FailureKind, Spare, SpareBody, bytes_of};
 use crate::observe::{RetryReport, Secrets};
 
 /// 9999-12-30T22:00:00Z, the last second that can be written as a date of four digits in any zone.
 const LAST_MOMENT: Duration = Duration::from_secs(253_402_207_200);
 
-/// A letter before anybody knows whether it will be needed.
-pub(crate) struct Draft {
-    method: Method,
-    url: Url,
-    /// A list takes half the work of a map, and most drafts are thrown away.
-    headers: Vec<(HeaderName, HeaderValue)>,
-    body: DraftBody,
-    key_header: HeaderName,
-    has_key: bool,
-    repeatable: bool,
-    max_body: usize,
+/// A request that was given up, and what is known of it.
+pub(crate) struct Draft<'a> {
+    pub(crate) request: Spare,
+    /// What builds its body, if there is such a thing.
+    pub(crate) factory: Option<&'a BodyFactory>,
+    pub(crate) key_header: &'a HeaderName,
+    pub(crate) has_key: bool,
+    pub(crate) repeatable: bool,
+    pub(crate) max_body: usize,
 }
 
-enum DraftBody {
-    Empty,
-    Bytes(Bytes),
-    TooLarge(usize),
-    Stream,
-    /// Asked only if a letter is written.
-    Factory(BodyFactory),
-}
-
-impl Draft {
-    /// Copies what is needed, except the body's bytes: they are shared.
-    pub(crate) fn of(
-        request: &mut Request,
-        factory: Option<&BodyFactory>,
-        key_header: &HeaderName,
-        has_key: bool,
-        repeatable: bool,
-        max_body: usize,
-    ) -> Self {
-        let body = match (request.body_mut(), factory) {
-            (_, Some(factory)) => DraftBody::Factory(factory.clone()),
-            (None, None) => DraftBody::Empty,
-            (Some(body), None) => DraftBody::of(body, max_body),
-        };
-        let mut headers = Vec::with_capacity(request.headers().len());
-        for (name, value) in request.headers() {
-            headers.push((name.clone(), value.clone()));
-        }
-        Self {
-            method: request.method().clone(),
-            url: request.url().clone(),
-            headers,
-            body,
-            key_header: key_header.clone(),
-            has_key,
-            repeatable,
-            max_body,
-        }
-    }
-
+impl Draft<'_> {
     /// Leaves the secrets out, and adds what became of the call.
     pub(crate) fn seal(
         self,
@@ -75,21 +33,24 @@ impl Draft {
         now: SystemTime,
         not_before: SystemTime,
     ) -> DeadLetter {
-        let (url, url_redacted) = secrets.redact_url(&self.url);
-        let is_key = |name: &HeaderName| self.has_key && *name == self.key_header;
-        let headers = self.headers.into_iter();
+        let (method, url, headers, body) = self.request.into_parts();
+        let (url, url_redacted) = secrets.redact_url(&url);
+        let is_key = |name: &HeaderName| self.has_key && name == self.key_header;
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()));
         let (keys, headers): (Vec<_>, Vec<_>) = headers.partition(|(name, _)| is_key(name));
         let headers = headers.into_iter().map(|(name, value)| {
-            let secret = secrets.is_secret_header(&name, &value, &self.key_header);
+            let secret = secrets.is_secret_header(&name, &value, self.key_header);
             (name, (!secret).then_some(value))
         });
         DeadLetter {
             time: within_dates(now),
-            method: self.method,
+            method,
             url,
             url_redacted,
             headers: headers.collect(),
-            body: self.body.seal(self.max_body),
+            body: letter_body(body, self.factory, self.max_body),
             key: keys.into_iter().next(),
             repeatable: self.repeatable || was_never_sent(report),
             attempts: report.attempts().cloned().collect(),
@@ -99,30 +60,23 @@ impl Draft {
     }
 }
 
-impl DraftBody {
-    fn of(body: &mut Body, max_body: usize) -> Self {
-        match body.as_bytes().map(<[u8]>::len) {
-            None => Self::Stream,
-            Some(length) if length > max_body => Self::TooLarge(length),
-            Some(_) => bytes_of(body).map_or(Self::Stream, Self::Bytes),
-        }
+fn letter_body(body: SpareBody, factory: Option<&BodyFactory>, max_body: usize) -> LetterBody {
+    match (body, factory) {
+        // The call has its answer already, and whatever happens here does not change it.
+        (_, Some(factory)) => catch_unwind(AssertUnwindSafe(|| factory.build()))
+            .ok()
+            .and_then(|mut body| bytes_of(&mut body))
+            .map_or(LetterBody::NotReplayable, |bytes| whole(bytes, max_body)),
+        (SpareBody::Empty, None) => LetterBody::Empty,
+        (SpareBody::Bytes(bytes), None) => whole(bytes, max_body),
+        (SpareBody::Stream | SpareBody::Rebuilt, None) => LetterBody::NotReplayable,
     }
+}
 
-    fn seal(self, max_body: usize) -> LetterBody {
-        match self {
-            Self::Empty => LetterBody::Empty,
-            Self::Bytes(bytes) => LetterBody::Bytes(bytes),
-            Self::TooLarge(length) => LetterBody::TooLarge(length as u64),
-            Self::Stream => LetterBody::NotReplayable,
-            Self::Factory(factory) => {
-                // The call has its answer already, and whatever happens here does not change it.
-                let built = catch_unwind(AssertUnwindSafe(|| factory.build()));
-                match built.map(|mut body| Self::of(&mut body, max_body)) {
-                    Ok(Self::Factory(_)) | Err(_) => LetterBody::NotReplayable,
-                    Ok(body) => body.seal(max_body),
-                }
-            }
-        }
+fn whole(bytes: Bytes, max_body: usize) -> LetterBody {
+    match bytes.len() {
+        length if length > max_body => LetterBody::TooLarge(length as u64),
+        _ => LetterBody::Bytes(bytes),
     }
 }
 
@@ -144,7 +98,8 @@ fn within_dates(time: SystemTime) -> SystemTime {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use http::{HeaderValue, StatusCode};
+    use http::{Extensions, HeaderValue, Method, StatusCode};
+    use reqwest::{Body, Request, Url};
 
     use super::*;
     use crate::observe::{AttemptReport, Redacted, StopReason};
@@ -183,12 +138,28 @@ mod tests {
 
     fn letter(request: &mut Request, factory: Option<&BodyFactory>, has_key: bool) -> DeadLetter {
         let header = HeaderName::from_static("idempotency-key");
-        Draft::of(request, factory, &header, has_key, has_key, 10).seal(
+        draft(request, factory, &header, has_key).seal(
             &Secrets::default(),
             &report(),
             MOMENT,
             MOMENT,
         )
+    }
+
+    fn draft<'a>(
+        request: &mut Request,
+        factory: Option<&'a BodyFactory>,
+        key_header: &'a HeaderName,
+        has_key: bool,
+    ) -> Draft<'a> {
+        Draft {
+            request: Spare::of(request, factory.is_some(), &Extensions::new()),
+            factory,
+            key_header,
+            has_key,
+            repeatable: has_key,
+            max_body: 10,
+        }
     }
 
     #[test]
@@ -281,7 +252,7 @@ mod tests {
         });
         let header = HeaderName::from_static("idempotency-key");
         let stream = || request(Some(Body::wrap(String::from("stream"))));
-        let draft = Draft::of(&mut stream(), Some(&factory), &header, false, true, 10);
+        let draft = draft(&mut stream(), Some(&factory), &header, false);
         assert_eq!(BUILT.load(Ordering::SeqCst), 0);
         let letter = draft.seal(&Secrets::default(), &report(), MOMENT, MOMENT);
         assert_eq!(letter.body, LetterBody::Bytes("built".into()));

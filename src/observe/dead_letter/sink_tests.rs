@@ -1,10 +1,11 @@
 use std::sync::Mutex;
 use std::task::{Context, Waker};
 
-use http::{HeaderName, Method, StatusCode};
+use http::{Extensions, HeaderName, Method, StatusCode};
 use reqwest::{Request, Url};
 
 use super::*;
+use crate::decide::Spare;
 use crate::observe::dead_letter::{Draft, dead_letter_channel};
 use crate::{AttemptOutcome, AttemptReport, RetryReport, Secrets, StopReason};
 
@@ -13,7 +14,14 @@ fn letter(path: &str) -> DeadLetter {
     let url = url.join(path).unwrap();
     let header = HeaderName::from_static("idempotency-key");
     let mut request = Request::new(Method::GET, url);
-    let draft = Draft::of(&mut request, None, &header, false, true, 0);
+    let draft = Draft {
+        request: Spare::of(&mut request, false, &Extensions::new()),
+        factory: None,
+        key_header: &header,
+        has_key: false,
+        repeatable: true,
+        max_body: 0,
+    };
     let report = RetryReport {
         earlier: Vec::new(),
         last: AttemptReport {

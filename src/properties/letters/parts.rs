@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arbitrary::{Result, Unstructured};
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request};
 
-use crate::decide::FailureKind;
+use crate::decide::{FailureKind, Spare};
 use crate::observe::Draft;
 use crate::properties::address;
 use crate::{
@@ -52,7 +52,14 @@ pub(super) fn letter(input: &mut Unstructured<'_>) -> Result<Arc<DeadLetter>> {
     };
     *request.body_mut() = body.clone().map(Body::from);
 
-    let draft = Draft::of(&mut request, None, &key_header, has_key, true, MAX_BODY);
+    let draft = Draft {
+        request: Spare::of(&mut request, false, &Extensions::new()),
+        factory: None,
+        key_header: &key_header,
+        has_key,
+        repeatable: true,
+        max_body: MAX_BODY,
+    };
     let (time, not_before) = (moment(input)?, moment(input)?);
     let letter = draft.seal(&Secrets::default(), &report(input)?, time, not_before);
     check(&letter, &request, body, has_key.then_some(key));

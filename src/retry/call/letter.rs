@@ -8,7 +8,7 @@ use reqwest_middleware::Result;
 
 use super::{Call, End};
 use crate::clock;
-use crate::observe::{CallInfo, DeadLetterOutcome, Event, EventKind, LogPlace, RetryReport};
+use crate::observe::{CallInfo, DeadLetterOutcome, Draft, Event, EventKind, LogPlace, RetryReport};
 use crate::schedule::server_hint;
 use crate::throttle::Refusal;
 
@@ -43,9 +43,17 @@ impl Call<'_> {
         let settings = self.settings;
         let letters = settings.dead_letters.as_ref()?;
         let latest = self.time.end();
-        let watch = self.watched()?;
+        let draft = Draft {
+            request: self.spare.take()?,
+            factory: self.body(),
+            key_header: &settings.keys.header,
+            has_key: self.has_key,
+            repeatable: self.safety.repeatable,
+            max_body: letters.max_body,
+        };
         let now = clock::wall();
-        let letter = (watch.draft.take()?).seal(&settings.secrets, report, now, now + pause);
+        let letter = draft.seal(&settings.secrets, report, now, now + pause);
+        let watch = self.watched()?;
 
         // This may come after the call is over.
         let (method, host, attempt) = (watch.method.clone(), watch.host.clone(), watch.attempt);

@@ -50,11 +50,7 @@ pub(crate) type Step = std::result::Result<Box<Retry>, End>;
 
 impl Call<'_> {
     /// Whether, how and when to go on.
-    pub(crate) fn next_step(
-        &mut self,
-        verdict: Verdict,
-        result: &Result<Response>,
-    ) -> Step {
+    pub(crate) fn next_step(&mut self, verdict: Verdict, result: &Result<Response>) -> Step {
         let headers = result.as_ref().ok().map(Response::headers);
         let end = |reason, hint| End {
             verdict,
@@ -107,7 +103,8 @@ impl Call<'_> {
         if self.attempt.retries() >= self.max_retries {
             return Err(StopReason::RetriesExhausted);
         }
-        self.spare.take().ok_or(StopReason::BodyNotReplayable)
+        let spare = self.spare.take_if(|spare| spare.is_replayable());
+        spare.ok_or(StopReason::BodyNotReplayable)
     }
 
     /// When? The backoff that was drawn, and the whole wait.

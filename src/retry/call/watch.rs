@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use reqwest::{Request, Response, Url};
+use reqwest::{Response, Url};
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
@@ -11,10 +11,10 @@ use super::super::settings::Settings;
 use super::{Call, End, Retry};
 use crate::admit::{Budget, Host};
 use crate::clock;
-use crate::decide::{AttemptOutcome, Verdict};
+use crate::decide::{AttemptOutcome, Spare, Verdict};
 use crate::observe::{
-    Abandoned, Attempt, AttemptFinished, BudgetRefused, CallInfo, Draft, Event, EventKind,
-    LimitHeaders, RetryReport, RetryScheduled, StopReason, Stopped,
+    Abandoned, Attempt, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeaders,
+    RetryReport, RetryScheduled, StopReason, Stopped,
 };
 
 /// What is kept of a call only because somebody wants to know. When this is dropped before the call
@@ -30,8 +30,6 @@ pub(crate) struct Watch<'a> {
     stage: Stage,
     /// How the attempt before the running one ended.
     retry_of: Option<AttemptOutcome>,
-    /// What a letter is made of, if there is to be one.
-    pub(super) draft: Option<Draft>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -57,7 +55,6 @@ impl<'a> Watch<'a> {
             begun: started,
             stage: Stage::Waiting,
             retry_of: None,
-            draft: None,
         }
     }
 
@@ -112,7 +109,10 @@ impl Drop for Watch<'_> {
 impl<'a> Call<'a> {
     /// Tells of this call from now on.
     pub(super) fn watch(&mut self, method: &Method, url: &Url) -> &mut Watch<'a> {
-        let mut watch = Watch::new(self.settings, method, url, self.time.started);
+        self.set_watch(Watch::new(self.settings, method, url, self.time.started))
+    }
+
+    fn set_watch(&mut self, mut watch: Watch<'a>) -> &mut Watch<'a> {
         watch.attempt = self.attempt;
         self.aside.get_or_insert_default().watch.insert(watch)
     }
@@ -150,20 +150,12 @@ impl<'a> Call<'a> {
         }));
     }
 
-    /// Tells of a request whose body cannot be sent again, so that no copy of it is kept.
-    #[cold]
-    pub(super) fn watch_single(&mut self, request: &Request) {
-        if self.watched().is_none() && self.settings.says_anything() {
-            self.watch(request.method(), request.url());
-        }
-    }
-
     /// Tells of the last attempt.
     pub(super) fn tell_last(&mut self, end: End, result: &Result<Response>) {
         if self.watched().is_none() && self.settings.says_anything() {
-            if let Some(spare) = self.spare.take() {
-                let (method, url) = spare.target();
-                self.watch(method, url);
+            if let Some((method, url)) = self.spare.as_ref().map(Spare::target) {
+                let watch = Watch::new(self.settings, method, url, self.time.started);
+                self.set_watch(watch);
             }
         }
         let Some((watch, budget)) = self.watched_with_budget() else {
