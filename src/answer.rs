@@ -15,7 +15,7 @@ use reqwest::{Body, Response, ResponseBuilderExt};
 use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
-use crate::clock;
+use crate::clock::{self, within};
 
 /// A discarded answer is read so far, that its connection can be used again. Reading more would
 /// cost more than a new connection.
@@ -25,34 +25,53 @@ const DRAIN_TIME: Duration = Duration::from_millis(100);
 const KEPT_BYTES: usize = 16 * 1024;
 
 /// Reads what is left of a discarded answer, within bounds, and not after `latest`.
-pub(crate) async fn drain(mut response: Response, latest: Instant) {
+pub(crate) async fn drain(response: Response, latest: Instant) {
     if !is_worth_reading(&response) {
         return;
     }
-    let read = async {
-        let mut left = DRAIN_BYTES;
-        while let Ok(Some(chunk)) = response.chunk().await {
-            match left.checked_sub(chunk.len() as u64) {
-                Some(rest) => left = rest,
-                None => break,
-            }
-        }
-    };
     // Whatever comes of it, the retry goes on.
-    let _ = tokio::time::timeout_at(drain_end(latest), read).await;
+    Box::pin(within(drain_end(latest), read_off(response))).await;
+}
+
+async fn read_off(mut response: Response) {
+    let mut left = DRAIN_BYTES;
+    while let Ok(Some(chunk)) = response.chunk().await {
+        match left.checked_sub(chunk.len() as u64) {
+            Some(rest) => left = rest,
+            None => break,
+        }
+    }
 }
 
 /// Reads what is left of an answer, within the same bounds, but keeps it: it may still be wanted.
-pub(crate) async fn read_ahead(response: Response, latest: Instant) -> Response {
+pub(crate) async fn read_ahead(response: Response, latest: Instant) -> Kept {
     if !is_worth_reading(&response) {
-        return response;
+        return Kept::AsItCame(response);
     }
+    Box::pin(keep(response, drain_end(latest))).await
+}
+
+async fn keep(response: Response, end: Instant) -> Kept {
     let mut reading = Reading::new(response, None);
-    let read = reading.read(KEPT_BYTES);
-    match tokio::time::timeout_at(drain_end(latest), read).await {
-        Ok(Ok(Extent::Whole)) => reading.into_whole().response(),
-        Ok(Ok(Extent::OverLimit)) | Err(_) => reading.into_stream(),
-        Ok(Err(error)) => reading.into_broken(error),
+    let extent = within(end, reading.read(KEPT_BYTES)).await;
+    Kept::Read(Box::new(reading), extent)
+}
+
+/// An answer that may still be wanted. Most are not, and so it is put together only then.
+pub(crate) enum Kept {
+    AsItCame(Response),
+    /// So much of it was read in time.
+    Read(Box<Reading>, Option<Result<Extent>>),
+}
+
+impl Kept {
+    pub(crate) fn into_response(self) -> Response {
+        match self {
+            Self::AsItCame(response) => response,
+            Self::Read(reading, Some(Ok(Extent::Whole))) => reading.into_whole().into_response(),
+            Self::Read(reading, Some(Ok(Extent::OverLimit)) | None) => reading.into_stream(),
+            Self::Read(reading, Some(Err(error))) => reading.into_broken(error),
+        }
     }
 }
 
@@ -60,7 +79,8 @@ pub(crate) async fn read_ahead(response: Response, latest: Instant) -> Response 
 /// stop sending.
 fn is_worth_reading(response: &Response) -> bool {
     let length = response.content_length();
-    response.version() < Version::HTTP_2 && length.is_none_or(|length| length <= DRAIN_BYTES)
+    response.version() < Version::HTTP_2
+        && length.is_none_or(|length| (1..=DRAIN_BYTES).contains(&length))
 }
 
 fn drain_end(latest: Instant) -> Instant {
@@ -73,7 +93,7 @@ pub(crate) async fn buffer(response: Response, limit: usize) -> Result<Response>
     let announced = announced(&response);
     let mut reading = Reading::new(response, announced);
     Ok(match reading.read(limit).await? {
-        Extent::Whole => reading.into_whole().response(),
+        Extent::Whole => reading.into_whole().into_response(),
         Extent::OverLimit => reading.into_stream(),
     })
 }
@@ -215,6 +235,10 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
+    pub(crate) fn into_response(self) -> Response {
+        http::Response::from_parts(self.head, self.body).into()
+    }
+
     /// The answer, with a body that others can read as well: each from its beginning.
     pub(crate) fn response(&self) -> Response {
         http::Response::from_parts(self.head.clone(), self.body.clone()).into()

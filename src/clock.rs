@@ -1,8 +1,12 @@
 //! The one place that reads clocks, so that everything else can be tested with a given time.
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
+use tokio::task::unconstrained;
+use tokio::time::{Instant, sleep_until};
 
 /// Long enough to be never, and short enough that no clock overflows.
 const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
@@ -26,9 +30,57 @@ pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
         .unwrap_or_else(|| start + FAR_FUTURE)
 }
 
+/// A timer that is made only when it turns out that somebody has to wait.
+#[derive(Default)]
+pub(crate) struct Alarm(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+
+impl Alarm {
+    /// Whether it is `end` yet, which is the same every time until it is.
+    pub(crate) fn poll(&mut self, end: Instant, context: &mut Context<'_>) -> Poll<()> {
+        // It counts against nobody's turn, or what is always busy would never run out of time.
+        let sleep = || Box::pin(unconstrained(sleep_until(end))) as _;
+        let rings = self.0.get_or_insert_with(sleep).as_mut().poll(context);
+        if rings.is_ready() {
+            self.0 = None;
+        }
+        rings
+    }
+}
+
+/// What comes of a future, if that comes before `end`.
+pub(crate) async fn within<F: Future>(end: Instant, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut alarm = Alarm::default();
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => alarm.poll(end, context).map(|()| None),
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_there_at_once_needs_no_time_and_what_is_busy_runs_out_of_it() {
+        let end = now() + Duration::from_secs(1);
+        assert_eq!(within(end, async { 7 }).await, Some(7));
+        let late = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            7
+        };
+        assert_eq!(within(end, late).await, None);
+        assert_eq!(now(), end);
+        // This uses up its turn with every poll.
+        let busy = async {
+            loop {
+                tokio::task::consume_budget().await;
+            }
+        };
+        let past: Option<()> = within(now(), busy).await;
+        assert_eq!(past, None);
+    }
 
     #[test]
     fn a_wait_too_long_to_count_ends_in_the_far_future() {

@@ -106,13 +106,8 @@ impl Middleware for RetryMiddleware {
             }
             loop {
                 call.prepare(&mut request, extensions);
-                let limit = call.attempt_limit();
                 let answer = next.clone().run(request, extensions);
-                let answer = call.cover(answer);
-                let mut result = match limit {
-                    None => answer.await,
-                    Some(limit) => Box::pin(limit.enforce(answer)).await,
-                };
+                let mut result = call.run(answer).await;
                 call.close_passage(extensions);
                 let verdict = call.judge(&result);
                 let mut step = call.next_step(verdict, &result);

@@ -154,10 +154,14 @@ impl Budget {
 
     /// How many retries it would pay for now.
     pub fn balance(&self) -> f64 {
+        self.balance_at(clock::now())
+    }
+
+    pub(crate) fn balance_at(&self, now: Instant) -> f64 {
         match &self.0 {
             None => f64::INFINITY,
             Some(limited) => {
-                let units = limited.window.net(limited.time(clock::now())) + limited.terms.reserve;
+                let units = limited.window.net(limited.time(now)) + limited.terms.reserve;
                 units.max(0) as f64 / limited.terms.cost as f64
             }
         }
@@ -171,9 +175,9 @@ impl Budget {
     }
 
     /// Credits a call that the server has answered well, if it is those that count.
-    pub(crate) fn on_success(&self) {
+    pub(crate) fn on_success(&self, now: Option<Instant>) {
         if self.is_fed_by(Deposit::Success) {
-            self.deposit_at(clock::now());
+            self.deposit_at(now.unwrap_or_else(clock::now));
         }
     }
 

@@ -135,6 +135,7 @@ impl Scope {
         self
     }
 
+    #[inline]
     pub(super) fn any_exists() -> bool {
         SCOPES.load(Ordering::Relaxed) > 0
     }

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 ///
 /// To clone them one by one takes an allocation for each name and value that nobody has cloned before.
 /// Here all of them take one, and are taken apart again when they are needed.
-pub(crate) struct HeaderCopy(Vec<u8>);
+pub(crate) struct HeaderCopy(Bytes);
 
 /// The lengths of a name and its value stand before them.
 const LENGTHS: usize = 2 * size_of::<u32>();
@@ -30,12 +30,12 @@ impl HeaderCopy {
             copy.extend_from_slice(name);
             copy.extend_from_slice(value.as_bytes());
         }
-        Self(copy)
+        Self(copy.into())
     }
 
-    /// Adds them to others, in their order. Values go on sharing one allocation.
-    pub(crate) fn unpack_into(self, headers: &mut HeaderMap) {
-        let mut rest = Bytes::from(self.0);
+    /// Adds them to others, in their order. Values share one allocation.
+    pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
+        let mut rest = self.0.clone();
         while rest.len() >= LENGTHS {
             let name_length = rest.get_u32_le() as usize;
             let value_length = rest.get_u32_le();
@@ -74,7 +74,7 @@ mod tests {
             headers.append(name, value);
         }
         let mut back = HeaderMap::new();
-        HeaderCopy::of(&headers).unpack_into(&mut back);
+        HeaderCopy::of(&headers).add_to(&mut back);
         assert_eq!(back, headers);
         let all = |headers: &HeaderMap| -> Vec<_> {
             let all = headers.iter().map(|(name, value)| {
@@ -87,7 +87,7 @@ mod tests {
         assert!(back["authorization"].is_sensitive() && !back["accept"].is_sensitive());
 
         let mut none = HeaderMap::new();
-        HeaderCopy::of(&none.clone()).unpack_into(&mut none);
+        HeaderCopy::of(&none.clone()).add_to(&mut none);
         assert!(none.is_empty());
     }
 }

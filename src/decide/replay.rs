@@ -34,8 +34,8 @@ impl fmt::Debug for BodyFactory {
     }
 }
 
-/// What the next attempt starts from, or the letter about a call that is given up: put aside before this
-/// attempt is sent.
+/// What every attempt after the first starts from, and the letter about a call that is given up: put aside
+/// before the first is sent.
 ///
 /// No whole request: most are never needed.
 pub(crate) struct Spare {
@@ -86,17 +86,6 @@ impl Before {
             _ => Self::Copy(extensions.clone()),
         }
     }
-
-    fn extensions(self) -> Extensions {
-        match self {
-            Self::Copy(extensions) => extensions,
-            Self::Settings(settings) => {
-                let mut extensions = Extensions::new();
-                extensions.insert(settings);
-                extensions
-            }
-        }
-    }
 }
 
 impl Spare {
@@ -125,26 +114,39 @@ impl Spare {
         !matches!(self.body, SpareBody::Stream)
     }
 
-    /// The request for the next attempt, and the extensions as they were before this one.
-    pub(crate) fn unpack(self, body: Option<&BodyFactory>) -> (Request, Extensions) {
-        let mut request = Request::new(self.method, self.url);
-        self.headers.unpack_into(request.headers_mut());
+    /// The request for the next attempt.
+    pub(crate) fn request(&self, body: Option<&BodyFactory>) -> Request {
+        let mut request = Request::new(self.method.clone(), self.url.clone());
+        self.headers.add_to(request.headers_mut());
         *request.version_mut() = self.version;
         if self.timeout.is_some() {
             *request.timeout_mut() = self.timeout;
         }
-        *request.body_mut() = match (body, self.body) {
+        *request.body_mut() = match (body, &self.body) {
             (Some(factory), _) => Some(factory.build()),
-            (None, SpareBody::Bytes(bytes)) => Some(Body::from(bytes)),
+            (None, SpareBody::Bytes(bytes)) => Some(Body::from(bytes.clone())),
             (None, _) => None,
         };
-        (request, self.before.extensions())
+        request
+    }
+
+    /// Makes the extensions what they were.
+    pub(crate) fn restore(&self, extensions: &mut Extensions) {
+        // This keeps their memory.
+        extensions.clear();
+        match &self.before {
+            Before::Copy(before) if before.is_empty() => {}
+            Before::Copy(before) => *extensions = before.clone(),
+            Before::Settings(settings) => {
+                extensions.insert(Arc::clone(settings));
+            }
+        }
     }
 
     /// What a letter takes from it.
     pub(crate) fn into_parts(self) -> (Method, Url, HeaderMap, SpareBody) {
         let mut headers = HeaderMap::new();
-        self.headers.unpack_into(&mut headers);
+        self.headers.add_to(&mut headers);
         (self.method, self.url, headers, self.body)
     }
 }
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn a_copy_without_body_differs_in_nothing() {
         let mut original = request();
-        let (copy, _) = spare_of(&mut original, false).unwrap().unpack(None);
+        let copy = spare_of(&mut original, false).unwrap().request(None);
         assert_eq!(copy.method(), original.method());
         assert_eq!(copy.url(), original.url());
         assert_eq!(copy.headers(), original.headers());
@@ -203,7 +205,7 @@ mod tests {
         let mut original = request();
         *original.body_mut() = Some("bytes".into());
         let spare = spare_of(&mut original, false).unwrap();
-        let (copy, _) = spare.unpack(None);
+        let copy = spare.request(None);
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"bytes"[..]));
         assert_eq!(copy.timeout(), original.timeout());
         let left = original.body().and_then(Body::as_bytes);
@@ -213,7 +215,7 @@ mod tests {
         assert_eq!(place(&copy), place(&original));
 
         *original.body_mut() = Some("".into());
-        let (copy, _) = spare_of(&mut original, false).unwrap().unpack(None);
+        let copy = spare_of(&mut original, false).unwrap().request(None);
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b""[..]));
 
         *original.body_mut() = Some(Body::wrap(String::from("stream")));
@@ -221,7 +223,7 @@ mod tests {
 
         let factory = BodyFactory::new(|| "built".into());
         let spare = spare_of(&mut original, true).unwrap();
-        let (copy, _) = spare.unpack(Some(&factory));
+        let copy = spare.request(Some(&factory));
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"built"[..]));
     }
 }

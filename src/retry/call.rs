@@ -5,26 +5,48 @@ mod letter;
 mod step;
 mod watch;
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Extensions, HeaderValue, Method};
 use reqwest::{Request, Response};
 use reqwest_middleware::Result;
+use tokio::time::Instant;
 
 use super::settings::Settings;
-use crate::admit::{Allowance, Budget, Covered, Opener, chain_of, current_deadline};
+use crate::admit::{Allowance, Budget, Covered, Opener, chain_of, is_inside_any};
 use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
 use crate::entropy::up_to;
 use crate::observe::{Attempt, AttemptReport, RetryReport, StopReason};
 use crate::request::RequestSettings;
-use crate::schedule::{AttemptLimit, CallTime};
+use crate::schedule::{AttemptLimit, CallTime, Limited};
 use crate::throttle::{Passage, Passed};
 use aside::{Aside, Earlier};
 use letter::DeliveryEnd;
 pub(crate) use step::{End, Retry, Step};
+use watch::Watch;
+
+/// An attempt under way. In a box if its time is limited, since most have no limit.
+pub(crate) enum Running<'a, F> {
+    Free(Covered<'a, F>),
+    Limited(Box<Limited<Covered<'a, F>>>),
+}
+
+impl<F: Future<Output = Result<Response>> + Unpin> Future for Running<'_, F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        match self.get_mut() {
+            Self::Free(answer) => Pin::new(answer).poll(context),
+            Self::Limited(answer) => Pin::new(&mut **answer).poll(context),
+        }
+    }
+}
 
 /// The state of one call. It lives as long as `handle` runs, and nothing else holds it.
 pub(crate) struct Call<'a> {
@@ -48,8 +70,8 @@ pub(crate) struct Call<'a> {
     attempt: Attempt,
     waited: Duration,
     sent_at: Duration,
-    /// What a throttle has left that the attempt came through.
-    passed: Option<Passed>,
+    /// Once it has ended.
+    passage: Option<Passage>,
     spare: Option<Spare>,
 
     aside: Option<Box<Aside<'a>>>,
@@ -96,11 +118,11 @@ impl<'a> Call<'a> {
             // It neither needs nor feeds one.
             Budget::unlimited()
         };
-        // A call that cannot be retried and sets no deadline makes no difference to others, and
-        // others make none to it, unless they set one.
+        // A call that cannot be retried and has no limit makes no difference to others, and if it is
+        // in none, others make none to it.
         let (mut allowance, mut feeds_budget) = (None, true);
         let has_limit = time.deadline.is_some() || settings.limits.attempt.is_some();
-        if could_retry || has_limit || current_deadline().is_some() {
+        if could_retry || has_limit || is_inside_any() {
             let opener = Opener {
                 chain: chain_of(extensions),
                 budget: budget.address(),
@@ -138,7 +160,7 @@ impl<'a> Call<'a> {
             attempt: Attempt::FIRST,
             waited: Duration::ZERO,
             sent_at: Duration::ZERO,
-            passed: None,
+            passage: None,
             spare: None,
             aside,
         }
@@ -189,8 +211,8 @@ impl<'a> Call<'a> {
     /// Gets ready for an attempt: keeps a copy of the request, if a retry or a letter could follow, and
     /// numbers it.
     pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &Extensions) {
-        let could_follow = self.attempt.retries() < self.max_retries && self.safety.allows_any();
-        if could_follow || self.settings.dead_letters.is_some() {
+        let could_follow = || self.could_retry() || self.settings.dead_letters.is_some();
+        if self.spare.is_none() && could_follow() {
             let rebuilt = self.body().is_some();
             self.spare = Some(Spare::of(request, rebuilt, extensions));
         }
@@ -230,26 +252,44 @@ impl<'a> Call<'a> {
     /// The attempt has ended: what was paid for it is spent, or given back.
     #[inline]
     pub(crate) fn close_passage(&mut self, extensions: &Extensions) {
-        let passage = (self.allowance.as_mut()).and_then(|it| it.passage().take());
-        self.passed = passage.and_then(|passage| passage.passed());
-        if self.passed.is_none() && !extensions.is_empty() {
-            self.passed = Passed::of(extensions);
+        self.passage = (self.allowance.as_mut()).and_then(|it| it.passage().take());
+        if let Some(passage) = &self.passage {
+            passage.give_back();
+        }
+        if self.passed().is_none() && !extensions.is_empty() {
+            self.passage = Passed::of(extensions).map(Passage::after);
         }
     }
 
-    /// Lets an attempt run in what this call allows to those inside it.
-    pub(crate) fn cover<F>(&mut self, future: F) -> Covered<'_, F> {
-        Covered {
+    /// What a throttle has left that the attempt came through.
+    #[inline]
+    fn passed(&self) -> Option<Passed> {
+        self.passage.as_ref()?.passed()
+    }
+
+    /// Lets an attempt run in what this call allows to those inside it, and as long as it may take.
+    #[inline]
+    pub(crate) fn run<F>(&mut self, answer: F) -> Running<'_, F> {
+        let mut limit = None;
+        if self.time.limits_attempts() {
+            limit = self.attempt_limit();
+        }
+        let answer = Covered {
             allowance: &mut self.allowance,
-            future,
+            future: answer,
+        };
+        match limit {
+            None => Running::Free(answer),
+            Some(limit) => {
+                let watch = self.aside.as_ref().and_then(|aside| aside.watch.as_ref());
+                let now = watch.map_or_else(clock::now, Watch::attempt_began);
+                Running::Limited(Box::new(limit.enforce(now, answer)))
+            }
         }
     }
 
-    /// How long the attempt may take, if that is limited.
-    pub(crate) fn attempt_limit(&mut self) -> Option<Box<AttemptLimit>> {
-        if !self.time.limits_attempts() {
-            return None;
-        }
+    #[cold]
+    fn attempt_limit(&mut self) -> Option<AttemptLimit> {
         let passage = (self.allowance.as_mut()).and_then(|it| it.passage().as_ref());
         self.time.attempt_limit(self.sent_at, passage)
     }
@@ -282,11 +322,11 @@ impl<'a> Call<'a> {
     ) -> (Step, Result<Response>) {
         let limit = self.buffer().unwrap_or_default();
         let read = async { answer::buffer(result?, limit).await };
-        let queued = (self.passed).map_or(Duration::ZERO, |passed| passed.waited);
+        let queued = (self.passed()).map_or(Duration::ZERO, |passed| passed.waited);
         let sent_at = self.sent_at.saturating_add(queued);
         let result = match self.time.attempt_limit(sent_at, None) {
             None => read.await,
-            Some(limit) => limit.enforce(read).await,
+            Some(limit) => limit.enforce(clock::now(), pin!(read)).await,
         };
         if result.is_ok() {
             return (step, result);
@@ -324,7 +364,7 @@ impl<'a> Call<'a> {
         extensions: &mut Extensions,
     ) -> Request {
         self.tell_retry(&retry, &result);
-        let wake = clock::after(clock::now(), retry.wait);
+        let wake = clock::after(retry.decided, retry.wait);
         let mut ended = self.ended_attempt(retry.verdict, retry.hint);
         ended.add_wait(retry.passed);
         let aside = self.aside.get_or_insert_default();
@@ -357,10 +397,16 @@ impl<'a> Call<'a> {
             retry.fare.spend();
         }
         self.aside.get_or_insert_default().earlier = Some(earlier);
-        let (request, before) = retry.spare.unpack(self.body());
-        *extensions = before;
+        let request = self.next_request(extensions);
         extensions.insert(self.attempt);
         request
+    }
+
+    /// The same request once more.
+    fn next_request(&self, extensions: &mut Extensions) -> Request {
+        let spare = (self.spare.as_ref()).expect("without a copy no retry is decided on");
+        spare.restore(extensions);
+        spare.request(self.body())
     }
 
     /// Puts the report beside the last answer, which is not changed otherwise. If the call is given up,
@@ -376,10 +422,10 @@ impl<'a> Call<'a> {
             earlier: Vec::new(),
             stop: end.reason,
         };
-        report.last.add_wait(self.passed);
+        report.last.add_wait(self.passed());
         if end.reason == StopReason::Succeeded && self.aside.is_none() {
             // Most calls have no more to tell.
-            self.feed_budget();
+            self.feed_budget(None);
         } else {
             letter = self.conclude(end, &mut report, result);
         }
@@ -400,10 +446,11 @@ impl<'a> Call<'a> {
         report: &mut RetryReport,
         result: &mut Result<Response>,
     ) -> Option<DeliveryEnd> {
+        let now = clock::now();
         if end.is_success() {
-            self.feed_budget();
+            self.feed_budget(Some(now));
         }
-        self.tell_last(end, result);
+        self.tell_last(end, result, now);
         let waited = report.waited().saturating_add(self.waited_before());
         let pause = self
             .leaves_letter(end)
@@ -412,7 +459,7 @@ impl<'a> Call<'a> {
         if let Some(earlier) = earlier {
             earlier.complete(report, result);
         }
-        self.tell_stop(report, waited);
+        self.tell_stop(report, waited, now);
         self.write_letter(report, pause?)
     }
 
@@ -424,9 +471,9 @@ impl<'a> Call<'a> {
     }
 
     #[inline]
-    fn feed_budget(&self) {
+    fn feed_budget(&self, now: Option<Instant>) {
         if self.feeds_budget {
-            self.budget.on_success();
+            self.budget.on_success(now);
         }
     }
 

@@ -1,13 +1,14 @@
 //! The ends that a call may not pass, all on one monotonic clock.
 
 use std::fmt;
-use std::pin::pin;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use reqwest_middleware::Error;
 use tokio::time::Instant;
 
-use crate::clock;
+use crate::clock::{self, Alarm};
 use crate::observe::StopReason;
 use crate::throttle::{Passage, Stage};
 
@@ -90,7 +91,7 @@ impl CallTime<'_> {
         &self,
         sent_at: Duration,
         passage: Option<&Passage>,
-    ) -> Option<Box<AttemptLimit>> {
+    ) -> Option<AttemptLimit> {
         let deadline = self.deadline.map(|after| Limit {
             end: clock::after(self.started, after),
             error: TimedOut {
@@ -100,17 +101,15 @@ impl CallTime<'_> {
         });
         let begun = clock::after(self.started, sent_at);
         match self.limits.attempt {
-            Some(timeout) => Some(Box::new(AttemptLimit {
-                first: Limit::of_attempt(begun, timeout, deadline),
+            Some(timeout) => Some(AttemptLimit {
+                limit: Limit::of_attempt(begun, timeout, deadline),
                 own: Some((timeout, passage.cloned())),
                 deadline,
-            })),
-            None => deadline.map(|deadline| {
-                Box::new(AttemptLimit {
-                    first: deadline,
-                    own: None,
-                    deadline: Some(deadline),
-                })
+            }),
+            None => deadline.map(|limit| AttemptLimit {
+                limit,
+                own: None,
+                deadline,
             }),
         }
     }
@@ -181,34 +180,32 @@ impl Limit {
     }
 }
 
-/// When an attempt has to end. In a box, since most have no limit.
+/// When an attempt has to end.
 #[derive(Debug)]
 pub(crate) struct AttemptLimit {
-    first: Limit,
+    limit: Limit,
     /// The attempt's own timeout, and what tells when it was really sent.
     own: Option<(Duration, Option<Passage>)>,
     deadline: Option<Limit>,
 }
 
 impl AttemptLimit {
-    /// Waits for an answer as long as it may take.
-    pub(crate) async fn enforce<T>(
-        self,
-        answer: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let mut answer = pin!(answer);
-        let mut limit = self.first;
-        // With no time left, nothing is sent.
-        while limit.end > clock::now() {
-            if let Ok(result) = tokio::time::timeout_at(limit.end, answer.as_mut()).await {
-                return result;
-            }
-            limit = self.now(clock::now()).unwrap_or(limit);
+    /// Waits for an answer as long as it may take, from `now` on.
+    pub(crate) fn enforce<F>(self, now: Instant, answer: F) -> Limited<F> {
+        Limited {
+            // With no time left, nothing is sent.
+            in_time: now < self.limit.end,
+            limit: self,
+            answer,
+            alarm: Alarm::default(),
         }
-        if let Some((_, Some(passage))) = &self.own {
-            passage.time_out();
-        }
-        Err(Error::middleware(limit.error))
+    }
+
+    /// Whether there is some time left after all.
+    fn extend(&mut self) -> bool {
+        let now = clock::now();
+        self.limit = self.now(now).unwrap_or(self.limit);
+        now < self.limit.end
     }
 
     /// What the limit is by now, if the attempt came to a throttle on its way.
@@ -221,6 +218,34 @@ impl AttemptLimit {
             Stage::Sent(at) => at,
         };
         Some(Limit::of_attempt(begun, *timeout, self.deadline))
+    }
+}
+
+/// An answer that has to come in time.
+pub(crate) struct Limited<F> {
+    answer: F,
+    limit: AttemptLimit,
+    in_time: bool,
+    alarm: Alarm,
+}
+
+impl<T, F: Future<Output = Result<T, Error>> + Unpin> Future for Limited<F> {
+    type Output = Result<T, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
+        let this = self.get_mut();
+        while this.in_time {
+            if let Poll::Ready(result) = Pin::new(&mut this.answer).poll(context) {
+                return Poll::Ready(result);
+            }
+            let end = this.limit.limit.end;
+            ready!(this.alarm.poll(end, context));
+            this.in_time = this.limit.extend();
+        }
+        if let Some((_, Some(passage))) = &this.limit.own {
+            passage.time_out();
+        }
+        Poll::Ready(Err(Error::middleware(this.limit.limit.error)))
     }
 }
 
@@ -331,7 +356,7 @@ mod tests {
                 attempt,
             };
             let call = call(&limits);
-            let limit = call.attempt_limit(sent_at, None)?.first;
+            let limit = call.attempt_limit(sent_at, None)?.limit;
             Some((limit.end - call.started, limit.error.limit))
         };
         let (three, nine) = (Some(3 * SEC), Some(9 * SEC));

@@ -72,6 +72,13 @@ impl Passage {
         })))
     }
 
+    /// Of an attempt of which only this is known.
+    pub(crate) fn after(passed: Passed) -> Self {
+        let passage = Self::default();
+        passage.lock().passed = Some(passed);
+        passage
+    }
+
     pub(super) fn latest(&self) -> Option<Instant> {
         self.lock().latest
     }
@@ -114,6 +121,12 @@ impl Passage {
         if let Some(fare) = self.lock().fare.take() {
             fare.spend();
         }
+    }
+
+    /// What was paid for an attempt that was not sent is given back.
+    pub(crate) fn give_back(&self) {
+        // Dropped when the lock is free again.
+        let _fare = self.lock().fare.take();
     }
 
     fn lock(&self) -> MutexGuard<'_, Way> {

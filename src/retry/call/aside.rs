@@ -7,6 +7,7 @@ use reqwest_middleware::Result;
 
 use super::watch::Watch;
 use crate::admit::Fare;
+use crate::answer::Kept;
 use crate::decide::Target;
 use crate::observe::{AttemptReport, RetryReport, StopReason};
 
@@ -29,7 +30,7 @@ pub(super) struct Earlier {
     /// One of them ended without a clear answer.
     pub(super) unclear: bool,
     /// What the last of them came to, where a throttle may not let another one through.
-    pub(super) kept: Option<Result<Response>>,
+    pub(super) kept: Option<Result<Kept>>,
     /// What the running attempt costs, until a throttle lets it through.
     pub(super) fare: Option<Fare>,
 }
@@ -42,7 +43,7 @@ impl Earlier {
             return;
         }
         if let Some(kept) = self.kept.take() {
-            *result = kept;
+            *result = kept.map(Kept::into_response);
             if let Some(last) = report.earlier.pop() {
                 report.last = last;
             }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::Call;
 use crate::admit::{Allowance, Fare, Withdrawal};
 use crate::clock;
-use crate::decide::{Spare, Verdict};
+use crate::decide::Verdict;
 use crate::observe::StopReason;
 use crate::schedule::{self, server_hint};
 use crate::throttle::Passed;
@@ -18,13 +18,14 @@ use crate::throttle::Passed;
 /// A retry that has been decided on.
 pub(crate) struct Retry {
     pub(super) verdict: Verdict,
-    pub(super) spare: Spare,
     pub(super) fare: Fare,
     /// The throttle that the attempt came through.
     pub(super) passed: Option<Passed>,
     pub(super) backoff: Duration,
     pub(super) wait: Duration,
     pub(super) hint: Option<Duration>,
+    /// The wait begins here.
+    pub(super) decided: Instant,
 }
 
 /// Why there is none, and the hint in the last answer, if one was looked for.
@@ -57,15 +58,14 @@ impl Call<'_> {
             reason,
             hint,
         };
-        let spare = self
-            .decide(verdict, headers)
+        self.decide(verdict, headers)
             .map_err(|reason| end(reason, None))?;
         let hint = verdict
             .status()
             .zip(headers)
             .and_then(|(status, headers)| server_hint(status, headers, clock::wall()));
         let now = clock::now();
-        let passed = self.passed;
+        let passed = self.passed();
         // The throttle keeps the pause that the server asks for.
         let paced = passed.is_some_and(|passed| passed.paced);
         let scheduled = self.schedule(hint, now, paced);
@@ -73,29 +73,25 @@ impl Call<'_> {
         let admitted = scheduled.and_then(|times| Ok((times, self.admit(now, paced)?)));
         let ((backoff, wait), fare) = match admitted {
             Ok(admitted) => admitted,
-            Err(reason) => {
-                // Somebody may want to know which request it was.
-                self.spare = Some(spare);
-                return Err(end(reason, hint));
-            }
+            Err(reason) => return Err(end(reason, hint)),
         };
         Ok(Box::new(Retry {
             verdict,
-            spare,
             fare,
             passed,
             backoff,
             wait,
             hint,
+            decided: now,
         }))
     }
 
-    /// May this be sent again at all? Then here is what to send.
+    /// May this be sent again at all?
     fn decide(
-        &mut self,
+        &self,
         verdict: Verdict,
         headers: Option<&HeaderMap>,
-    ) -> std::result::Result<Spare, StopReason> {
+    ) -> std::result::Result<(), StopReason> {
         self.safety.allows(verdict, headers)?;
         if self.max_retries == 0 {
             return Err(StopReason::Disabled);
@@ -103,8 +99,10 @@ impl Call<'_> {
         if self.attempt.retries() >= self.max_retries {
             return Err(StopReason::RetriesExhausted);
         }
-        let spare = self.spare.take_if(|spare| spare.is_replayable());
-        spare.ok_or(StopReason::BodyNotReplayable)
+        match &self.spare {
+            Some(spare) if spare.is_replayable() => Ok(()),
+            _ => Err(StopReason::BodyNotReplayable),
+        }
     }
 
     /// When? The backoff that was drawn, and the whole wait.

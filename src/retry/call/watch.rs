@@ -71,6 +71,10 @@ impl<'a> Watch<'a> {
         self.tell(EventKind::CallStarted);
     }
 
+    pub(super) fn attempt_began(&self) -> Instant {
+        self.begun
+    }
+
     pub(super) fn attempt_started(&mut self, attempt: Attempt) {
         self.attempt = attempt;
         self.begun = clock::now();
@@ -78,19 +82,15 @@ impl<'a> Watch<'a> {
         self.tell(EventKind::AttemptStarted);
     }
 
-    fn attempt_finished(&mut self, verdict: Verdict, result: &Result<Response>) {
+    fn attempt_finished(&mut self, verdict: Verdict, result: &Result<Response>, now: Instant) {
         self.stage = Stage::Waiting;
         let headers = result.as_ref().ok().map(Response::headers);
         self.tell(EventKind::AttemptFinished(AttemptFinished {
             outcome: verdict.outcome,
             retry_of: self.retry_of,
-            took: clock::now().saturating_duration_since(self.begun),
+            took: now.saturating_duration_since(self.begun),
             limit_headers: headers.map(LimitHeaders::in_answer).unwrap_or_default(),
         }));
-    }
-
-    fn took(&self) -> Duration {
-        clock::now().saturating_duration_since(self.started)
     }
 }
 
@@ -100,7 +100,7 @@ impl Drop for Watch<'_> {
             self.tell(EventKind::Abandoned(Abandoned {
                 in_attempt: self.stage == Stage::InAttempt,
                 retry_of: self.retry_of,
-                took: self.took(),
+                took: clock::now().saturating_duration_since(self.started),
             }));
         }
     }
@@ -112,6 +112,7 @@ impl<'a> Call<'a> {
         self.set_watch(Watch::new(self.settings, method, url, self.time.started))
     }
 
+    #[inline]
     fn set_watch(&mut self, mut watch: Watch<'a>) -> &mut Watch<'a> {
         watch.attempt = self.attempt;
         self.aside.get_or_insert_default().watch.insert(watch)
@@ -126,55 +127,57 @@ impl<'a> Call<'a> {
         self.max_retries.saturating_add(1)
     }
 
+    /// If only the log wants to know, it wants to know of calls that do not go as they should: one that
+    /// does pays nothing for it.
+    fn watch_late(&mut self) {
+        if self.watched().is_some() || !self.settings.says_anything() {
+            return;
+        }
+        if let Some((method, url)) = self.spare.as_ref().map(Spare::target) {
+            let watch = Watch::new(self.settings, method, url, self.time.started);
+            self.set_watch(watch);
+        }
+    }
+
     /// Tells of an attempt that is followed by another.
     pub(super) fn tell_retry(&mut self, retry: &Retry, result: &Result<Response>) {
-        if self.watched().is_none() && self.settings.says_anything() {
-            // Only the log wants to know, and only of calls that do not go as they should: one that does
-            // pays nothing for it.
-            let (method, url) = retry.spare.target();
-            self.watch(method, url);
-        }
+        self.watch_late();
         let max_attempts = self.max_attempts();
         let Some((watch, budget)) = self.watched_with_budget() else {
             return;
         };
-        watch.attempt_finished(retry.verdict, result);
+        watch.attempt_finished(retry.verdict, result, retry.decided);
         watch.retry_of = Some(retry.verdict.outcome);
         watch.tell(EventKind::RetryScheduled(RetryScheduled {
             cause: retry.verdict.outcome,
             wait: retry.wait,
             hint: retry.hint,
             max_attempts,
-            budget: budget.balance(),
+            budget: budget.balance_at(retry.decided),
             dry_run: watch.settings.dry_run,
         }));
     }
 
     /// Tells of the last attempt.
-    pub(super) fn tell_last(&mut self, end: End, result: &Result<Response>) {
-        if self.watched().is_none() && self.settings.says_anything() {
-            if let Some((method, url)) = self.spare.as_ref().map(Spare::target) {
-                let watch = Watch::new(self.settings, method, url, self.time.started);
-                self.set_watch(watch);
-            }
-        }
+    pub(super) fn tell_last(&mut self, end: End, result: &Result<Response>, now: Instant) {
+        self.watch_late();
         let Some((watch, budget)) = self.watched_with_budget() else {
             return;
         };
         if end.reason != StopReason::DryRun {
-            watch.attempt_finished(end.verdict, result);
+            watch.attempt_finished(end.verdict, result, now);
         }
         if end.reason == StopReason::BudgetEmpty {
             watch.tell(EventKind::BudgetRefused(BudgetRefused {
                 cause: end.verdict.outcome,
-                budget: budget.balance(),
+                budget: budget.balance_at(now),
             }));
         }
     }
 
     /// Tells how the call ended. `waited` is the time before all its attempts, also before one that a
     /// throttle kept from being sent, and that is not in the report.
-    pub(super) fn tell_stop(&mut self, report: &RetryReport, waited: Duration) {
+    pub(super) fn tell_stop(&mut self, report: &RetryReport, waited: Duration, now: Instant) {
         let (max_attempts, could_retry) = (self.max_attempts(), self.could_retry());
         let Some((watch, budget)) = self.watched_with_budget() else {
             return;
@@ -186,8 +189,8 @@ impl<'a> Call<'a> {
             outcome: report.last.outcome,
             max_attempts,
             waited,
-            took: watch.took(),
-            budget: could_retry.then(|| budget.balance()),
+            took: now.saturating_duration_since(watch.started),
+            budget: could_retry.then(|| budget.balance_at(now)),
         }));
     }
 
