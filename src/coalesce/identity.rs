@@ -313,6 +313,7 @@ fn take<'a>(text: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
 
 /// Whether the caller asked for an answer that was not made for others (RFC 9111 §5.2.1, §5.4), or
 /// promised the server that the request is the only one with its key.
+#[inline(always)] // Asked for each header, and mostly answered by the length of its name.
 fn wants_its_own(name: &str, line: &HeaderValue) -> bool {
     match name {
         "idempotency-key" => true,
