@@ -182,8 +182,9 @@ impl Middleware for CoalesceMiddleware {
         'life2: 'async_trait,
         Self: 'async_trait,
     {
-        let identity = match Identity::of(&request, extensions, &self.settings.ignored) {
-            Ok(identity) => identity,
+        let (ignored, hasher) = (&self.settings.ignored, self.flights.hasher());
+        let (identity, hash) = match Identity::of(&request, extensions, ignored, hasher) {
+            Ok(known) => known,
             Err(reason) => {
                 if reason == Unshared::UnknownExtensions {
                     self.settings.warn_of_unknown_extensions();
@@ -196,10 +197,13 @@ impl Middleware for CoalesceMiddleware {
         }
         Box::pin(async move {
             let call = Call::open(&self.settings, &identity, extensions);
-            match self.flights.board(identity, call.started) {
-                Boarding::Lead(leadership) => {
+            match self.flights.board(identity, hash, call.started) {
+                Boarding::Lead(mut leadership) => {
                     let answer = next.run(request, extensions).await;
-                    call.land(leadership, answer).await
+                    if !leadership.is_awaited() {
+                        return answer;
+                    }
+                    Box::pin(call.land(leadership, answer)).await
                 }
                 Boarding::Follow(seat) => {
                     Box::pin(call.follow(seat, request, extensions, next)).await
@@ -214,11 +218,9 @@ struct Call<'a> {
     settings: &'a Settings,
     is_head: bool,
     started: Instant,
-    /// Its own deadline, or that of the scope around it.
-    deadline: Option<Limit>,
-    /// The end of its own turn, if it has to wait for one: by the deadline or by the request's timeout,
-    /// whichever is earlier.
-    turn: Option<Limit>,
+    /// Its own, or that of the scope around it.
+    deadline: Option<Instant>,
+    timeout: Option<Duration>,
 }
 
 impl<'a> Call<'a> {
@@ -226,17 +228,31 @@ impl<'a> Call<'a> {
         let started = clock::now();
         let own = RequestSettings::of(extensions).and_then(|own| own.deadline);
         let own = own.map(|deadline| clock::after(started, deadline));
-        let end = own.into_iter().chain(current_deadline()).min();
-        let deadline = end.map(|end| Limit::deadline(started, end));
-        let timeout = identity.timeout();
-        let timeout = timeout.map(|timeout| Limit::timeout(started, timeout));
+        let deadline = match (own, current_deadline()) {
+            (Some(own), Some(current)) => Some(own.min(current)),
+            (own, current) => own.or(current),
+        };
         Self {
             settings,
             is_head: identity.is_head(),
             started,
             deadline,
-            turn: deadline.into_iter().chain(timeout).min_by_key(Limit::end),
+            timeout: identity.timeout(),
         }
+    }
+
+    /// The end of all waiting.
+    fn end(&self) -> Option<Limit> {
+        let deadline = self.deadline;
+        deadline.map(|deadline| Limit::deadline(self.started, deadline))
+    }
+
+    /// The end of its own turn, if it has to wait for one: by the deadline or by the request's timeout,
+    /// whichever is earlier.
+    fn turn(&self) -> Option<Limit> {
+        let timeout = self.timeout;
+        let timeout = timeout.map(|timeout| Limit::timeout(self.started, timeout));
+        self.end().into_iter().chain(timeout).min_by_key(Limit::end)
     }
 
     /// Waits for the answer of another, and asks by itself if there is none.
@@ -254,7 +270,7 @@ impl<'a> Call<'a> {
         }
         let news = async { Ok(seat.news().await) };
         // The seat sees to the timeout.
-        let news = match self.deadline {
+        let news = match self.end() {
             None => news.await,
             Some(limit) => limit.enforce(news).await,
         };
@@ -266,8 +282,11 @@ impl<'a> Call<'a> {
                 }
                 Ok(response)
             }
-            News::Lead(leadership) => {
+            News::Lead(mut leadership) => {
                 let answer = self.ask(request, extensions, next).await;
+                if !leadership.is_awaited() {
+                    return answer;
+                }
                 self.land(leadership, answer).await
             }
             News::Alone => self.ask(request, extensions, next).await,
@@ -283,7 +302,7 @@ impl<'a> Call<'a> {
         next: Next<'b>,
     ) -> Result<Response> {
         let answer = next.run(request, extensions);
-        match self.turn {
+        match self.turn() {
             None => answer.await,
             Some(limit) => {
                 let left = limit.end().saturating_duration_since(clock::now());
@@ -294,8 +313,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Ends the flight, or hands it over, and gives out the leader's own answer.
-    async fn land(&self, mut leadership: Leadership, answer: Result<Response>) -> Result<Response> {
+    /// Ends a flight that is awaited, or hands it over, and gives out the leader's own answer.
+    async fn land(&self, leadership: Leadership, answer: Result<Response>) -> Result<Response> {
         let response = match answer {
             Ok(response) => response,
             Err(error) => {
@@ -303,9 +322,6 @@ impl<'a> Call<'a> {
                 return Err(error);
             }
         };
-        if !leadership.is_awaited() {
-            return Ok(response);
-        }
         match RetryReport::of(&response).map(RetryReport::stop) {
             Some(StopReason::DeadlineTooClose) => {
                 leadership.leave();
@@ -332,10 +348,9 @@ impl<'a> Call<'a> {
     /// Reads the body for all who wait.
     async fn share(&self, mut leadership: Leadership, mut reading: Reading) -> Result<Response> {
         let end = clock::after(clock::now(), READ_TIME);
-        let deadline = self.deadline.map(|deadline| deadline.end());
         loop {
             let now = clock::now();
-            if deadline.is_some_and(|deadline| deadline <= now) {
+            if self.deadline.is_some_and(|deadline| deadline <= now) {
                 // The head is there in time, and the deadline is about the head. Another may have
                 // the time to read all of it.
                 leadership.leave();
@@ -346,7 +361,7 @@ impl<'a> Call<'a> {
                 return Ok(reading.into_stream());
             }
             let look = clock::after(now, LOOK_INTERVAL).min(end);
-            let look = deadline.map_or(look, |deadline| deadline.min(look));
+            let look = self.deadline.map_or(look, |deadline| deadline.min(look));
             match tokio::time::timeout_at(look, reading.read(self.settings.max_body)).await {
                 Ok(Ok(Extent::Whole)) => {
                     let answer = Arc::new(reading.into_whole());

@@ -4,14 +4,13 @@
 //! callers' own futures, and any of them may be dropped at any time. So whoever holds a [`Leadership`]
 //! owes the others an ending, and if it is dropped without one, another of them is made the leader.
 
-use std::collections::hash_map::Entry;
+use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use foldhash::quality::RandomState;
+use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -44,7 +43,8 @@ pub(crate) struct Flights {
 
 #[derive(Default)]
 struct Table {
-    flights: HashMap<Arc<Key>, Flight, RandomState>,
+    /// By the hash of their identities, or the next number that is free.
+    flights: HashMap<u64, Flight, RandomState>,
     counter: u64,
 }
 
@@ -54,36 +54,47 @@ impl Table {
         self.counter += 1;
         self.counter
     }
-}
 
-/// An identity with its hash, which is made once: it is looked up several times.
-struct Key {
-    hash: u64,
-    identity: Identity,
-}
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Self) -> bool {
-        self.hash == other.hash && self.identity == other.identity
-    }
-}
-
-impl Eq for Key {}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
+    /// Where the flight of this identity is, or belongs. Of two that share a hash, which hardly ever
+    /// happens, the second goes beside the first; if that ends, a third may miss the second, and
+    /// begins a flight of its own.
+    fn slot(&self, identity: &Identity, hash: u64) -> u64 {
+        let mut slot = hash;
+        let is_taken = |flight: &Flight| flight.identity != *identity;
+        while self.flights.get(&slot).is_some_and(is_taken) {
+            slot = slot.wrapping_add(1);
+        }
+        slot
     }
 }
 
 struct Flight {
+    identity: Identity,
     number: u64,
     /// Who leads it now. One that was overtaken finds another number here.
     leader: u64,
     led_since: Instant,
     failures: u32,
-    /// In the order of their arrival.
-    followers: BTreeMap<u64, Follower>,
+    /// In the order of their arrival. None ever comes to most flights.
+    followers: Option<BTreeMap<u64, Follower>>,
+}
+
+impl Flight {
+    fn new(identity: Identity, number: u64, now: Instant) -> Self {
+        Self {
+            identity,
+            number,
+            leader: number,
+            led_since: now,
+            failures: 0,
+            followers: None,
+        }
+    }
+
+    fn is_awaited(&self) -> bool {
+        let followers = self.followers.as_ref();
+        followers.is_some_and(|followers| !followers.is_empty())
+    }
 }
 
 struct Follower {
@@ -118,59 +129,47 @@ impl Flights {
         })
     }
 
-    /// Joins the flight of this identity, or begins one.
-    pub(crate) fn board(self: &Arc<Self>, identity: Identity, now: Instant) -> Boarding {
-        let turn_end = identity.timeout().map(|timeout| clock::after(now, timeout));
-        let key = Arc::new(Key {
-            hash: self.hasher.hash_one(&identity),
-            identity,
-        });
+    /// With which the identities are made that board here.
+    pub(crate) fn hasher(&self) -> &RandomState {
+        &self.hasher
+    }
+
+    /// Joins the flight of this identity, or begins one. The hash is one of our [`hasher`](Self::hasher).
+    pub(crate) fn board(self: &Arc<Self>, identity: Identity, hash: u64, now: Instant) -> Boarding {
         let mut table = self.lock();
         let number = table.number();
-        match table.flights.entry(key) {
-            Entry::Vacant(entry) => {
-                let place = Place {
-                    flights: self.clone(),
-                    key: entry.key().clone(),
-                    flight: number,
-                };
-                entry.insert(Flight {
-                    number,
-                    leader: number,
-                    led_since: now,
-                    failures: 0,
-                    followers: BTreeMap::new(),
-                });
-                Boarding::Lead(Leadership {
-                    place,
-                    leader: number,
-                    is_over: false,
-                })
-            }
-            Entry::Occupied(mut entry) => {
-                let key = entry.key().clone();
-                let flight = entry.get_mut();
-                let (sender, news) = oneshot::channel();
-                let follower = Follower {
-                    news: sender,
-                    failures_before: flight.failures,
-                    turn_end,
-                };
-                flight.followers.insert(number, follower);
-                Boarding::Follow(Seat {
-                    place: Place {
-                        flights: self.clone(),
-                        key,
-                        flight: flight.number,
-                    },
-                    number,
-                    first_leader: flight.leader,
-                    patient_until: clock::after(flight.led_since, self.max_wait),
-                    turn_end,
-                    news,
-                })
-            }
-        }
+        let slot = table.slot(&identity, hash);
+        let place = |flight| Place {
+            flights: self.clone(),
+            slot,
+            flight,
+        };
+        let Some(flight) = table.flights.get_mut(&slot) else {
+            let flight = Flight::new(identity, number, now);
+            table.flights.insert(slot, flight);
+            return Boarding::Lead(Leadership {
+                place: place(number),
+                leader: number,
+                is_over: false,
+            });
+        };
+        let turn_end = identity.timeout().map(|timeout| clock::after(now, timeout));
+        let (sender, news) = oneshot::channel();
+        let follower = Follower {
+            news: sender,
+            failures_before: flight.failures,
+            turn_end,
+        };
+        let followers = flight.followers.get_or_insert_default();
+        followers.insert(number, follower);
+        Boarding::Follow(Seat {
+            place: place(flight.number),
+            number,
+            first_leader: flight.leader,
+            patient_until: clock::after(flight.led_since, self.max_wait),
+            turn_end,
+            news,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -193,15 +192,21 @@ impl fmt::Debug for Flights {
 #[derive(Clone)]
 struct Place {
     flights: Arc<Flights>,
-    key: Arc<Key>,
+    slot: u64,
     flight: u64,
 }
 
 impl Place {
-    /// Unless it has ended. Another one of the same identity may have begun since.
+    /// Unless it has ended. Another one may have begun since, of the same identity.
+    fn entry<'a>(&self, table: &'a mut Table) -> Option<OccupiedEntry<'a, u64, Flight>> {
+        match table.flights.entry(self.slot) {
+            Entry::Occupied(entry) if entry.get().number == self.flight => Some(entry),
+            _ => None,
+        }
+    }
+
     fn flight<'a>(&self, table: &'a mut Table) -> Option<&'a mut Flight> {
-        let flight = table.flights.get_mut(&self.key);
-        flight.filter(|flight| flight.number == self.flight)
+        self.entry(table).map(OccupiedEntry::into_mut)
     }
 
     /// Makes another the leader, if `leader` still is.
@@ -213,24 +218,27 @@ impl Place {
             return;
         };
         flight.failures += 1;
+        let followers = flight.followers.get_or_insert_default();
         // Those who came first have seen the most, and waited longest: all have the same timeout.
-        while let Some(first) = flight.followers.first_entry() {
+        while let Some(first) = followers.first_entry() {
             if !first.get().has_seen_enough(flight.failures, now) {
                 break;
             }
             leaving.push(first.remove());
         }
         let successor = match ending {
-            Ending::Failed => flight.followers.pop_first(),
-            Ending::Left => flight.followers.pop_last(),
+            Ending::Failed => followers.pop_first(),
+            Ending::Left => followers.pop_last(),
         };
+        let mut ended = None;
         if successor.is_some() {
             flight.leader = number;
             flight.led_since = now;
         } else {
-            table.flights.remove(&self.key);
+            ended = table.flights.remove(&self.slot);
         }
         drop(table);
+        drop(ended);
         tell(leaving, || News::Alone);
         if let Some((_, follower)) = successor {
             // If it has just left, what it cannot take is dropped, and so handed to another.
@@ -271,17 +279,19 @@ impl Leadership {
     /// another.
     pub(crate) fn is_awaited(&mut self) -> bool {
         let mut table = self.place.flights.lock();
-        let flight = self.place.flight(&mut table);
-        self.is_over = match flight {
+        let mut ended = None;
+        self.is_over = match self.place.entry(&mut table) {
             None => true,
-            Some(flight) if !flight.followers.is_empty() => false,
+            Some(flight) if flight.get().is_awaited() => false,
             Some(flight) => {
-                if flight.leader == self.leader {
-                    table.flights.remove(&self.place.key);
+                if flight.get().leader == self.leader {
+                    ended = Some(flight.remove());
                 }
                 true
             }
         };
+        drop(table);
+        drop(ended);
         !self.is_over
     }
 
@@ -311,10 +321,10 @@ impl Leadership {
         if self.place.flight(&mut table).is_none() {
             return;
         }
-        let flight = table.flights.remove(&self.place.key);
+        let flight = table.flights.remove(&self.place.slot);
         drop(table);
-        let followers = flight.map(|flight| flight.followers).unwrap_or_default();
-        tell(followers.into_values(), news);
+        let followers = flight.and_then(|flight| flight.followers);
+        tell(followers.unwrap_or_default().into_values(), news);
     }
 }
 
@@ -392,7 +402,8 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut table = self.place.flights.lock();
         let flight = self.place.flight(&mut table);
-        let own = flight.and_then(|flight| flight.followers.remove(&self.number));
+        let followers = flight.and_then(|flight| flight.followers.as_mut());
+        let own = followers.and_then(|followers| followers.remove(&self.number));
         drop(table);
         drop(own);
     }
@@ -406,21 +417,28 @@ mod tests {
     use super::super::identity::Ignored;
     use super::*;
 
-    fn identity() -> Identity {
-        let request = Request::new(Method::GET, "http://a.example".parse().unwrap());
-        Identity::of(&request, &Extensions::new(), &Ignored::default())
+    fn identity(flights: &Flights) -> (Identity, u64) {
+        identity_of("http://a.example", flights)
+    }
+
+    fn identity_of(url: &str, flights: &Flights) -> (Identity, u64) {
+        let request = Request::new(Method::GET, url.parse().unwrap());
+        let hasher = flights.hasher();
+        Identity::of(&request, &Extensions::new(), &Ignored::default(), hasher)
             .unwrap_or_else(|reason| panic!("{reason:?}"))
     }
 
     fn lead(flights: &Arc<Flights>) -> Leadership {
-        match flights.board(identity(), clock::now()) {
+        let (identity, hash) = identity(flights);
+        match flights.board(identity, hash, clock::now()) {
             Boarding::Lead(leadership) => leadership,
             Boarding::Follow(_) => panic!("somebody leads"),
         }
     }
 
     fn follow(flights: &Arc<Flights>) -> Seat {
-        match flights.board(identity(), clock::now()) {
+        let (identity, hash) = identity(flights);
+        match flights.board(identity, hash, clock::now()) {
             Boarding::Lead(_) => panic!("nobody leads"),
             Boarding::Follow(seat) => seat,
         }
@@ -429,7 +447,10 @@ mod tests {
     fn waiting(flights: &Flights) -> Vec<usize> {
         let table = flights.lock();
         let flights = table.flights.values();
-        flights.map(|flight| flight.followers.len()).collect()
+        let followers = flights.map(|flight| flight.followers.as_ref());
+        followers
+            .map(|line| line.map_or(0, BTreeMap::len))
+            .collect()
     }
 
     fn flights() -> Arc<Flights> {
@@ -518,5 +539,37 @@ mod tests {
         assert_eq!(waiting(&flights), [1]);
         drop(next);
         assert!(matches!(third.news().await, News::Lead(_)));
+    }
+
+    #[tokio::test]
+    async fn two_that_share_a_hash_share_nothing_else() {
+        let flights = flights();
+        let board = |url| {
+            let (identity, _) = identity_of(url, &flights);
+            flights.board(identity, u64::MAX, clock::now())
+        };
+        let lead = |url| match board(url) {
+            Boarding::Lead(leadership) => leadership,
+            Boarding::Follow(_) => panic!("somebody leads"),
+        };
+        let follow = |url| match board(url) {
+            Boarding::Lead(_) => panic!("nobody leads"),
+            Boarding::Follow(seat) => seat,
+        };
+        let mut one = lead("http://a.example");
+        let mut other = lead("http://b.example");
+        let (first, second) = (follow("http://b.example"), follow("http://b.example"));
+        assert!(!one.is_awaited());
+        assert!(other.is_awaited());
+        other.fail();
+        let News::Lead(leader) = first.news().await else {
+            panic!("it is the next");
+        };
+        // The place of the first is free, and another of its kind takes it.
+        let mut one = lead("http://a.example");
+        assert!(!one.is_awaited());
+        leader.dissolve();
+        assert!(matches!(second.news().await, News::Alone));
+        assert!(waiting(&flights).is_empty());
     }
 }

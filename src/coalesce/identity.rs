@@ -1,8 +1,10 @@
 //! What makes two requests the same.
 
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
 use http::{Extensions, Method, Version};
 use reqwest::{Request, Url};
@@ -13,24 +15,59 @@ use crate::throttle::Passed;
 
 /// All of a request by which its answer, or how the answer is come by, could differ. It is compared in
 /// full: a hash that two share must not give one the answer of the other.
-#[derive(PartialEq, Eq, Hash)]
+///
+/// Most calls are alone, and then nobody ever looks at it. So it is made to be quickly made: one copy
+/// of the URL and the headers, as they come, in one piece of memory.
 pub(crate) struct Identity {
-    method: Method,
-    url: Url,
+    terms: Terms,
+    /// The URL, and then name and value of each header, all after their lengths: wherever one ends and
+    /// the next begins, no two requests that differ have the same text.
+    text: Vec<u8>,
+}
+
+/// What else than URL and headers counts.
+#[derive(PartialEq, Eq, Hash)]
+struct Terms {
+    method: SafeMethod,
     version: Version,
-    /// By name; the values of one name in their order, which may matter.
-    headers: Vec<(HeaderName, HeaderValue)>,
     /// Of reqwest, for one attempt. With another one, the leader's patience is not the follower's.
     timeout: Option<Duration>,
     /// With another one, the leader would give up earlier, or later, than the follower.
     max_retries: Option<u32>,
 }
 
+/// One of those that may be shared.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum SafeMethod {
+    Get,
+    Head,
+    Options,
+}
+
+impl SafeMethod {
+    fn of(method: &Method) -> Option<Self> {
+        match *method {
+            Method::GET => Some(Self::Get),
+            Method::HEAD => Some(Self::Head),
+            Method::OPTIONS => Some(Self::Options),
+            _ => None,
+        }
+    }
+}
+
+/// What a length takes.
+const LENGTH: usize = size_of::<usize>();
+
+/// What most headers take, at most. For longer ones, the text grows.
+const HEADER: usize = 64;
+
 /// What of a request does not count.
 #[derive(Clone, Debug)]
 pub(crate) struct Ignored {
     /// As texts, which are quicker to compare: it is done for each header of each request.
     headers: Vec<Box<str>>,
+    /// The [`mark`]s of them all: what has none of these is none of them, and most have none.
+    marks: u64,
     pub(crate) extensions: bool,
 }
 
@@ -38,6 +75,7 @@ impl Default for Ignored {
     fn default() -> Self {
         Self {
             headers: TRACING.map(Box::from).into(),
+            marks: TRACING.into_iter().map(mark).fold(0, |all, one| all | one),
             extensions: false,
         }
     }
@@ -48,14 +86,14 @@ impl Default for Ignored {
 const TRACING: [&str; 10] = [
     "traceparent",
     "tracestate",
+    "x-request-id",
+    "x-correlation-id",
     "b3",
     "x-b3-traceid",
     "x-b3-spanid",
     "x-b3-parentspanid",
     "x-b3-sampled",
     "x-b3-flags",
-    "x-request-id",
-    "x-correlation-id",
 ];
 
 /// Headers that always count: credentials, and those by which HTTP itself selects another answer (RFC
@@ -102,6 +140,12 @@ fn always_counts(name: &str) -> bool {
         || NEVER_IGNORED_ENDS.iter().any(|end| name.ends_with(end))
 }
 
+/// One bit of 64, by the length of a name and how it ends.
+fn mark(name: &str) -> u64 {
+    let end = name.as_bytes().last().copied().unwrap_or_default();
+    1 << ((name.len() * 5 + usize::from(end)) % 64)
+}
+
 impl Ignored {
     pub(crate) fn add(&mut self, name: HeaderName) -> Result<(), HeaderName> {
         if always_counts(name.as_str()) {
@@ -109,6 +153,7 @@ impl Ignored {
         }
         if !self.has(name.as_str()) {
             self.headers.push(name.as_str().into());
+            self.marks |= mark(name.as_str());
         }
         Ok(())
     }
@@ -119,9 +164,10 @@ impl Ignored {
     }
 
     /// A value that somebody marked as sensitive counts, whatever the header is called.
-    fn has_value(&self, name: &HeaderName, value: &HeaderValue) -> bool {
-        let name = name.as_str();
-        !value.is_sensitive() && self.headers.iter().any(|ignored| **ignored == *name)
+    fn has_value(&self, name: &str, value: &HeaderValue) -> bool {
+        self.marks & mark(name) != 0
+            && !value.is_sensitive()
+            && self.headers.iter().any(|ignored| **ignored == *name)
     }
 }
 
@@ -135,63 +181,146 @@ pub(crate) enum Unshared {
 }
 
 impl Identity {
+    /// With a hash of it, which is the same for all that are equal and have the same hasher.
     pub(crate) fn of(
         request: &Request,
         extensions: &Extensions,
         ignored: &Ignored,
-    ) -> Result<Self, Unshared> {
+        hasher: &RandomState,
+    ) -> Result<(Self, u64), Unshared> {
+        let method = SafeMethod::of(request.method()).ok_or(Unshared::ByItself)?;
         let own = RequestSettings::of(extensions);
-        let is_safe = matches!(
-            *request.method(),
-            Method::GET | Method::HEAD | Method::OPTIONS
-        );
         let has_key = own.is_some_and(|own| own.key.is_some());
-        if !is_safe || request.body().is_some() || has_key || wants_its_own(request.headers()) {
+        if request.body().is_some() || has_key {
             return Err(Unshared::ByItself);
         }
+        let headers = request.headers();
         if !ignored.extensions && !are_known(extensions) {
-            return Err(Unshared::UnknownExtensions);
+            let wants_its_own = headers
+                .iter()
+                .any(|(name, line)| wants_its_own(name.as_str(), line));
+            return Err(match wants_its_own {
+                true => Unshared::ByItself,
+                false => Unshared::UnknownExtensions,
+            });
         }
-        let mut url = request.url().clone();
-        if url.fragment().is_some() {
-            // It is not sent (RFC 9110 §7.1).
-            url.set_fragment(None);
-        }
-        let mut headers = Vec::with_capacity(request.headers().len());
-        let counting = request.headers().iter();
-        let counting = counting.filter(|(name, value)| !ignored.has_value(name, value));
-        headers.extend(counting.map(|(name, value)| (name.clone(), value.clone())));
-        // Stable, so that the values of one name stay in their order.
-        headers.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
-        Ok(Self {
-            method: request.method().clone(),
-            url,
+        let terms = Terms {
+            method,
             version: request.version(),
-            headers,
             timeout: request.timeout().copied(),
             max_retries: own.and_then(|own| own.max_retries),
-        })
+        };
+        let url = sent(request.url());
+        let mut text = Vec::with_capacity(LENGTH + url.len() + headers.len() * HEADER);
+        text.extend_from_slice(&url.len().to_ne_bytes());
+        text.extend_from_slice(url.as_bytes());
+        let mut state = hasher.build_hasher();
+        terms.hash(&mut state);
+        state.write(&text);
+        let sum = copy(headers, ignored, &mut text, hasher).ok_or(Unshared::ByItself)?;
+        Ok((Self { terms, text }, sum.wrapping_add(state.finish())))
     }
 
     pub(crate) fn timeout(&self) -> Option<Duration> {
-        self.timeout
+        self.terms.timeout
     }
 
     pub(crate) fn is_head(&self) -> bool {
-        self.method == Method::HEAD
+        self.terms.method == SafeMethod::Head
     }
+
+    /// The URL, and the headers by name. The values of one name are in their order, which may matter.
+    fn sorted(&self) -> Option<(&[u8], Vec<Line<'_>>)> {
+        let mut rest = &self.text[..];
+        let length = take_length(&mut rest)?;
+        let url = take(&mut rest, length)?;
+        let mut headers = Vec::new();
+        while !rest.is_empty() {
+            let lengths = [take_length(&mut rest)?, take_length(&mut rest)?];
+            headers.push([take(&mut rest, lengths[0])?, take(&mut rest, lengths[1])?]);
+        }
+        // Stable.
+        headers.sort_by_key(|[name, _]| *name);
+        Some((url, headers))
+    }
+}
+
+/// Name and value of a header.
+type Line<'a> = [&'a [u8]; 2];
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        self.terms == other.terms
+            && self.text.len() == other.text.len()
+            // Who asks the same mostly writes it in the same order, too.
+            && (self.text == other.text
+                || self.sorted().is_some_and(|own| other.sorted() == Some(own)))
+    }
+}
+
+/// A URL without its fragment, which is not sent (RFC 9110 §7.1).
+fn sent(url: &Url) -> &str {
+    let whole = url.as_str();
+    let end = url.fragment().map_or(0, |fragment| fragment.len() + 1);
+    &whole[..whole.len() - end]
+}
+
+/// Adds the headers that count to the text, and gives their hash, which is the same in any order:
+/// unless one of them forbids to share. All in one pass, for that is most of the cost.
+fn copy(
+    headers: &HeaderMap,
+    ignored: &Ignored,
+    text: &mut Vec<u8>,
+    hasher: &RandomState,
+) -> Option<u64> {
+    let mut sum = 0_u64;
+    for (name, value) in headers {
+        let name = name.as_str();
+        if wants_its_own(name, value) {
+            return None;
+        }
+        if ignored.has_value(name, value) {
+            continue;
+        }
+        let start = text.len();
+        let mut lengths = [0; 2 * LENGTH];
+        lengths[..LENGTH].copy_from_slice(&name.len().to_ne_bytes());
+        lengths[LENGTH..].copy_from_slice(&value.len().to_ne_bytes());
+        text.extend_from_slice(&lengths);
+        text.extend_from_slice(name.as_bytes());
+        text.extend_from_slice(value.as_bytes());
+        let mut state = hasher.build_hasher();
+        state.write(&text[start..]);
+        // To sort them would take longer than all the rest.
+        sum = sum.wrapping_add(state.finish());
+    }
+    Some(sum)
+}
+
+fn take_length(text: &mut &[u8]) -> Option<usize> {
+    take(text, LENGTH)?
+        .try_into()
+        .ok()
+        .map(usize::from_ne_bytes)
+}
+
+/// So many bytes, which are taken from the beginning of a text.
+fn take<'a>(text: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = text.split_at_checked(length)?;
+    *text = rest;
+    Some(taken)
 }
 
 /// Whether the caller asked for an answer that was not made for others (RFC 9111 §5.2.1, §5.4), or
 /// promised the server that the request is the only one with its key.
-fn wants_its_own(headers: &HeaderMap) -> bool {
-    // One look at each is quicker than a search for all.
-    headers.iter().any(|(name, line)| match name.as_str() {
+#[inline(always)] // Asked for each header, and mostly answered by the length of its name.
+fn wants_its_own(name: &str, line: &HeaderValue) -> bool {
+    match name {
         "idempotency-key" => true,
         "cache-control" => lists(line, &["no-cache", "no-store", "max-age=0"]),
         "pragma" => lists(line, &["no-cache"]),
         _ => false,
-    })
+    }
 }
 
 /// Whether `Cache-Control` contains this.
@@ -212,6 +341,9 @@ fn lists(line: &HeaderValue, directives: &[&str]) -> bool {
 
 /// Extensions cannot be compared, but counted.
 fn are_known(extensions: &Extensions) -> bool {
+    if extensions.is_empty() {
+        return true;
+    }
     let known = [
         extensions.get::<Arc<RequestSettings>>().is_some(),
         extensions.get::<Attempt>().is_some(),
@@ -240,8 +372,17 @@ mod tests {
         })
     }
 
+    fn of(
+        request: &Request,
+        extensions: &Extensions,
+        ignored: &Ignored,
+    ) -> Result<Identity, Unshared> {
+        let (identity, _) = Identity::of(request, extensions, ignored, &RandomState::default())?;
+        Ok(identity)
+    }
+
     fn identity(request: &Request) -> Result<Identity, Unshared> {
-        Identity::of(request, &Extensions::new(), &Ignored::default())
+        of(request, &Extensions::new(), &Ignored::default())
     }
 
     fn same(one: &Request, other: &Request) -> bool {
@@ -280,6 +421,59 @@ mod tests {
             &with(&[("a", "1"), ("b", "1")]),
             &with(&[("a", "1"), ("a", "1")])
         ));
+    }
+
+    /// All parts are in one text.
+    #[test]
+    fn it_counts_where_one_part_ends_and_the_next_begins() {
+        let long = "v".repeat(1000);
+        let long: &'static str = long.leak();
+        for (one, other) in [
+            (&[("a", "bc")][..], &[("ab", "c")][..]),
+            (&[("a", "1b"), ("c", "2")], &[("a", "1"), ("bc", "2")]),
+            (&[("a", "b"), ("c", "")], &[("a", ""), ("c", "b")]),
+            (&[("a", ""), ("a", "b")], &[("a", "b"), ("a", "")]),
+            (&[("a", "bab")], &[("a", "b"), ("a", "b")]),
+            (&[("a", long), ("b", "c")], &[("a", long), ("bc", "")]),
+        ] {
+            assert!(same(&with(one), &with(one)), "{one:?}");
+            assert!(!same(&with(one), &with(other)), "{one:?}, {other:?}");
+        }
+        let url = |path| request(|it| it.url_mut().set_path(path));
+        let mut longer = url("/b");
+        let value = HeaderValue::from_static("d");
+        longer.headers_mut().append("c", value);
+        assert!(!same(&url("/bcd"), &longer));
+    }
+
+    #[test]
+    fn what_is_the_same_has_the_same_hash() {
+        let hasher = RandomState::default();
+        let hash = |request: &Request| {
+            let known = Identity::of(request, &Extensions::new(), &Ignored::default(), &hasher);
+            known.unwrap_or_else(|reason| panic!("{reason:?}")).1
+        };
+        let plain = with(&[("accept", "a"), ("accept", "b"), ("cookie", "c")]);
+        let order = with(&[("cookie", "c"), ("accept", "a"), ("accept", "b")]);
+        let traced = with(&[
+            ("accept", "a"),
+            ("b3", "0"),
+            ("accept", "b"),
+            ("cookie", "c"),
+        ]);
+        assert!(same(&plain, &order) && same(&plain, &traced));
+        assert_eq!(hash(&plain), hash(&order));
+        assert_eq!(hash(&plain), hash(&traced));
+        for other in [
+            with(&[("accept", "a"), ("accept", "b"), ("cookie", "d")]),
+            with(&[("accept", "a"), ("accept", "b")]),
+            with(&[]),
+        ] {
+            assert_ne!(hash(&plain), hash(&other), "{other:?}");
+        }
+        let mut head = with(&[]);
+        *head.method_mut() = Method::HEAD;
+        assert_ne!(hash(&with(&[])), hash(&head));
     }
 
     #[test]
@@ -326,12 +520,12 @@ mod tests {
         extensions.insert(Arc::new(RequestSettings::default()));
         let plain = request(|_| ());
         let mut ignored = Ignored::default();
-        assert!(Identity::of(&plain, &extensions, &ignored).is_ok());
+        assert!(of(&plain, &extensions, &ignored).is_ok());
         extensions.insert("the credentials of somebody");
-        let unknown = Identity::of(&plain, &extensions, &ignored);
+        let unknown = of(&plain, &extensions, &ignored);
         assert_eq!(unknown.err(), Some(Unshared::UnknownExtensions));
         ignored.extensions = true;
-        assert!(Identity::of(&plain, &extensions, &ignored).is_ok());
+        assert!(of(&plain, &extensions, &ignored).is_ok());
     }
 
     #[test]
@@ -339,7 +533,7 @@ mod tests {
         let with = |settings| {
             let mut extensions = Extensions::new();
             extensions.insert(Arc::new(settings));
-            Identity::of(&request(|_| ()), &extensions, &Ignored::default())
+            of(&request(|_| ()), &extensions, &Ignored::default())
         };
         let plain = || with(RequestSettings::default()).unwrap();
         let patient = with(RequestSettings {
