@@ -84,12 +84,18 @@ pub(super) enum Key<'r> {
 impl Key<'_> {
     /// The same for as long as there is a gate for it.
     pub(super) fn to_owned(&self) -> GateKey {
-        GateKey {
-            text: match self {
-                Self::Url { url, path } => [Host(url).as_str(), path].concat(),
-                Self::Text(text) => text.clone(),
+        match self {
+            Self::Url { url, path } => {
+                let host = Host(url).as_str();
+                GateKey {
+                    text: [host, path].concat(),
+                    host: Some(host.len()),
+                }
+            }
+            Self::Text(text) => GateKey {
+                text: text.clone(),
+                host: None,
             },
-            is_private: matches!(self, Self::Text(_)),
         }
     }
 }
@@ -99,7 +105,8 @@ impl Key<'_> {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct GateKey {
     text: String,
-    is_private: bool,
+    /// How much of the text is the host. `None` if a function has made it.
+    host: Option<usize>,
 }
 
 impl GateKey {
@@ -107,7 +114,7 @@ impl GateKey {
     pub(super) fn shown(text: &str) -> Self {
         Self {
             text: text.into(),
-            is_private: false,
+            host: Some(text.len()),
         }
     }
 
@@ -117,7 +124,12 @@ impl GateKey {
 
     /// The text, if it may be shown.
     pub(super) fn public(&self) -> Option<&str> {
-        Some(self.text.as_str()).filter(|_| !self.is_private)
+        self.host.map(|_| self.text.as_str())
+    }
+
+    /// The host of all requests with this key, unless a function may have mixed them.
+    pub(super) fn host(&self) -> Option<&str> {
+        self.host.map(|end| &self.text[..end])
     }
 }
 
