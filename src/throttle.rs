@@ -104,7 +104,7 @@ impl ThrottleMiddleware {
         Self {
             shared: Arc::new(Shared {
                 settings,
-                gates: Keyed::new(|gate: &Arc<Gate>| gate.matters()),
+                gates: Keyed::new(|gate: &Arc<Gate>, now| gate.matters(now)),
                 warned: AtomicBool::new(false),
             }),
         }
@@ -114,8 +114,12 @@ impl ThrottleMiddleware {
 impl Shared {
     fn gate_of(&self, request: &Request) -> Arc<Gate> {
         let key = self.settings.key_by.key(request);
-        self.gates
-            .get(&key, || Arc::new(Gate::new(key.to_owned(), &self.settings)))
+        let new = |now| Arc::new(Gate::new(key.to_owned(), &self.settings, now));
+        let renew = |gate: &mut Arc<Gate>, now| match Arc::get_mut(gate) {
+            Some(gate) => gate.renew(&key, &self.settings, now),
+            None => *gate = new(now),
+        };
+        self.gates.get(&key, new, renew)
     }
 
     /// Lets a request through, or gives it a place in the queue, and a pass for nothing until then. Here and
@@ -135,11 +139,14 @@ impl Shared {
         }
         let now = clock::now();
         match gate.enter(now, settings, attempt.is_retry(), passage.as_ref())? {
-            Entry::Passed(pass, sight) => {
+            Entry::Passed(mut pass, sight) => {
+                if let Some(passage) = passage {
+                    pass.tell(passage, now);
+                }
                 if let (Some(watch), Some(sight)) = (watch, sight) {
                     watch.sent(sight);
                 }
-                Ok((pass.tell(passage, now), None))
+                Ok((pass, None))
             }
             Entry::Waits(waiting) => {
                 let queued = Queued {
@@ -187,13 +194,18 @@ impl<'a> Queued<'a> {
         if let Some(watch) = watch {
             watch.queued();
         }
-        let turn = waiting.turn().await;
+        let mut turn = waiting.turn().await;
         let now = clock::now();
         let waited = now.saturating_duration_since(since);
-        if let (Ok(_), Some(watch)) = (&turn, watch) {
-            watch.waited(waited);
+        if let Ok(pass) = &mut turn {
+            if let Some(passage) = passage {
+                pass.tell(passage, now);
+            }
+            if let Some(watch) = watch {
+                watch.waited(waited);
+            }
         }
-        (turn.map(|pass| pass.tell(passage, now)), waited)
+        (turn, waited)
     }
 }
 

@@ -13,7 +13,7 @@ use rand::RngExt;
 use tokio::time::Instant;
 
 use super::builder::Settings;
-use super::key::GateKey;
+use super::key::{GateKey, Key};
 use super::law::{Answer, Ending, LONGEST_SPREAD, Law, Ticket, Time, Turn};
 use super::passage::{Passage, Stage};
 use super::queue::{Limit, Place, Queue, State};
@@ -79,23 +79,19 @@ pub(super) enum Entry<'a> {
 }
 
 impl Gate {
-    pub(super) fn new(key: GateKey, settings: &Settings) -> Self {
-        let law = || Law::new(settings.max_in_flight);
+    pub(super) fn new(key: GateKey, settings: &Settings, now: Instant) -> Self {
         Self {
             key,
-            born: clock::now(),
-            room: Mutex::new(Room {
-                in_flight: 0,
-                most_in_flight: settings.max_in_flight,
-                bucket: settings.rate.map(Bucket::new),
-                law: settings.adaptive.then(law),
-                queue: Queue::default(),
-                timer: None,
-                first_limit: None,
-                last_used: Time::ZERO,
-                told_closed: None,
-            }),
+            born: now,
+            room: Mutex::new(Room::new(settings)),
         }
+    }
+
+    /// Makes another one of it, as good as new.
+    pub(super) fn renew(&mut self, key: &Key<'_>, settings: &Settings, now: Instant) {
+        key.clone_into(&mut self.key);
+        self.born = now;
+        *self.room.get_mut().unwrap_or_else(PoisonError::into_inner) = Room::new(settings);
     }
 
     /// The host of all its requests, if that is known.
@@ -104,14 +100,20 @@ impl Gate {
     }
 
     /// Whether forgetting it would lose something.
-    pub(super) fn matters(&self) -> bool {
+    pub(super) fn matters(&self, now: Instant) -> bool {
         const REMEMBERED: Duration = Duration::from_secs(60);
-        let now = self.now();
         let room = self.lock();
-        let in_use = room.in_flight > 0 || !room.queue.is_empty();
+        if room.in_flight > 0 || !room.queue.is_empty() {
+            return true;
+        }
+        if room.bucket.is_none() && room.law.as_ref().is_none_or(Law::is_plain) {
+            // Most servers are well, and then the time makes no difference.
+            return false;
+        }
+        let now = self.time(now);
         let learned = room.law.as_ref().is_some_and(|law| law.has_learned(now));
         let recent = now.saturating_sub(room.last_used) < REMEMBERED;
-        in_use || room.not_before(now, 0) > now || (learned && recent)
+        room.not_before(now, 0) > now || (learned && recent)
     }
 
     /// Lets a call through, gives it a place in the queue, or refuses it. `again`: it was sent
@@ -239,6 +241,21 @@ impl Gate {
 }
 
 impl Room {
+    fn new(settings: &Settings) -> Self {
+        let law = || Law::new(settings.max_in_flight);
+        Self {
+            in_flight: 0,
+            most_in_flight: settings.max_in_flight,
+            bucket: settings.rate.map(Bucket::new),
+            law: settings.adaptive.then(law),
+            queue: Queue::default(),
+            timer: None,
+            first_limit: None,
+            last_used: Time::ZERO,
+            told_closed: None,
+        }
+    }
+
     /// When the next may go.
     fn turn(&mut self, now: Time) -> Turn {
         if self.in_flight >= self.most_in_flight {
@@ -295,6 +312,9 @@ impl Room {
     /// What nobody was told yet. A gate that opens for a probe only, and closes again, was not open.
     fn news(&mut self, now: Time) -> Option<News> {
         let law = self.law.as_ref()?;
+        if self.told_closed.is_none() && law.is_plain() {
+            return None;
+        }
         let closed = law.closed_until(now);
         if now < closed {
             // Once for each time, however many answers say the same, give or take a second by chance.
@@ -495,13 +515,10 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The request is sent now. Tells the retry around it, if that wants to know.
-    pub(super) fn tell(mut self, passage: Option<Passage>, now: Instant) -> Self {
-        if let Some(passage) = &passage {
-            passage.pass(now);
-        }
-        self.passage = passage;
-        self
+    /// The request is sent now, and the retry around it wants to know.
+    pub(super) fn tell(&mut self, passage: Passage, now: Instant) {
+        passage.pass(now);
+        self.passage = Some(passage);
     }
 
     /// Whether this is one of the requests by which the whole chain is judged.
@@ -513,7 +530,7 @@ impl<'a> Pass<'a> {
 
     /// Gives the slot back, and lets everybody learn from the answer. Says what there is to see then, if
     /// somebody wants to know.
-    pub(super) fn answered(mut self, answer: &Answer) -> Option<Sight> {
+    pub(super) fn answered(&mut self, answer: &Answer) -> Option<Sight> {
         let ticket = self.ticket.take()?;
         let spread = match answer.ending {
             Ending::Accepted => 1.0,
@@ -562,7 +579,7 @@ mod tests {
     use super::*;
 
     fn gate(settings: &Settings) -> Gate {
-        Gate::new(GateKey::shown("api.example.com"), settings)
+        Gate::new(GateKey::shown("api.example.com"), settings, clock::now())
     }
 
     fn enter<'a>(gate: &'a Gate, settings: &'a Settings) -> Entry<'a> {
@@ -577,11 +594,11 @@ mod tests {
             ..Settings::default()
         };
         let gate = gate(&settings);
-        assert!(!gate.matters());
-        let Entry::Passed(pass, _) = enter(&gate, &settings) else {
+        assert!(!gate.matters(clock::now()));
+        let Entry::Passed(mut pass, _) = enter(&gate, &settings) else {
             panic!("nobody is there");
         };
-        assert!(gate.matters());
+        assert!(gate.matters(clock::now()));
         let Entry::Waits(waiting) = enter(&gate, &settings) else {
             panic!("the only place is taken");
         };
@@ -592,15 +609,15 @@ mod tests {
         };
         pass.answered(&accepted);
         // The place was granted to the one that waits.
-        assert!(gate.matters());
+        assert!(gate.matters(clock::now()));
         drop(waiting);
-        assert!(!gate.matters());
+        assert!(!gate.matters(clock::now()));
 
-        let Entry::Passed(pass, _) = enter(&gate, &settings) else {
+        let Entry::Passed(mut pass, _) = enter(&gate, &settings) else {
             panic!("the place is free again");
         };
         let ending = Ending::Refused;
         pass.answered(&Answer { ending, ..accepted });
-        assert!(gate.matters());
+        assert!(gate.matters(clock::now()));
     }
 }
