@@ -20,10 +20,11 @@ use std::time::Duration;
 use http::Extensions;
 use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next, Result};
+use tokio::time::Instant;
 
 use builder::Settings;
 pub use builder::ThrottleMiddlewareBuilder;
-use gate::{Entry, Gate};
+use gate::{Entry, Gate, Pass, Waiting};
 pub use key::{KeyBy, KeyFn};
 use law::Ending;
 pub(crate) use passage::{Passage, Passed, Stage};
@@ -103,7 +104,7 @@ impl ThrottleMiddleware {
         Self {
             shared: Arc::new(Shared {
                 settings,
-                gates: Keyed::new(|gate: &Arc<Gate>| gate.matters()),
+                gates: Keyed::new(|gate: &Arc<Gate>, now| gate.matters(now)),
                 warned: AtomicBool::new(false),
             }),
         }
@@ -113,22 +114,52 @@ impl ThrottleMiddleware {
 impl Shared {
     fn gate_of(&self, request: &Request) -> Arc<Gate> {
         let key = self.settings.key_by.key(request);
-        self.gates
-            .get(&key, || Arc::new(Gate::new(key.to_owned(), &self.settings)))
+        let new = |now| Arc::new(Gate::new(key.to_owned(), &self.settings, now));
+        let renew = |gate: &mut Arc<Gate>, now| match Arc::get_mut(gate) {
+            Some(gate) => gate.renew(&key, &self.settings, now),
+            None => *gate = new(now),
+        };
+        self.gates.get(&key, new, renew)
     }
 
-    /// For those who want to know.
-    #[inline]
-    fn watch(
-        &self,
-        gate: &Arc<Gate>,
+    /// Lets a request through, or gives it a place in the queue, and a pass for nothing until then. Here and
+    /// not in `handle`, so that its future keeps nothing that is not needed later.
+    fn enter<'a>(
+        &'a self,
+        gate: &'a Gate,
         request: &Request,
         extensions: &Extensions,
-    ) -> Option<Box<Watch<'_>>> {
-        if self.settings.observers.is_empty() {
-            return None;
+        watch: &mut Option<Watch<'a>>,
+    ) -> std::result::Result<(Pass<'a>, Option<Box<Queued<'a>>>), Refusal> {
+        let settings = &*self.settings;
+        let attempt = match extensions.is_empty() {
+            true => Attempt::FIRST,
+            false => Attempt::of(extensions),
+        };
+        let passage = Passage::of(extensions);
+        if settings.is_watched() {
+            *watch = Some(Watch::new(settings, gate, request, attempt));
         }
-        Some(Watch::new(&self.settings, gate, request, extensions))
+        let now = clock::now();
+        match gate.enter(now, settings, attempt.is_retry(), passage.as_ref())? {
+            Entry::Passed(mut pass, sight) => {
+                if let Some(passage) = passage {
+                    pass.tell(passage, now);
+                }
+                if let (Some(watch), Some(sight)) = (watch, sight) {
+                    watch.sent(sight);
+                }
+                Ok((pass, None))
+            }
+            Entry::Waits(waiting) => {
+                let queued = Queued {
+                    waiting,
+                    passage,
+                    since: now,
+                };
+                Ok((Pass::none(gate, settings), Some(Box::new(queued))))
+            }
+        }
     }
 
     /// Says once that the order is wrong: what comes back has been through a retry already.
@@ -139,6 +170,45 @@ impl Shared {
         {
             throttle_outside_retry();
         }
+    }
+}
+
+/// A request that has to wait.
+struct Queued<'a> {
+    waiting: Waiting<'a>,
+    passage: Option<Passage>,
+    since: Instant,
+}
+
+impl<'a> Queued<'a> {
+    /// Waits for the turn, and says for how long.
+    async fn turn(
+        self: Box<Self>,
+        watch: &mut Option<Watch<'a>>,
+    ) -> (std::result::Result<Pass<'a>, Refusal>, Duration) {
+        let Self {
+            waiting,
+            passage,
+            since,
+        } = *self;
+        if let Some(passage) = &passage {
+            passage.wait();
+        }
+        if let Some(watch) = watch {
+            watch.queued();
+        }
+        let mut turn = waiting.turn().await;
+        let now = clock::now();
+        let waited = now.saturating_duration_since(since);
+        if let Ok(pass) = &mut turn {
+            if let Some(passage) = passage {
+                pass.tell(passage, now);
+            }
+            if let Some(watch) = watch {
+                watch.waited(waited);
+            }
+        }
+        (turn, waited)
     }
 }
 
@@ -162,45 +232,30 @@ impl Middleware for ThrottleMiddleware {
             let own = RequestSettings::of(extensions);
             // Its body is read after this, and may break off.
             let buffered = own.is_some_and(|own| own.buffer.is_some());
-            // Most requests carry nothing else.
-            let again =
-                extensions.len() > usize::from(own.is_some()) && Attempt::of(extensions).is_retry();
-            let passage = Passage::of(extensions);
             // Declared before the place that it tells of, so that it is dropped after it.
-            let mut watch = shared.watch(&gate, &request, extensions);
+            let mut watch = None;
             let mut waited = Duration::ZERO;
-            let entry = gate.enter(&shared.settings, again, passage.as_ref());
-            let mut pass = match entry {
-                Ok(Entry::Passed(pass)) => pass,
-                Ok(Entry::Waits(waiting)) => {
-                    if let Some(passage) = &passage {
-                        passage.wait();
-                    }
-                    if let Some(watch) = &mut watch {
-                        watch.queued();
-                    }
-                    let came = clock::now();
-                    let turn = Box::pin(waiting.turn()).await;
-                    waited = clock::now().saturating_duration_since(came);
-                    match turn {
-                        Ok(pass) => pass,
-                        Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
-                    }
-                }
+            let (mut pass, queued) = match shared.enter(&gate, &request, extensions, &mut watch) {
+                Ok(entered) => entered,
                 Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
             };
-            if let Some(passage) = passage {
-                pass.tell(passage);
-            }
-            if let Some(watch) = &mut watch {
-                watch.sent(waited);
+            if let Some(queued) = queued {
+                let turn;
+                (turn, waited) = Box::pin(queued.turn(&mut watch)).await;
+                pass = match turn {
+                    Ok(pass) => pass,
+                    Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
+                };
             }
             let result = next.run(request, extensions).await;
             let answer = signal::read(&result);
             if let (true, Ok(response)) = (pass.is_sample(), &result) {
                 shared.check_order(response);
             }
-            pass.answered(&answer);
+            let sight = pass.answered(&answer);
+            if let (Some(watch), Some(sight)) = (watch, sight) {
+                watch.answered(sight);
+            }
             let failed = result
                 .as_ref()
                 .map_or(true, |it| it.status().as_u16() >= 400);
@@ -217,7 +272,7 @@ impl Middleware for ThrottleMiddleware {
 fn refuse(
     refusal: Refusal,
     request: &Request,
-    watch: Option<Box<Watch<'_>>>,
+    watch: Option<Watch<'_>>,
     waited: Duration,
 ) -> Error {
     let refusal = refusal.of_request(request);

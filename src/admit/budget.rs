@@ -9,6 +9,7 @@ mod sync {
 mod window;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -102,6 +103,8 @@ pub struct Budget(Option<Arc<Limited>>);
 
 struct Limited {
     window: Window<SLOTS>,
+    /// Something was ever withdrawn. If not, there is no debt, whatever the time is.
+    withdrawn: AtomicBool,
     born: Instant,
     terms: Terms,
 }
@@ -190,12 +193,15 @@ impl Budget {
         let slot = limited
             .window
             .try_take(time, limited.terms.cost, -limited.terms.reserve)?;
+        limited.withdrawn.store(true, Ordering::Relaxed);
         Some(Withdrawal(Some((limited.clone(), slot))))
     }
 
     /// Whether more was withdrawn than deposited: then it is not as good as a new one.
-    fn is_in_debt(&self) -> bool {
-        let in_debt = |limited: &Limited| limited.window.net(limited.time(clock::now())) < 0;
+    fn is_in_debt(&self, now: Instant) -> bool {
+        let in_debt = |limited: &Limited| {
+            limited.withdrawn.load(Ordering::Relaxed) && limited.window.net(limited.time(now)) < 0
+        };
         self.0.as_deref().is_some_and(in_debt)
     }
 
@@ -324,7 +330,7 @@ impl BudgetBuilder {
     /// The budget, or what is wrong with its settings.
     pub fn build(self) -> Result<Budget, ConfigError> {
         self.check()?;
-        Ok(self.terms().budget())
+        Ok(self.terms().budget(clock::now()))
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -377,12 +383,25 @@ impl BudgetBuilder {
 }
 
 impl Terms {
-    fn budget(self) -> Budget {
-        Budget(Some(Arc::new(Limited {
+    fn budget(self, now: Instant) -> Budget {
+        Budget(Some(Arc::new(self.limited(now))))
+    }
+
+    /// Makes a new one of a budget that nobody else has.
+    fn renew(self, budget: &mut Budget, now: Instant) {
+        match budget.0.as_mut().and_then(Arc::get_mut) {
+            Some(limited) => *limited = self.limited(now),
+            None => *budget = self.budget(now),
+        }
+    }
+
+    fn limited(self, now: Instant) -> Limited {
+        Limited {
             window: Window::new(self.slot_width),
-            born: clock::now(),
+            withdrawn: AtomicBool::new(false),
+            born: now,
             terms: self,
-        })))
+        }
     }
 }
 
@@ -440,8 +459,9 @@ impl Budgets {
             Self::Shared(budget) => budget.clone(),
             Self::PerHost(hosts) => {
                 let terms = || hosts.terms.get_or_init(|| hosts.each.terms());
-                let new = || terms().budget();
-                hosts.table.get(Host(url).parts(), new)
+                let new = |now| terms().budget(now);
+                let renew = |old: &mut Budget, now| terms().renew(old, now);
+                hosts.table.get(Host(url).parts(), new, renew)
             }
         }
     }

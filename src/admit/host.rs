@@ -17,7 +17,14 @@ impl<'u> Host<'u> {
 
     /// A part of the URL's own text. Whoever is let in there has no part in it.
     pub(crate) fn as_str(self) -> &'u str {
+        if self.0.port().is_none() {
+            // Most have none, and then there is nothing to search for.
+            return self.0.host_str().unwrap_or_default();
+        }
         let authority = self.0.authority();
+        if self.0.username().is_empty() && self.0.password().is_none() {
+            return authority;
+        }
         let user_and_host = authority.rsplit_once('@');
         user_and_host.map_or(authority, |(_, host)| host)
     }

@@ -4,16 +4,15 @@ mod catalogue;
 #[cfg(test)]
 mod docs_tests;
 mod host;
+mod known;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-
-use foldhash::quality::RandomState;
+use std::sync::{Arc, OnceLock};
 
 use self::host::HostMetrics;
+use self::known::Known;
 use super::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, DeadLetterOutcome, Observer,
     RetryScheduled, Stopped, ThrottleLoad, ThrottleRefused, ThrottleWaited,
@@ -76,8 +75,8 @@ const OTHER: &str = "other";
 pub struct Metrics(Arc<Hosts>);
 
 struct Hosts {
-    known: RwLock<HashMap<Box<str>, Arc<HostMetrics>, RandomState>>,
-    other: OnceLock<Arc<HostMetrics>>,
+    known: Known,
+    other: OnceLock<Box<HostMetrics>>,
     max: usize,
 }
 
@@ -91,43 +90,30 @@ impl Metrics {
     pub fn with_max_hosts(max: usize) -> Self {
         catalogue::describe_all();
         Self(Arc::new(Hosts {
-            known: RwLock::default(),
+            known: Known::default(),
             other: OnceLock::new(),
             max,
         }))
     }
 
-    fn of(&self, call: &CallInfo<'_>) -> Arc<HostMetrics> {
+    fn of(&self, call: &CallInfo<'_>) -> &HostMetrics {
         let hosts = &*self.0;
-        {
-            let known = hosts.known.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(host) = known.get(call.host) {
-                return Arc::clone(host);
-            }
-            if known.len() >= hosts.max {
-                drop(known);
-                return hosts.other();
-            }
+        match hosts.known.get(call.host) {
+            Some(host) => host,
+            None => hosts.add(call.host),
         }
-        let mut known = hosts.known.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(host) = known.get(call.host) {
-            return Arc::clone(host);
-        }
-        // Another thread may have taken the last place; and one that bears this very name shares it.
-        if known.len() >= hosts.max || call.host == OTHER {
-            drop(known);
-            return hosts.other();
-        }
-        let host = Arc::new(HostMetrics::new(call.host));
-        known.insert(call.host.into(), Arc::clone(&host));
-        host
     }
 }
 
 impl Hosts {
-    fn other(&self) -> Arc<HostMetrics> {
-        let other = self.other.get_or_init(|| Arc::new(HostMetrics::new(OTHER)));
-        Arc::clone(other)
+    fn add(&self, host: &str) -> &HostMetrics {
+        // One that bears the name of the others shares it.
+        let own = (host != OTHER).then(|| self.known.add(host, self.max));
+        own.flatten().unwrap_or_else(|| self.other())
+    }
+
+    fn other(&self) -> &HostMetrics {
+        (self.other).get_or_init(|| Box::new(HostMetrics::new(OTHER)))
     }
 }
 
@@ -139,9 +125,8 @@ impl Default for Metrics {
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = self.0.known.read().unwrap_or_else(PoisonError::into_inner);
         f.debug_struct("Metrics")
-            .field("hosts", &known.len())
+            .field("hosts", &self.0.known.len())
             .field("max_hosts", &self.0.max)
             .finish()
     }

@@ -37,6 +37,14 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Whether somebody wants to know.
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        !self.observers.is_empty()
+    }
+}
+
 /// Builds a [`ThrottleMiddleware`]. A value that makes no sense is refused in
 /// [`build`](ThrottleMiddlewareBuilder::build).
 ///

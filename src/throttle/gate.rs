@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use rand::RngExt;
 use tokio::time::Instant;
 
 use super::builder::Settings;
-use super::key::GateKey;
+use super::key::{GateKey, Key};
 use super::law::{Answer, Ending, LONGEST_SPREAD, Law, Ticket, Time, Turn};
 use super::passage::{Passage, Stage};
 use super::queue::{Limit, Place, Queue, State};
@@ -58,6 +58,13 @@ pub(super) enum News {
     Open,
 }
 
+/// What those who want to know are told of a change. Seen while the gate is locked anyway.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sight {
+    pub(super) load: ThrottleLoad,
+    pub(super) news: Option<News>,
+}
+
 /// What is left to do once the lock is free again.
 #[derive(Default)]
 struct Wakers {
@@ -67,56 +74,67 @@ struct Wakers {
 
 /// How far a call has come.
 pub(super) enum Entry<'a> {
-    Passed(Pass<'a>),
+    Passed(Pass<'a>, Option<Sight>),
     Waits(Waiting<'a>),
 }
 
 impl Gate {
-    pub(super) fn new(key: GateKey, settings: &Settings) -> Self {
-        let law = || Law::new(settings.max_in_flight);
+    pub(super) fn new(key: GateKey, settings: &Settings, now: Instant) -> Self {
         Self {
             key,
-            born: clock::now(),
-            room: Mutex::new(Room {
-                in_flight: 0,
-                most_in_flight: settings.max_in_flight,
-                bucket: settings.rate.map(Bucket::new),
-                law: settings.adaptive.then(law),
-                queue: Queue::default(),
-                timer: None,
-                first_limit: None,
-                last_used: Time::ZERO,
-                told_closed: None,
-            }),
+            born: now,
+            room: Mutex::new(Room::new(settings)),
         }
     }
 
+    /// Makes another one of it, as good as new.
+    pub(super) fn renew(&mut self, key: &Key<'_>, settings: &Settings, now: Instant) {
+        key.clone_into(&mut self.key);
+        self.born = now;
+        *self.room.get_mut().unwrap_or_else(PoisonError::into_inner) = Room::new(settings);
+    }
+
+    /// The host of all its requests, if that is known.
+    pub(super) fn host(&self) -> Option<&str> {
+        self.key.host()
+    }
+
     /// Whether forgetting it would lose something.
-    pub(super) fn matters(&self) -> bool {
+    pub(super) fn matters(&self, now: Instant) -> bool {
         const REMEMBERED: Duration = Duration::from_secs(60);
-        let now = self.now();
         let room = self.lock();
-        let in_use = room.in_flight > 0 || !room.queue.is_empty();
+        if room.in_flight > 0 || !room.queue.is_empty() {
+            return true;
+        }
+        if room.bucket.is_none() && room.law.as_ref().is_none_or(Law::is_plain) {
+            // Most servers are well, and then the time makes no difference.
+            return false;
+        }
+        let now = self.time(now);
         let learned = room.law.as_ref().is_some_and(|law| law.has_learned(now));
         let recent = now.saturating_sub(room.last_used) < REMEMBERED;
-        in_use || room.not_before(now, 0) > now || (learned && recent)
+        room.not_before(now, 0) > now || (learned && recent)
     }
 
     /// Lets a call through, gives it a place in the queue, or refuses it. `again`: it was sent
     /// before, and waits before those that were not.
     pub(super) fn enter<'a>(
-        self: Arc<Self>,
+        &'a self,
+        now: Instant,
         settings: &'a Settings,
         again: bool,
         passage: Option<&Passage>,
     ) -> Result<Entry<'a>, Refusal> {
-        let now = self.now();
+        let now = self.time(now);
         let mut room = self.lock();
         room.last_used = now;
         if room.queue.is_empty() && room.turn(now) == Turn::Now {
             let ticket = room.send(now);
+            let sight = settings
+                .is_watched()
+                .then(|| room.sight(now, LoadChange::Sent));
             drop(room);
-            return Ok(Entry::Passed(Pass::new(self, settings, ticket)));
+            return Ok(Entry::Passed(Pass::new(self, settings, ticket), sight));
         }
         let limit = self.limit(now, settings.max_wait, passage);
         let ahead = room.queue.len_of(again);
@@ -142,7 +160,7 @@ impl Gate {
 
     /// Until when a call can wait that comes now.
     fn limit(&self, now: Time, max_wait: Duration, passage: Option<&Passage>) -> Limit {
-        let time = |end: Instant| end.saturating_duration_since(self.born);
+        let time = |end| self.time(end);
         let latest = passage.and_then(Passage::latest).map(time);
         let longest = now.saturating_add(max_wait);
         let wait = Limit {
@@ -174,38 +192,21 @@ impl Gate {
     /// How much it has to do.
     pub(super) fn load(&self, change: LoadChange) -> ThrottleLoad {
         let now = self.now();
-        let room = self.lock();
-        ThrottleLoad {
-            change,
-            in_flight: room.in_flight,
-            waiting: room.queue.len(),
-            oldest: (room.queue.oldest()).map_or(Duration::ZERO, |since| now.saturating_sub(since)),
-        }
+        self.lock().load(now, change)
     }
 
-    /// What nobody was told yet. A gate that opens for a probe only, and closes again, was not open.
+    /// What nobody was told yet.
     pub(super) fn news(&self) -> Option<News> {
         let now = self.now();
-        let mut room = self.lock();
-        let law = room.law.as_ref()?;
-        let (closed, probing) = (law.closed_until(now), law.is_probing());
-        if now < closed {
-            // Once for each time, however many answers say the same, give or take a second by chance.
-            let told = room.told_closed.filter(|told| now < *told);
-            if told.is_some_and(|told| closed <= told + LONGEST_SPREAD) {
-                return None;
-            }
-            room.told_closed = Some(closed);
-            return Some(News::Closed(closed - now));
-        }
-        if probing {
-            return None;
-        }
-        room.told_closed.take().map(|_| News::Open)
+        self.lock().news(now)
     }
 
     fn now(&self) -> Time {
-        clock::now().saturating_duration_since(self.born)
+        self.time(clock::now())
+    }
+
+    fn time(&self, at: Instant) -> Time {
+        at.saturating_duration_since(self.born)
     }
 
     fn lock(&self) -> MutexGuard<'_, Room> {
@@ -215,6 +216,15 @@ impl Gate {
 
     /// Changes something, and lets through whoever may go now.
     fn change<T>(&self, change: impl FnOnce(&mut Room, Time, &mut Wakers) -> T) -> T {
+        self.change_and_see(change, |_, _| ()).0
+    }
+
+    /// The same, and then looks at what has become of it.
+    fn change_and_see<T, S>(
+        &self,
+        change: impl FnOnce(&mut Room, Time, &mut Wakers) -> T,
+        see: impl FnOnce(&mut Room, Time) -> S,
+    ) -> (T, S) {
         let now = self.now();
         let mut wakers = Wakers::default();
         let mut room = self.lock();
@@ -222,14 +232,30 @@ impl Gate {
         if !room.queue.is_empty() {
             room.let_through(now, &mut wakers);
         }
+        let seen = see(&mut room, now);
         // Waking, or dropping a waker, may run anything: even something that comes back here.
         drop(room);
         wakers.to_wake.into_iter().for_each(Waker::wake);
-        output
+        (output, seen)
     }
 }
 
 impl Room {
+    fn new(settings: &Settings) -> Self {
+        let law = || Law::new(settings.max_in_flight);
+        Self {
+            in_flight: 0,
+            most_in_flight: settings.max_in_flight,
+            bucket: settings.rate.map(Bucket::new),
+            law: settings.adaptive.then(law),
+            queue: Queue::default(),
+            timer: None,
+            first_limit: None,
+            last_used: Time::ZERO,
+            told_closed: None,
+        }
+    }
+
     /// When the next may go.
     fn turn(&mut self, now: Time) -> Turn {
         if self.in_flight >= self.most_in_flight {
@@ -264,6 +290,45 @@ impl Room {
         if let (Some(law), Some(ticket)) = (&mut self.law, ticket) {
             law.unsend(ticket);
         }
+    }
+
+    fn sight(&mut self, now: Time, change: LoadChange) -> Sight {
+        Sight {
+            load: self.load(now, change),
+            news: self.news(now),
+        }
+    }
+
+    fn load(&self, now: Time, change: LoadChange) -> ThrottleLoad {
+        let oldest = self.queue.oldest();
+        ThrottleLoad {
+            change,
+            in_flight: self.in_flight,
+            waiting: self.queue.len(),
+            oldest: oldest.map_or(Duration::ZERO, |since| now.saturating_sub(since)),
+        }
+    }
+
+    /// What nobody was told yet. A gate that opens for a probe only, and closes again, was not open.
+    fn news(&mut self, now: Time) -> Option<News> {
+        let law = self.law.as_ref()?;
+        if self.told_closed.is_none() && law.is_plain() {
+            return None;
+        }
+        let closed = law.closed_until(now);
+        if now < closed {
+            // Once for each time, however many answers say the same, give or take a second by chance.
+            let told = self.told_closed.filter(|told| now < *told);
+            if told.is_some_and(|told| closed <= told + LONGEST_SPREAD) {
+                return None;
+            }
+            self.told_closed = Some(closed);
+            return Some(News::Closed(closed - now));
+        }
+        if law.is_probing() {
+            return None;
+        }
+        self.told_closed.take().map(|_| News::Open)
     }
 
     /// One that comes now, with so many ahead, certainly cannot go earlier.
@@ -343,7 +408,7 @@ impl Room {
 
 /// A place in the queue, which is left when this is dropped.
 pub(super) struct Waiting<'a> {
-    gate: Arc<Gate>,
+    gate: &'a Gate,
     settings: &'a Settings,
     /// `None` once it is given back.
     place: Option<Place>,
@@ -375,7 +440,7 @@ impl<'a> Waiting<'a> {
             }
         });
         let ticket = outcome.await?;
-        Ok(Pass::new(Arc::clone(&self.gate), self.settings, ticket))
+        Ok(Pass::new(self.gate, self.settings, ticket))
     }
 
     /// Looks whether the turn has come, and keeps the time if it is the next.
@@ -384,7 +449,7 @@ impl<'a> Waiting<'a> {
             // Nobody polls a future again that is done.
             return Look::Waits(clock::after(self.gate.born, Duration::MAX));
         };
-        let gate = Arc::clone(&self.gate);
+        let gate = self.gate;
         gate.change(|room, now, wakers| {
             room.let_through(now, wakers);
             let waiter = room.queue.get(place);
@@ -423,15 +488,15 @@ impl Drop for Waiting<'_> {
 
 /// A request that was let through. It gives its slot back when dropped.
 pub(super) struct Pass<'a> {
-    gate: Arc<Gate>,
+    gate: &'a Gate,
     settings: &'a Settings,
-    /// `None` once the slot is given back.
+    /// `None` while it has no slot, or once that is given back.
     ticket: Option<Option<Ticket>>,
     passage: Option<Passage>,
 }
 
 impl<'a> Pass<'a> {
-    fn new(gate: Arc<Gate>, settings: &'a Settings, ticket: Option<Ticket>) -> Self {
+    fn new(gate: &'a Gate, settings: &'a Settings, ticket: Option<Ticket>) -> Self {
         Self {
             gate,
             settings,
@@ -440,9 +505,19 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The request is sent now, and somebody wants to know.
-    pub(super) fn tell(&mut self, passage: Passage) {
-        passage.pass();
+    /// For a request that has no slot yet.
+    pub(super) fn none(gate: &'a Gate, settings: &'a Settings) -> Self {
+        Self {
+            gate,
+            settings,
+            ticket: None,
+            passage: None,
+        }
+    }
+
+    /// The request is sent now, and the retry around it wants to know.
+    pub(super) fn tell(&mut self, passage: Passage, now: Instant) {
+        passage.pass(now);
         self.passage = Some(passage);
     }
 
@@ -453,16 +528,16 @@ impl<'a> Pass<'a> {
             .is_none_or(|ticket| ticket.is_sample())
     }
 
-    /// Gives the slot back, and lets everybody learn from the answer.
-    pub(super) fn answered(mut self, answer: &Answer) {
-        let Some(ticket) = self.ticket.take() else {
-            return;
-        };
+    /// Gives the slot back, and lets everybody learn from the answer. Says what there is to see then, if
+    /// somebody wants to know.
+    pub(super) fn answered(&mut self, answer: &Answer) -> Option<Sight> {
+        let ticket = self.ticket.take()?;
         let spread = match answer.ending {
             Ending::Accepted => 1.0,
             _ => self.spread(),
         };
-        self.gate.change(|room, now, wakers| {
+        let watched = self.settings.is_watched();
+        let learn = |room: &mut Room, now, wakers: &mut Wakers| {
             room.in_flight -= 1;
             let waiting = !room.queue.is_empty();
             if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
@@ -471,7 +546,9 @@ impl<'a> Pass<'a> {
                     room.refuse_hopeless(now, wakers);
                 }
             }
-        });
+        };
+        let see = |room: &mut Room, now| watched.then(|| room.sight(now, LoadChange::Ended));
+        self.gate.change_and_see(learn, see).1
     }
 
     /// Holds are up to a quarter longer: clients that were refused together do not come back
@@ -501,12 +578,12 @@ impl Drop for Pass<'_> {
 mod tests {
     use super::*;
 
-    fn gate(settings: &Settings) -> Arc<Gate> {
-        Arc::new(Gate::new(GateKey::shown("api.example.com"), settings))
+    fn gate(settings: &Settings) -> Gate {
+        Gate::new(GateKey::shown("api.example.com"), settings, clock::now())
     }
 
-    fn enter<'a>(gate: &Arc<Gate>, settings: &'a Settings) -> Entry<'a> {
-        let entry = Arc::clone(gate).enter(settings, false, None);
+    fn enter<'a>(gate: &'a Gate, settings: &'a Settings) -> Entry<'a> {
+        let entry = gate.enter(clock::now(), settings, false, None);
         entry.unwrap_or_else(|refusal| panic!("{refusal}"))
     }
 
@@ -517,11 +594,11 @@ mod tests {
             ..Settings::default()
         };
         let gate = gate(&settings);
-        assert!(!gate.matters());
-        let Entry::Passed(pass) = enter(&gate, &settings) else {
+        assert!(!gate.matters(clock::now()));
+        let Entry::Passed(mut pass, _) = enter(&gate, &settings) else {
             panic!("nobody is there");
         };
-        assert!(gate.matters());
+        assert!(gate.matters(clock::now()));
         let Entry::Waits(waiting) = enter(&gate, &settings) else {
             panic!("the only place is taken");
         };
@@ -532,15 +609,15 @@ mod tests {
         };
         pass.answered(&accepted);
         // The place was granted to the one that waits.
-        assert!(gate.matters());
+        assert!(gate.matters(clock::now()));
         drop(waiting);
-        assert!(!gate.matters());
+        assert!(!gate.matters(clock::now()));
 
-        let Entry::Passed(pass) = enter(&gate, &settings) else {
+        let Entry::Passed(mut pass, _) = enter(&gate, &settings) else {
             panic!("the place is free again");
         };
         let ending = Ending::Refused;
         pass.answered(&Answer { ending, ..accepted });
-        assert!(gate.matters());
+        assert!(gate.matters(clock::now()));
     }
 }

@@ -74,6 +74,9 @@ fn prefix(path: &str, segments: usize) -> &str {
     }
 }
 
+/// Longer texts do not leave their memory to others.
+const KEPT_TEXT: usize = 256;
+
 /// The key of one request. Its text is made only for a key that is new.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Key<'r> {
@@ -84,22 +87,40 @@ pub(super) enum Key<'r> {
 impl Key<'_> {
     /// The same for as long as there is a gate for it.
     pub(super) fn to_owned(&self) -> GateKey {
-        GateKey {
-            text: match self {
-                Self::Url { url, path } => [Host(url).as_str(), path].concat(),
-                Self::Text(text) => text.clone(),
-            },
-            is_private: matches!(self, Self::Text(_)),
+        let mut key = GateKey::default();
+        self.clone_into(&mut key);
+        key
+    }
+
+    /// The same, in the memory of another that is not needed any more.
+    pub(super) fn clone_into(&self, key: &mut GateKey) {
+        if key.text.capacity() > KEPT_TEXT {
+            key.text = String::new();
+        }
+        key.text.clear();
+        match self {
+            Self::Url { url, path } => {
+                let host = Host(url).as_str();
+                key.text.reserve(host.len() + path.len());
+                key.text.push_str(host);
+                key.text.push_str(path);
+                key.host = Some(host.len());
+            }
+            Self::Text(text) => {
+                key.text.push_str(text);
+                key.host = None;
+            }
         }
     }
 }
 
 /// The key of a gate. A function of the user's may have made it of anything, of an API key perhaps:
 /// such a text is not shown.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct GateKey {
     text: String,
-    is_private: bool,
+    /// How much of the text is the host. `None` if a function has made it.
+    host: Option<usize>,
 }
 
 impl GateKey {
@@ -107,7 +128,7 @@ impl GateKey {
     pub(super) fn shown(text: &str) -> Self {
         Self {
             text: text.into(),
-            is_private: false,
+            host: Some(text.len()),
         }
     }
 
@@ -117,7 +138,12 @@ impl GateKey {
 
     /// The text, if it may be shown.
     pub(super) fn public(&self) -> Option<&str> {
-        Some(self.text.as_str()).filter(|_| !self.is_private)
+        self.host.map(|_| self.text.as_str())
+    }
+
+    /// The host of all requests with this key, unless a function may have mixed them.
+    pub(super) fn host(&self) -> Option<&str> {
+        self.host.map(|end| &self.text[..end])
     }
 }
 
@@ -131,8 +157,11 @@ impl Hash for Key<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Url { url, path } => {
-                let (host, port) = Host(url).parts();
-                (host, port, path).hash(state);
+                Host(url).parts().hash(state);
+                // Most have none, and hashing nothing takes its time, too.
+                if !path.is_empty() {
+                    path.hash(state);
+                }
             }
             Self::Text(text) => text.hash(state),
         }

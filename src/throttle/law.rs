@@ -255,11 +255,29 @@ impl Law {
         self.trouble.is_some() || self.pace.is_some() || self.closed_until(now) > now
     }
 
+    /// Whether nothing but the window holds anybody back, whatever the time is.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.trouble.is_none()
+            && self.pace.is_none()
+            && self.quota.is_none()
+            && self.pause_until.is_zero()
+            && self.hold_until.is_zero()
+    }
+
     /// Whether a call may go now, and if not, when to ask again.
     pub(crate) fn turn(&mut self, now: Time, in_flight: u32) -> Turn {
+        let special = match self.is_plain() {
+            true => None,
+            false => self.special_turn(now),
+        };
+        special.unwrap_or_else(|| self.usual_turn(now, in_flight))
+    }
+
+    /// Closed, half-open, or at the end of a quota.
+    fn special_turn(&mut self, now: Time) -> Option<Turn> {
         let closed = self.closed_until(now);
         if now < closed {
-            return Turn::At(closed);
+            return Some(Turn::At(closed));
         }
         let over = self.quota.take_if(|quota| quota.reset <= now);
         if over.is_some_and(|quota| quota.left == 0) {
@@ -269,7 +287,7 @@ impl Law {
             self.half_open(now);
         }
         if let Some(trouble) = &mut self.trouble {
-            return match trouble.probe {
+            return Some(match trouble.probe {
                 None => Turn::Now,
                 Some(probe) if now < probe.expires => Turn::At(probe.expires),
                 Some(_) => {
@@ -277,12 +295,15 @@ impl Law {
                     self.hold_until = now + self.half_open(now);
                     Turn::At(self.hold_until)
                 }
-            };
+            });
         }
-        if let Some(quota) = self.quota.as_ref().filter(|quota| quota.left == 0) {
-            // By our own count. The answers that are under way may know better.
-            return Turn::At(quota.reset);
-        }
+        // By our own count. The answers that are under way may know better.
+        let quota = self.quota.as_ref().filter(|quota| quota.left == 0);
+        quota.map(|quota| Turn::At(quota.reset))
+    }
+
+    /// As the window and the pace allow.
+    fn usual_turn(&mut self, now: Time, in_flight: u32) -> Turn {
         if f64::from(in_flight) + 1.0 > self.window {
             self.window_limits = true;
             // Requests that take for ever, like long polls, do not keep all others out.

@@ -8,7 +8,6 @@ use http::Extensions;
 use tokio::time::Instant;
 
 use crate::admit::{Fare, chain_of, with_passage};
-use crate::clock;
 
 /// Left by a throttle for the retry around it, if the attempt failed or had to wait here.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,16 +110,15 @@ impl Passage {
     }
 
     /// The attempt is sent now.
-    pub(super) fn pass(&self) {
-        self.lock().stage = Stage::Sent(clock::now());
-        self.pay();
+    pub(super) fn pass(&self, now: Instant) {
+        let mut way = self.lock();
+        way.stage = Stage::Sent(now);
+        way.pay();
     }
 
     /// What was paid is not given back any more.
     pub(crate) fn pay(&self) {
-        if let Some(fare) = self.lock().fare.take() {
-            fare.spend();
-        }
+        self.lock().pay();
     }
 
     /// What was paid for an attempt that was not sent is given back.
@@ -132,6 +130,14 @@ impl Passage {
     fn lock(&self) -> MutexGuard<'_, Way> {
         // Held for single assignments only.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Way {
+    fn pay(&mut self) {
+        if let Some(fare) = self.fare.take() {
+            fare.spend();
+        }
     }
 }
 

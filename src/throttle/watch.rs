@@ -1,13 +1,12 @@
 //! One request at a throttle, as its observers see it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Extensions, Method};
+use http::Method;
 use reqwest::Request;
 
 use super::builder::Settings;
-use super::gate::{Gate, News};
+use super::gate::{Gate, News, Sight};
 use super::refusal::Refusal;
 use crate::admit::Host;
 use crate::observe::{
@@ -18,9 +17,10 @@ use crate::observe::{
 /// Dropped after the request has given up its place, it tells of that, too.
 pub(super) struct Watch<'a> {
     settings: &'a Settings,
-    gate: Arc<Gate>,
+    gate: &'a Gate,
     method: Method,
-    host: String,
+    /// Only if the gate does not know it.
+    host: Option<Box<str>>,
     attempt: Attempt,
     stage: Stage,
 }
@@ -33,27 +33,30 @@ enum Stage {
 }
 
 impl<'a> Watch<'a> {
-    #[cold]
     pub(super) fn new(
         settings: &'a Settings,
-        gate: &Arc<Gate>,
+        gate: &'a Gate,
         request: &Request,
-        extensions: &Extensions,
-    ) -> Box<Self> {
-        Box::new(Self {
+        attempt: Attempt,
+    ) -> Self {
+        let host = match gate.host() {
+            Some(_) => None,
+            None => Some(Host(request.url()).as_str().into()),
+        };
+        Self {
             settings,
-            gate: Arc::clone(gate),
+            gate,
             method: request.method().clone(),
-            host: Host(request.url()).as_str().to_owned(),
-            attempt: Attempt::of(extensions),
+            host,
+            attempt,
             stage: Stage::Outside,
-        })
+        }
     }
 
     fn tell(&self, kind: EventKind) {
         let call = CallInfo {
             method: &self.method,
-            host: &self.host,
+            host: (self.host.as_deref().or(self.gate.host())).unwrap_or_default(),
             attempt: self.attempt.number(),
         };
         self.settings.observers.tell(&Event { call, kind });
@@ -91,19 +94,38 @@ impl<'a> Watch<'a> {
         }));
     }
 
-    /// It goes to the server, at once or after a wait.
-    pub(super) fn sent(&mut self, wait: Duration) {
-        if self.stage == Stage::Waiting {
-            self.enter(Stage::Outside);
-            self.tell(EventKind::ThrottleWaited(ThrottleWaited { wait }));
-        }
+    /// It goes to the server at once.
+    pub(super) fn sent(&mut self, sight: Sight) {
+        self.stage = Stage::Sent;
+        self.tell_sight(sight);
+    }
+
+    /// It goes to the server after a wait.
+    pub(super) fn waited(&mut self, wait: Duration) {
+        self.enter(Stage::Outside);
+        self.tell(EventKind::ThrottleWaited(ThrottleWaited { wait }));
         self.enter(Stage::Sent);
         self.tell_news();
     }
 
+    /// It has its answer, or knows that there will be none.
+    pub(super) fn answered(mut self, sight: Sight) {
+        self.stage = Stage::Outside;
+        self.tell_sight(sight);
+    }
+
+    fn tell_sight(&self, sight: Sight) {
+        self.tell(EventKind::ThrottleLoad(sight.load));
+        self.tell_new(sight.news);
+    }
+
     /// What has become of the gate since somebody looked the last time.
     fn tell_news(&self) {
-        match self.gate.news() {
+        self.tell_new(self.gate.news());
+    }
+
+    fn tell_new(&self, news: Option<News>) {
+        match news {
             None => {}
             Some(News::Closed(pause)) => {
                 self.tell(EventKind::ThrottlePaused(ThrottlePaused { pause }));

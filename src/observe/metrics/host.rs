@@ -69,6 +69,11 @@ impl HostMetrics {
         }
     }
 
+    /// Its name.
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
     pub(super) fn request(&self, outcome: &'static str) {
         let make = || counter!(REQUESTS, "host" => self.host.clone(), "outcome" => outcome);
         self.requests.get(outcome, make).increment(1);

@@ -1,0 +1,133 @@
+//! The hosts that are counted apart, found without a lock: every event of every call looks here.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use foldhash::quality::RandomState;
+
+use super::host::HostMetrics;
+
+/// The places of the first part; each has twice as many as the one before, and is made when that is full.
+const FIRST_PART: usize = 256;
+const PARTS: usize = 24;
+/// A host is in one of so many places of each part.
+const NEIGHBOURS: usize = 8;
+
+/// A host takes the first of its places that is free, and nobody is ever removed: where a search comes to
+/// a free place, it is over.
+pub(super) struct Known {
+    parts: [OnceLock<Box<[Place]>>; PARTS],
+    hasher: RandomState,
+    /// How many there are. One at a time is added.
+    len: Mutex<usize>,
+}
+
+type Place = OnceLock<Box<HostMetrics>>;
+
+impl Known {
+    #[inline]
+    pub(super) fn get(&self, host: &str) -> Option<&HostMetrics> {
+        let hash = self.hash(host);
+        for part in &self.parts {
+            for place in neighbours(part.get()?, hash) {
+                let found = place.get()?;
+                if found.host() == host {
+                    return Some(found);
+                }
+            }
+        }
+        None
+    }
+
+    /// Adds one, unless there are as many as there may be.
+    pub(super) fn add(&self, host: &str, max: usize) -> Option<&HostMetrics> {
+        let mut len = self.len.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have been quicker.
+        if let Some(known) = self.get(host) {
+            return Some(known);
+        }
+        if *len >= max {
+            return None;
+        }
+        let place = self.free_place(host)?;
+        *len += 1;
+        Some(place.get_or_init(|| Box::new(HostMetrics::new(host))))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        *self.len.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free_place(&self, host: &str) -> Option<&Place> {
+        let hash = self.hash(host);
+        let parts = self.parts.iter().enumerate();
+        let mut places = parts.flat_map(|(number, part)| {
+            let new = || (0..FIRST_PART << number).map(|_| Place::new()).collect();
+            neighbours(part.get_or_init(new), hash)
+        });
+        places.find(|place| place.get().is_none())
+    }
+
+    fn hash(&self, host: &str) -> usize {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(host.as_bytes());
+        hasher.finish() as usize
+    }
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            parts: [const { OnceLock::new() }; PARTS],
+            hasher: RandomState::default(),
+            len: Mutex::default(),
+        }
+    }
+}
+
+fn neighbours(part: &[Place], hash: usize) -> impl Iterator<Item = &Place> {
+    // The size is a power of two.
+    (0..NEIGHBOURS).map(move |step| &part[hash.wrapping_add(step) & (part.len() - 1)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_host_is_found_again_however_many_there_are() {
+        let known = Known::default();
+        let name = |number: u32| format!("host-{number}.example.com");
+        for number in 0..2000 {
+            assert!(known.get(&name(number)).is_none());
+            let added = known.add(&name(number), 2000).expect("there is room");
+            let again = known.add(&name(number), 2000).expect("it is there");
+            assert!(std::ptr::eq(added, again));
+        }
+        assert!(known.add(&name(2000), 2000).is_none());
+        assert!(known.get(&name(2000)).is_none());
+        assert_eq!(known.len(), 2000);
+        for number in 0..2000 {
+            let found = known.get(&name(number)).expect("it was added");
+            assert_eq!(found.host(), name(number));
+        }
+    }
+
+    #[test]
+    fn threads_that_add_the_same_host_share_it() {
+        let known = Known::default();
+        std::thread::scope(|scope| {
+            let add = || {
+                known
+                    .add("a", 1)
+                    .map(std::ptr::from_ref)
+                    .map(|it| it as usize)
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(add)).collect();
+            let mut found = threads.into_iter().map(|thread| thread.join().unwrap());
+            let first = found.next().unwrap();
+            assert!(first.is_some() && found.all(|other| other == first));
+        });
+        assert_eq!(known.len(), 1);
+    }
+}
