@@ -7,52 +7,49 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 ///
 /// To clone them one by one takes an allocation for each name and value that nobody has cloned before.
 /// Here all of them take one, and are taken apart again when they are needed.
-pub(crate) struct HeaderCopy(Bytes);
+pub(crate) struct HeaderCopy(Vec<u8>);
 
-/// The lengths of a name and its value stand before them.
-const LENGTHS: usize = 2 * size_of::<u32>();
+/// The lengths of a name and its value stand before them. The highest bit of the second says that the value
+/// is not to be shown: no header is anywhere near so long.
+const LENGTHS: usize = size_of::<u64>();
+const SENSITIVE: u64 = 1 << 63;
 
-/// The highest bit of a value's length: it is not to be shown. No header is anywhere near so long.
-const SENSITIVE: u32 = 1 << 31;
+/// Most headers are no longer than this, with their names and lengths.
+const USUAL: usize = 64;
 
 impl HeaderCopy {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let sizes = headers.iter().map(|(name, value)| size(name, value));
-        let mut copy = Vec::with_capacity(sizes.sum());
+        let mut copy = Vec::with_capacity(headers.len() * USUAL);
         for (name, value) in headers {
             let name = name.as_str().as_bytes();
-            let mut length = value.len() as u32;
+            let mut lengths = (value.len() as u64) << 32 | name.len() as u64;
             if value.is_sensitive() {
-                length |= SENSITIVE;
+                lengths |= SENSITIVE;
             }
-            copy.extend_from_slice(&(name.len() as u32).to_le_bytes());
-            copy.extend_from_slice(&length.to_le_bytes());
+            copy.extend_from_slice(&lengths.to_le_bytes());
             copy.extend_from_slice(name);
             copy.extend_from_slice(value.as_bytes());
         }
-        Self(copy.into())
+        Self(copy)
     }
 
-    /// Adds them to others, in their order. Values share one allocation.
-    pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
-        let mut rest = self.0.clone();
+    /// All of them, in their order. Values share one allocation.
+    pub(crate) fn put_together(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let mut rest = Bytes::copy_from_slice(&self.0);
         while rest.len() >= LENGTHS {
-            let name_length = rest.get_u32_le() as usize;
-            let value_length = rest.get_u32_le();
-            let name = rest.split_to(name_length);
-            let value = rest.split_to((value_length & !SENSITIVE) as usize);
+            let lengths = rest.get_u64_le();
+            let name = rest.split_to(lengths as u32 as usize);
+            let value = rest.split_to(((lengths & !SENSITIVE) >> 32) as usize);
             // They were a name and a value before, so they are now.
             let name = HeaderName::from_bytes(&name);
             if let (Ok(name), Ok(mut value)) = (name, HeaderValue::from_maybe_shared(value)) {
-                value.set_sensitive(value_length & SENSITIVE != 0);
+                value.set_sensitive(lengths & SENSITIVE != 0);
                 headers.append(name, value);
             }
         }
+        headers
     }
-}
-
-fn size(name: &HeaderName, value: &HeaderValue) -> usize {
-    LENGTHS + name.as_str().len() + value.len()
 }
 
 #[cfg(test)]
@@ -73,8 +70,7 @@ mod tests {
         ] {
             headers.append(name, value);
         }
-        let mut back = HeaderMap::new();
-        HeaderCopy::of(&headers).add_to(&mut back);
+        let back = HeaderCopy::of(&headers).put_together();
         assert_eq!(back, headers);
         let all = |headers: &HeaderMap| -> Vec<_> {
             let all = headers.iter().map(|(name, value)| {
@@ -86,8 +82,7 @@ mod tests {
         assert_eq!(all(&back), all(&headers));
         assert!(back["authorization"].is_sensitive() && !back["accept"].is_sensitive());
 
-        let mut none = HeaderMap::new();
-        HeaderCopy::of(&none.clone()).add_to(&mut none);
+        let none = HeaderCopy::of(&HeaderMap::new()).put_together();
         assert!(none.is_empty());
     }
 }

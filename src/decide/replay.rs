@@ -42,6 +42,10 @@ pub(crate) struct Spare {
     method: Method,
     url: Url,
     headers: HeaderCopy,
+    /// The same, put together when that is needed for the second time.
+    whole_headers: Option<Box<HeaderMap>>,
+    /// For how many requests they were needed.
+    requests: u32,
     version: Version,
     timeout: Option<Duration>,
     body: SpareBody,
@@ -97,6 +101,8 @@ impl Spare {
             method: request.method().clone(),
             url: request.url().clone(),
             headers: HeaderCopy::of(request.headers()),
+            whole_headers: None,
+            requests: 0,
             version: request.version(),
             timeout: request.timeout().copied(),
             body,
@@ -115,9 +121,9 @@ impl Spare {
     }
 
     /// The request for the next attempt.
-    pub(crate) fn request(&self, body: Option<&BodyFactory>) -> Request {
+    pub(crate) fn request(&mut self, body: Option<&BodyFactory>) -> Request {
         let mut request = Request::new(self.method.clone(), self.url.clone());
-        self.headers.add_to(request.headers_mut());
+        *request.headers_mut() = self.next_headers();
         *request.version_mut() = self.version;
         if self.timeout.is_some() {
             *request.timeout_mut() = self.timeout;
@@ -128,6 +134,19 @@ impl Spare {
             (None, _) => None,
         };
         request
+    }
+
+    /// To clone them is quicker than to put them together, but it takes a set of them to clone from.
+    fn next_headers(&mut self) -> HeaderMap {
+        if let Some(headers) = &self.whole_headers {
+            return HeaderMap::clone(headers);
+        }
+        let headers = self.headers.put_together();
+        if self.requests > 0 {
+            self.whole_headers = Some(Box::new(headers.clone()));
+        }
+        self.requests += 1;
+        headers
     }
 
     /// Makes the extensions what they were.
@@ -145,8 +164,7 @@ impl Spare {
 
     /// What a letter takes from it.
     pub(crate) fn into_parts(self) -> (Method, Url, HeaderMap, SpareBody) {
-        let mut headers = HeaderMap::new();
-        self.headers.add_to(&mut headers);
+        let headers = self.headers.put_together();
         (self.method, self.url, headers, self.body)
     }
 }
@@ -191,20 +209,23 @@ mod tests {
     #[test]
     fn a_copy_without_body_differs_in_nothing() {
         let mut original = request();
-        let copy = spare_of(&mut original, false).unwrap().request(None);
-        assert_eq!(copy.method(), original.method());
-        assert_eq!(copy.url(), original.url());
-        assert_eq!(copy.headers(), original.headers());
-        assert_eq!(copy.version(), original.version());
-        assert_eq!(copy.timeout(), original.timeout());
-        assert!(copy.body().is_none());
+        let mut spare = spare_of(&mut original, false).unwrap();
+        for _ in 0..4 {
+            let copy = spare.request(None);
+            assert_eq!(copy.method(), original.method());
+            assert_eq!(copy.url(), original.url());
+            assert_eq!(copy.headers(), original.headers());
+            assert_eq!(copy.version(), original.version());
+            assert_eq!(copy.timeout(), original.timeout());
+            assert!(copy.body().is_none());
+        }
     }
 
     #[test]
     fn bytes_are_copied_streams_are_built_anew_or_not_at_all() {
         let mut original = request();
         *original.body_mut() = Some("bytes".into());
-        let spare = spare_of(&mut original, false).unwrap();
+        let mut spare = spare_of(&mut original, false).unwrap();
         let copy = spare.request(None);
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"bytes"[..]));
         assert_eq!(copy.timeout(), original.timeout());
@@ -222,7 +243,7 @@ mod tests {
         assert!(spare_of(&mut original, false).is_none());
 
         let factory = BodyFactory::new(|| "built".into());
-        let spare = spare_of(&mut original, true).unwrap();
+        let mut spare = spare_of(&mut original, true).unwrap();
         let copy = spare.request(Some(&factory));
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"built"[..]));
     }

@@ -365,19 +365,10 @@ impl<'a> Call<'a> {
     ) -> Request {
         self.tell_retry(&retry, &result);
         let wake = clock::after(retry.decided, retry.wait);
-        let mut ended = self.ended_attempt(retry.verdict, retry.hint);
-        ended.add_wait(retry.passed);
-        let aside = self.aside.get_or_insert_default();
-        let mut earlier = aside.earlier.take().unwrap_or_default();
-        earlier.history.push(ended);
-        earlier.unclear |= retry.verdict.is_unclear();
-        earlier.backoff = Some(retry.backoff);
-        self.waited = retry.wait;
-        self.attempt = self.attempt.next();
-
+        self.remember(&retry);
         let drain_end = self.time.drain_end(wake);
         let throttled = retry.passed.is_some();
-        earlier.kept = match result {
+        let kept = match result {
             Ok(response) if throttled => Some(Ok(answer::read_ahead(response, drain_end).await)),
             Err(error) if throttled => Some(Err(error)),
             Ok(response) => {
@@ -386,27 +377,45 @@ impl<'a> Call<'a> {
             }
             Err(_) => None,
         };
+        self.made_earlier().kept = kept;
         tokio::time::sleep_until(wake).await;
         self.sent_at = self.time.elapsed(clock::now());
 
         // Until the retry is sent, it is paid back if the call is dropped. Without a throttle, that
         // is now.
         if throttled {
-            earlier.fare = Some(retry.fare);
+            self.made_earlier().fare = Some(retry.fare);
         } else {
             retry.fare.spend();
         }
-        self.aside.get_or_insert_default().earlier = Some(earlier);
         let request = self.next_request(extensions);
         extensions.insert(self.attempt);
         request
     }
 
+    /// Goes on from the attempt that has ended to the next.
+    fn remember(&mut self, retry: &Retry) {
+        let mut ended = self.ended_attempt(retry.verdict, retry.hint);
+        ended.add_wait(retry.passed);
+        let earlier = self.made_earlier();
+        earlier.history.push(ended);
+        earlier.unclear |= retry.verdict.is_unclear();
+        earlier.backoff = Some(retry.backoff);
+        self.waited = retry.wait;
+        self.attempt = self.attempt.next();
+    }
+
+    fn made_earlier(&mut self) -> &mut Earlier {
+        let aside = self.aside.get_or_insert_default();
+        aside.earlier.get_or_insert_default()
+    }
+
     /// The same request once more.
-    fn next_request(&self, extensions: &mut Extensions) -> Request {
-        let spare = (self.spare.as_ref()).expect("without a copy no retry is decided on");
+    fn next_request(&mut self, extensions: &mut Extensions) -> Request {
+        let body = self.own.as_ref().and_then(|own| own.body.as_ref());
+        let spare = (self.spare.as_mut()).expect("without a copy no retry is decided on");
         spare.restore(extensions);
-        spare.request(self.body())
+        spare.request(body)
     }
 
     /// Puts the report beside the last answer, which is not changed otherwise. If the call is given up,
