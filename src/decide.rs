@@ -50,9 +50,7 @@ impl Safety {
         verdict: Verdict,
         headers: Option<&HeaderMap>,
     ) -> Result<(), StopReason> {
-        let error = verdict.status().is_none_or(|status| status.as_u16() >= 400);
-        if !error && verdict.class == StatusClass::Never {
-            // A success stays one, whatever its headers say.
+        if verdict.is_success() {
             return Err(StopReason::Succeeded);
         }
         let class = match (verdict.class, headers.and_then(word_in)) {

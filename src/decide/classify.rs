@@ -53,6 +53,13 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
+    /// A success stays one, whatever its headers say.
+    #[inline]
+    pub(crate) fn is_success(self) -> bool {
+        let is_error = |status: StatusCode| status.as_u16() >= 400;
+        self.class == StatusClass::Never && !self.status().is_none_or(is_error)
+    }
+
     pub(crate) fn status(self) -> Option<StatusCode> {
         match self.outcome {
             AttemptOutcome::Status(status) => Some(status),
@@ -84,6 +91,7 @@ pub(crate) struct Classifier {
 impl Classifier {
     /// `still_running`: the request carries a key, and an earlier attempt of this call ended
     /// without a clear answer. `target` is there whenever it makes a difference.
+    #[inline]
     pub(crate) fn judge(
         &self,
         result: &Result<Response>,
@@ -91,12 +99,30 @@ impl Classifier {
         attempt: Attempt,
         still_running: bool,
     ) -> Verdict {
+        match (result, target) {
+            // Most calls end like this.
+            (Ok(response), None) => self.on_answer(response, still_running),
+            _ => self.judge_in_full(result, target, attempt, still_running),
+        }
+    }
+
+    fn on_answer(&self, response: &Response, still_running: bool) -> Verdict {
+        Verdict {
+            outcome: AttemptOutcome::Status(response.status()),
+            class: self.class_of(response.status(), still_running),
+            unsent: false,
+        }
+    }
+
+    fn judge_in_full(
+        &self,
+        result: &Result<Response>,
+        target: Option<&Target>,
+        attempt: Attempt,
+        still_running: bool,
+    ) -> Verdict {
         let mut verdict = match result {
-            Ok(response) => Verdict {
-                outcome: AttemptOutcome::Status(response.status()),
-                class: self.class_of(response.status(), still_running),
-                unsent: false,
-            },
+            Ok(response) => self.on_answer(response, still_running),
             Err(error) => {
                 let Failure { kind, unsent } = Failure::of(error);
                 Verdict {

@@ -51,7 +51,19 @@ pub(crate) type Step = std::result::Result<Box<Retry>, End>;
 
 impl Call<'_> {
     /// Whether, how and when to go on.
+    #[inline]
     pub(crate) fn next_step(&mut self, verdict: Verdict, result: &Result<Response>) -> Step {
+        if verdict.is_success() {
+            return Err(End {
+                verdict,
+                reason: StopReason::Succeeded,
+                hint: None,
+            });
+        }
+        self.after_failure(verdict, result)
+    }
+
+    fn after_failure(&mut self, verdict: Verdict, result: &Result<Response>) -> Step {
         let headers = result.as_ref().ok().map(Response::headers);
         let end = |reason, hint| End {
             verdict,
