@@ -8,6 +8,7 @@ use super::LogLevels;
 
 /// Without observers, only what the log may say.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "tracing"), derive(Default))]
 pub(crate) struct Following {
     /// Calls that could be retried: from this level of the log on. Of others nothing is kept by which
     /// they could be named later.
@@ -56,12 +57,5 @@ impl Following {
     #[inline]
     pub(crate) fn is_on(self, _could_retry: bool) -> bool {
         self.always
-    }
-}
-
-#[cfg(not(feature = "tracing"))]
-impl Default for Following {
-    fn default() -> Self {
-        Self { always: false }
     }
 }
