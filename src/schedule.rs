@@ -12,7 +12,7 @@ use std::time::Duration;
 use rand::Rng;
 
 pub use backoff::{Backoff, Jitter};
-pub(crate) use deadline::{AttemptLimit, CallTime, Limit, Limited, TimeLimits};
+pub(crate) use deadline::{CallTime, Limit, TimeLimits};
 pub use deadline::{TimeLimit, TimedOut};
 pub(crate) use hint::{quota_left, server_hint};
 

@@ -2,12 +2,11 @@
 
 mod aside;
 mod letter;
+mod running;
 mod step;
 mod watch;
 
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Extensions, HeaderValue, Method};
@@ -23,30 +22,13 @@ use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
 use crate::entropy::up_to;
 use crate::observe::{Attempt, AttemptReport, RetryReport, StopReason};
 use crate::request::RequestSettings;
-use crate::schedule::{AttemptLimit, CallTime, Limited};
+use crate::schedule::CallTime;
 use crate::throttle::{Passage, Passed};
 use aside::{Aside, Earlier};
 use letter::DeliveryEnd;
+use running::{Limited, Running};
 pub(crate) use step::{End, Retry, Step};
 use watch::Watch;
-
-/// An attempt under way. In a box if its time is limited, since most have no limit.
-pub(crate) enum Running<'a, F> {
-    Free(Covered<'a, F>),
-    Limited(Box<Limited<Covered<'a, F>>>),
-}
-
-impl<F: Future<Output = Result<Response>> + Unpin> Future for Running<'_, F> {
-    type Output = F::Output;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        match self.get_mut() {
-            Self::Free(answer) => Pin::new(answer).poll(context),
-            Self::Limited(answer) => Pin::new(&mut **answer).poll(context),
-        }
-    }
-}
 
 /// The state of one call. It lives as long as `handle` runs, and nothing else holds it.
 pub(crate) struct Call<'a> {
@@ -270,28 +252,19 @@ impl<'a> Call<'a> {
     /// Lets an attempt run in what this call allows to those inside it, and as long as it may take.
     #[inline]
     pub(crate) fn run<F>(&mut self, answer: F) -> Running<'_, F> {
-        let mut limit = None;
+        let mut limited = None;
         if self.time.limits_attempts() {
-            limit = self.attempt_limit();
+            let watch = self.aside.as_ref().and_then(|aside| aside.watch.as_ref());
+            let now = watch.map_or_else(clock::now, Watch::attempt_began);
+            limited = Limited::new(&self.time, self.sent_at, now);
         }
-        let answer = Covered {
-            allowance: &mut self.allowance,
-            future: answer,
-        };
-        match limit {
-            None => Running::Free(answer),
-            Some(limit) => {
-                let watch = self.aside.as_ref().and_then(|aside| aside.watch.as_ref());
-                let now = watch.map_or_else(clock::now, Watch::attempt_began);
-                Running::Limited(Box::new(limit.enforce(now, answer)))
-            }
+        Running {
+            answer: Covered {
+                allowance: &mut self.allowance,
+                future: answer,
+            },
+            limited,
         }
-    }
-
-    #[cold]
-    fn attempt_limit(&mut self) -> Option<AttemptLimit> {
-        let passage = (self.allowance.as_mut()).and_then(|it| it.passage().as_ref());
-        self.time.attempt_limit(self.sent_at, passage)
     }
 
     /// What the ending of an attempt means.
@@ -324,9 +297,9 @@ impl<'a> Call<'a> {
         let read = async { answer::buffer(result?, limit).await };
         let queued = (self.passed()).map_or(Duration::ZERO, |passed| passed.waited);
         let sent_at = self.sent_at.saturating_add(queued);
-        let result = match self.time.attempt_limit(sent_at, None) {
+        let result = match self.time.attempt_limit(sent_at) {
             None => read.await,
-            Some(limit) => limit.enforce(clock::now(), pin!(read)).await,
+            Some(limit) => limit.enforce(read).await,
         };
         if result.is_ok() {
             return (step, result);

@@ -1,14 +1,12 @@
 //! The ends that a call may not pass, all on one monotonic clock.
 
 use std::fmt;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use reqwest_middleware::Error;
 use tokio::time::Instant;
 
-use crate::clock::{self, Alarm};
+use crate::clock;
 use crate::observe::StopReason;
 use crate::throttle::{Passage, Stage};
 
@@ -86,12 +84,27 @@ impl CallTime<'_> {
     }
 
     /// The limit of an attempt that begins so long after the call did: its own or the call's,
-    /// whichever ends first. The time that it waits in a throttle is not the attempt's own.
-    pub(crate) fn attempt_limit(
+    /// whichever ends first.
+    pub(crate) fn attempt_limit(&self, sent_at: Duration) -> Option<Limit> {
+        self.limit_from(clock::after(self.started, sent_at))
+    }
+
+    /// The same, by now, if it came to a throttle on its way: the time that it waits there is not its own.
+    pub(crate) fn attempt_limit_by(
         &self,
+        now: Instant,
         sent_at: Duration,
         passage: Option<&Passage>,
-    ) -> Option<AttemptLimit> {
+    ) -> Option<Limit> {
+        match passage.map(Passage::stage) {
+            // Look again after the shortest time that it can take from here.
+            Some(Stage::Waiting) => self.limit_from(now),
+            Some(Stage::Sent(at)) => self.limit_from(at),
+            Some(Stage::Unknown | Stage::TimedOut) | None => self.attempt_limit(sent_at),
+        }
+    }
+
+    fn limit_from(&self, begun: Instant) -> Option<Limit> {
         let deadline = self.deadline.map(|after| Limit {
             end: clock::after(self.started, after),
             error: TimedOut {
@@ -99,18 +112,9 @@ impl CallTime<'_> {
                 after,
             },
         });
-        let begun = clock::after(self.started, sent_at);
         match self.limits.attempt {
-            Some(timeout) => Some(AttemptLimit {
-                limit: Limit::of_attempt(begun, timeout, deadline),
-                own: Some((timeout, passage.cloned())),
-                deadline,
-            }),
-            None => deadline.map(|limit| AttemptLimit {
-                limit,
-                own: None,
-                deadline,
-            }),
+            Some(timeout) => Some(Limit::of_attempt(begun, timeout, deadline)),
+            None => deadline,
         }
     }
 }
@@ -141,6 +145,10 @@ impl Limit {
         self.end
     }
 
+    pub(crate) fn error(&self) -> Error {
+        Error::middleware(self.error)
+    }
+
     /// What to say for this error. One from inside, that knew only what was left of this limit, and
     /// ended with it, stands for this one.
     pub(crate) fn name(self, error: Error) -> Error {
@@ -162,7 +170,7 @@ impl Limit {
                 return result;
             }
         }
-        Err(Error::middleware(self.error))
+        Err(self.error())
     }
 
     fn of_attempt(begun: Instant, timeout: Duration, deadline: Option<Self>) -> Self {
@@ -177,75 +185,6 @@ impl Limit {
             Some(deadline) if deadline.end <= own.end => deadline,
             _ => own,
         }
-    }
-}
-
-/// When an attempt has to end.
-#[derive(Debug)]
-pub(crate) struct AttemptLimit {
-    limit: Limit,
-    /// The attempt's own timeout, and what tells when it was really sent.
-    own: Option<(Duration, Option<Passage>)>,
-    deadline: Option<Limit>,
-}
-
-impl AttemptLimit {
-    /// Waits for an answer as long as it may take, from `now` on.
-    pub(crate) fn enforce<F>(self, now: Instant, answer: F) -> Limited<F> {
-        Limited {
-            // With no time left, nothing is sent.
-            in_time: now < self.limit.end,
-            limit: self,
-            answer,
-            alarm: Alarm::default(),
-        }
-    }
-
-    /// Whether there is some time left after all.
-    fn extend(&mut self) -> bool {
-        let now = clock::now();
-        self.limit = self.now(now).unwrap_or(self.limit);
-        now < self.limit.end
-    }
-
-    /// What the limit is by now, if the attempt came to a throttle on its way.
-    fn now(&self, now: Instant) -> Option<Limit> {
-        let (timeout, passage) = self.own.as_ref()?;
-        let begun = match passage.as_ref()?.stage() {
-            Stage::Unknown | Stage::TimedOut => return None,
-            // Look again after the shortest time that it can take from here.
-            Stage::Waiting => now,
-            Stage::Sent(at) => at,
-        };
-        Some(Limit::of_attempt(begun, *timeout, self.deadline))
-    }
-}
-
-/// An answer that has to come in time.
-pub(crate) struct Limited<F> {
-    answer: F,
-    limit: AttemptLimit,
-    in_time: bool,
-    alarm: Alarm,
-}
-
-impl<T, F: Future<Output = Result<T, Error>> + Unpin> Future for Limited<F> {
-    type Output = Result<T, Error>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
-        let this = self.get_mut();
-        while this.in_time {
-            if let Poll::Ready(result) = Pin::new(&mut this.answer).poll(context) {
-                return Poll::Ready(result);
-            }
-            let end = this.limit.limit.end;
-            ready!(this.alarm.poll(end, context));
-            this.in_time = this.limit.extend();
-        }
-        if let Some((_, Some(passage))) = &this.limit.own {
-            passage.time_out();
-        }
-        Poll::Ready(Err(Error::middleware(this.limit.limit.error)))
     }
 }
 
@@ -356,7 +295,7 @@ mod tests {
                 attempt,
             };
             let call = call(&limits);
-            let limit = call.attempt_limit(sent_at, None)?.limit;
+            let limit = call.attempt_limit(sent_at)?;
             Some((limit.end - call.started, limit.error.limit))
         };
         let (three, nine) = (Some(3 * SEC), Some(9 * SEC));
@@ -381,7 +320,7 @@ mod tests {
             attempt: Some(Duration::MAX),
         };
         let call = call(&limits);
-        assert!(call.attempt_limit(Duration::MAX, None).is_some());
+        assert!(call.attempt_limit(Duration::MAX).is_some());
         assert!(call.drain_end(call.started) > call.started);
         assert_eq!(
             call.allow_wait(call.started, Duration::MAX),
