@@ -17,10 +17,10 @@ mod sync {
     pub(super) use std::sync::atomic::{AtomicU32, Ordering};
 }
 
-pub(crate) use allowance::{Allowance, Draw, Opener, chain_of, with_passage};
+pub(crate) use allowance::{Allowance, Draw, Opener, chain_of};
 pub use budget::{Budget, BudgetBuilder, Deposit};
 pub(crate) use budget::{Budgets, Withdrawal};
-pub(crate) use current::{Covered, current_deadline, is_inside_any};
+pub(crate) use current::{Covered, current_deadline};
 pub(crate) use fare::Fare;
 pub(crate) use host::Host;
 pub(crate) use keyed::Keyed;

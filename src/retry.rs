@@ -17,7 +17,7 @@ use settings::Settings;
 
 use crate::observe::Attempt;
 use crate::request::RequestSettings;
-use crate::throttle::Passed;
+use crate::throttle::{Passage, Passed};
 
 /// Sends a request again where that is safe, spread out in time, and bounded in number.
 ///
@@ -135,4 +135,8 @@ impl Middleware for RetryMiddleware {
 fn forget_earlier_call(extensions: &mut Extensions) {
     extensions.remove::<Attempt>();
     extensions.remove::<Passed>();
+    if let Some(outer) = extensions.remove::<Passage>() {
+        // It belongs to a retry around this one, whose attempt this is.
+        outer.pay();
+    }
 }

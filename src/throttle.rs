@@ -132,11 +132,11 @@ impl Shared {
         watch: &mut Option<Watch<'a>>,
     ) -> std::result::Result<(Pass<'a>, Option<Box<Queued<'a>>>), Refusal> {
         let settings = &*self.settings;
-        let attempt = match extensions.is_empty() {
-            true => Attempt::FIRST,
-            false => Attempt::of(extensions),
-        };
-        let passage = Passage::of(extensions);
+        let (mut attempt, mut passage) = (Attempt::FIRST, None);
+        if !extensions.is_empty() {
+            attempt = Attempt::of(extensions);
+            passage = Passage::of(extensions);
+        }
         if settings.is_watched() {
             *watch = Some(Watch::new(settings, gate, request, attempt));
         }
@@ -261,7 +261,7 @@ impl Middleware for ThrottleMiddleware {
                 .map_or(true, |it| it.status().as_u16() >= 400);
             if failed || buffered || !waited.is_zero() {
                 let paced = shared.settings.adaptive && answer.ending == Ending::Refused;
-                Passed { waited, paced }.leave(extensions);
+                extensions.insert(Passed { waited, paced });
             }
             result
         })

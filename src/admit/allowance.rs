@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use super::current::{carried_scope, with_current};
 use super::retries_left;
 use super::scope::Scope;
-use crate::throttle::Passage;
 
 /// What one call or scope allows, linked to the one around it.
 #[derive(Debug)]
@@ -117,15 +116,6 @@ fn around() -> Option<Arc<Link>> {
     }
 }
 
-/// Does something with the passage of the attempt that runs now, if it is one of this chain.
-pub(crate) fn with_passage<T>(
-    chain: usize,
-    work: impl FnOnce(&mut Option<Passage>) -> T,
-) -> Option<T> {
-    let is_own = |current: &Allowance| current.link().is_some_and(|it| it.opener.chain == chain);
-    with_current(|current| is_own(current).then(|| work(&mut current.passage))).flatten()
-}
-
 /// A retry that was taken but not sent yet. Unless it is sent, it is put back when dropped.
 #[must_use = "it is put back when dropped"]
 pub(crate) struct Draw(Option<Arc<Link>>);
@@ -151,41 +141,23 @@ impl Drop for Draw {
 pub(crate) struct Allowance {
     own: Option<Link>,
     shared: Option<Arc<Link>>,
-    /// The running attempt, for a throttle that it comes to.
-    passage: Option<Passage>,
 }
 
 impl Allowance {
     /// For a call that begins here.
     pub(crate) fn open(retries: u32, deadline: Option<Instant>, opener: Opener) -> Self {
         let left = Left::Own(retries.into());
-        let around = around();
-        if around.is_some() {
-            // An attempt of a retry around this one is this whole call.
-            if let Some(passage) = with_passage(opener.chain, Option::take).flatten() {
-                passage.pay();
-            }
-        }
         Self {
-            own: Some(Link::new(left, deadline, opener, around)),
+            own: Some(Link::new(left, deadline, opener, around())),
             shared: None,
-            passage: None,
         }
     }
 
     /// For a scope that is opened here, and whose retries may be shared.
     pub(super) fn open_scope(scope: &Scope) -> Self {
-        let mut link = Link::of_scope(scope, around());
-        // If it is opened within an attempt, the attempt goes on in it.
-        let passage = with_current(|current| {
-            let passage = current.passage.clone()?;
-            link.opener.chain = current.link()?.opener.chain;
-            Some(passage)
-        });
         Self {
-            own: Some(link),
+            own: Some(Link::of_scope(scope, around())),
             shared: None,
-            passage: passage.flatten(),
         }
     }
 
@@ -214,11 +186,6 @@ impl Allowance {
     pub(crate) fn draw(&mut self) -> Option<Draw> {
         let link = self.share()?;
         retries_left::take(link.counters()).then(|| Draw(Some(link)))
-    }
-
-    /// Of the attempt that runs in it, or has just ended.
-    pub(crate) fn passage(&mut self) -> &mut Option<Passage> {
-        &mut self.passage
     }
 
     fn link(&self) -> Option<&Link> {

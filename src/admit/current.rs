@@ -37,12 +37,6 @@ pub(super) fn carried_scope() -> Option<Scope> {
     }
 }
 
-/// Whether what runs now may be in a call or scope.
-#[inline]
-pub(crate) fn is_inside_any() -> bool {
-    CURRENT.try_with(|current| current.borrow().is_some()) == Ok(true) || Scope::any_exists()
-}
-
 /// When what runs now has to end: the deadline of the call or scope that it is in.
 pub(crate) fn current_deadline() -> Option<Instant> {
     let current = with_current(|current| current.deadline()).flatten();

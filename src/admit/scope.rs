@@ -136,7 +136,7 @@ impl Scope {
     }
 
     #[inline]
-    pub(super) fn any_exists() -> bool {
+    pub(crate) fn any_exists() -> bool {
         SCOPES.load(Ordering::Relaxed) > 0
     }
 

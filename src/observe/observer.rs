@@ -112,9 +112,15 @@ impl Observers {
     }
 
     pub(crate) fn tell(&self, event: &Event<'_>) {
-        for observe in &self.0 {
-            // Whatever state a panic leaves behind is the observer's own.
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| observe(event))) {
+        let mut next = self.0.iter();
+        // One that panics leaves the rest untold, who are told then. Whatever state it leaves behind is its own.
+        while !next.as_slice().is_empty() {
+            let rest = AssertUnwindSafe(|| {
+                for tell in next.by_ref() {
+                    tell(event);
+                }
+            });
+            if let Err(payload) = catch_unwind(rest) {
                 // What it panicked with may panic when it is dropped; and then one has to stop.
                 let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
                 dropped.unwrap_or_else(std::mem::forget);

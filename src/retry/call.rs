@@ -15,7 +15,7 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::settings::Settings;
-use crate::admit::{Allowance, Budget, Covered, Opener, chain_of, is_inside_any};
+use crate::admit::{Allowance, Budget, Covered, Opener, Scope, chain_of};
 use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
@@ -28,7 +28,6 @@ use aside::{Aside, Earlier};
 use letter::DeliveryEnd;
 use running::{Limited, Running};
 pub(crate) use step::{End, Retry, Step};
-use watch::Watch;
 
 /// The state of one call. It lives as long as `handle` runs, and nothing else holds it.
 pub(crate) struct Call<'a> {
@@ -52,8 +51,10 @@ pub(crate) struct Call<'a> {
     attempt: Attempt,
     waited: Duration,
     sent_at: Duration,
-    /// Once it has ended.
+    /// While it runs.
     passage: Option<Passage>,
+    /// What a throttle has left that it came through, once it has ended.
+    passed: Option<Passed>,
     spare: Option<Spare>,
 
     aside: Option<Box<Aside<'a>>>,
@@ -100,11 +101,10 @@ impl<'a> Call<'a> {
             // It neither needs nor feeds one.
             Budget::unlimited()
         };
-        // A call that cannot be retried and has no limit makes no difference to others, and if it is
-        // in none, others make none to it.
+        // A call that cannot be retried and sets no deadline makes no difference to others, and
+        // others make none to it, unless they set one.
         let (mut allowance, mut feeds_budget) = (None, true);
-        let has_limit = time.deadline.is_some() || settings.limits.attempt.is_some();
-        if could_retry || has_limit || is_inside_any() {
+        if could_retry || time.deadline.is_some() || Scope::any_exists() {
             let opener = Opener {
                 chain: chain_of(extensions),
                 budget: budget.address(),
@@ -143,6 +143,7 @@ impl<'a> Call<'a> {
             waited: Duration::ZERO,
             sent_at: Duration::ZERO,
             passage: None,
+            passed: None,
             spare: None,
             aside,
         }
@@ -192,7 +193,7 @@ impl<'a> Call<'a> {
 
     /// Gets ready for an attempt: keeps a copy of the request, if a retry or a letter could follow, and
     /// numbers it.
-    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &Extensions) {
+    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &mut Extensions) {
         let could_follow = || self.could_retry() || self.settings.dead_letters.is_some();
         if self.spare.is_none() && could_follow() {
             let rebuilt = self.body().is_some();
@@ -203,7 +204,7 @@ impl<'a> Call<'a> {
             request.headers_mut().insert(name, number);
         }
         if !self.is_plain() {
-            self.open_passage();
+            self.open_passage(extensions);
         }
     }
 
@@ -215,7 +216,7 @@ impl<'a> Call<'a> {
 
     /// So that a throttle, if there is one, can tell when it lets the attempt through.
     #[cold]
-    fn open_passage(&mut self) {
+    fn open_passage(&mut self, extensions: &mut Extensions) {
         let mut fare = None;
         if let Some(aside) = &mut self.aside {
             fare = (aside.earlier.as_mut()).and_then(|earlier| earlier.fare.take());
@@ -225,28 +226,25 @@ impl<'a> Call<'a> {
         }
         if fare.is_some() || self.time.limits.attempt.is_some() {
             let latest = self.attempt.is_retry().then(|| self.time.window_end());
-            if let Some(allowance) = &mut self.allowance {
-                *allowance.passage() = Some(Passage::new(fare, latest));
-            }
+            let passage = Passage::new(fare, latest);
+            self.passage = Some(passage.clone());
+            extensions.insert(passage);
         }
     }
 
     /// The attempt has ended: what was paid for it is spent, or given back.
     #[inline]
-    pub(crate) fn close_passage(&mut self, extensions: &Extensions) {
-        self.passage = (self.allowance.as_mut()).and_then(|it| it.passage().take());
-        if let Some(passage) = &self.passage {
-            passage.give_back();
+    pub(crate) fn close_passage(&mut self, extensions: &mut Extensions) {
+        if let Some(passage) = self.passage.take() {
+            extensions.remove::<Passage>();
+            if passage.has_timed_out() {
+                extensions.insert(Passed::default());
+            }
         }
-        if self.passed().is_none() && !extensions.is_empty() {
-            self.passage = Passed::of(extensions).map(Passage::after);
-        }
-    }
-
-    /// What a throttle has left that the attempt came through.
-    #[inline]
-    fn passed(&self) -> Option<Passed> {
-        self.passage.as_ref()?.passed()
+        self.passed = match extensions.is_empty() {
+            true => None,
+            false => Passed::of(extensions),
+        };
     }
 
     /// Lets an attempt run in what this call allows to those inside it, and as long as it may take.
@@ -254,9 +252,7 @@ impl<'a> Call<'a> {
     pub(crate) fn run<F>(&mut self, answer: F) -> Running<'_, F> {
         let mut limited = None;
         if self.time.limits_attempts() {
-            let watch = self.aside.as_ref().and_then(|aside| aside.watch.as_ref());
-            let now = watch.map_or_else(clock::now, Watch::attempt_began);
-            limited = Limited::new(&self.time, self.sent_at, now);
+            limited = Limited::new(&self.time, self.sent_at, self.passage.as_ref());
         }
         Running {
             answer: Covered {
@@ -295,7 +291,7 @@ impl<'a> Call<'a> {
     ) -> (Step, Result<Response>) {
         let limit = self.buffer().unwrap_or_default();
         let read = async { answer::buffer(result?, limit).await };
-        let queued = (self.passed()).map_or(Duration::ZERO, |passed| passed.waited);
+        let queued = self.passed.map_or(Duration::ZERO, |passed| passed.waited);
         let sent_at = self.sent_at.saturating_add(queued);
         let result = match self.time.attempt_limit(sent_at) {
             None => read.await,
@@ -404,7 +400,7 @@ impl<'a> Call<'a> {
             earlier: Vec::new(),
             stop: end.reason,
         };
-        report.last.add_wait(self.passed());
+        report.last.add_wait(self.passed);
         if end.reason == StopReason::Succeeded && self.aside.is_none() {
             // Most calls have no more to tell.
             self.feed_budget(None);

@@ -1,4 +1,4 @@
-//! What a retry and the throttle inside it tell each other.
+//! What a retry and the throttle inside it tell each other, by way of the extensions.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::Extensions;
 use tokio::time::Instant;
 
-use crate::admit::{Fare, chain_of, with_passage};
+use crate::admit::Fare;
 
 /// Left by a throttle for the retry around it, if the attempt failed or had to wait here.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,42 +19,27 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// Of an attempt that had no passage.
     pub(crate) fn of(extensions: &Extensions) -> Option<Self> {
         extensions.get().copied()
     }
-
-    /// Leaves it with the attempt. What runs in no allowance has only its extensions, which take longer.
-    pub(super) fn leave(self, extensions: &mut Extensions) {
-        let left = with_passage(chain_of(extensions), |passage| {
-            passage.get_or_insert_default().lock().passed = Some(self);
-        });
-        if left.is_none() {
-            extensions.insert(self);
-        }
-    }
 }
 
-/// One attempt on its way through a throttle, as the retry around it wants to know it. It is kept with the
-/// allowance that the attempt runs in.
-#[derive(Clone, Debug, Default)]
+/// One attempt on its way through a throttle, as the retry around it wants to know it.
+#[derive(Clone, Debug)]
 pub(crate) struct Passage(Arc<Mutex<Way>>);
 
-#[derive(Default)]
 struct Way {
     /// What was paid for the attempt. Given back with the last copy of this, unless it is sent.
     fare: Option<Fare>,
     /// It is not sent later than this.
     latest: Option<Instant>,
     stage: Stage,
-    passed: Option<Passed>,
 }
 
 /// How far an attempt has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Stage {
     /// There may be no throttle at all.
-    #[default]
     Unknown,
     Waiting,
     Sent(Instant),
@@ -67,15 +52,8 @@ impl Passage {
         Self(Arc::new(Mutex::new(Way {
             fare,
             latest,
-            ..Way::default()
+            stage: Stage::Unknown,
         })))
-    }
-
-    /// Of an attempt of which only this is known.
-    pub(crate) fn after(passed: Passed) -> Self {
-        let passage = Self::default();
-        passage.lock().passed = Some(passed);
-        passage
     }
 
     pub(super) fn latest(&self) -> Option<Instant> {
@@ -83,7 +61,7 @@ impl Passage {
     }
 
     pub(super) fn of(extensions: &Extensions) -> Option<Self> {
-        with_passage(chain_of(extensions), |passage| passage.clone()).flatten()
+        extensions.get().cloned()
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -97,12 +75,10 @@ impl Passage {
         }
     }
 
-    /// What the throttle has left, if the attempt came to one.
-    pub(crate) fn passed(&self) -> Option<Passed> {
-        let way = self.lock();
-        // If the retry has lost patience, the throttle could not leave its own mark.
-        let timed_out = || (way.stage == Stage::TimedOut).then(Passed::default);
-        way.passed.or_else(timed_out)
+    /// Whether the retry has lost patience with an attempt that came to a throttle. The throttle could
+    /// not leave its own mark then.
+    pub(crate) fn has_timed_out(&self) -> bool {
+        self.stage() == Stage::TimedOut
     }
 
     pub(super) fn wait(&self) {
@@ -119,12 +95,6 @@ impl Passage {
     /// What was paid is not given back any more.
     pub(crate) fn pay(&self) {
         self.lock().pay();
-    }
-
-    /// What was paid for an attempt that was not sent is given back.
-    pub(crate) fn give_back(&self) {
-        // Dropped when the lock is free again.
-        let _fare = self.lock().fare.take();
     }
 
     fn lock(&self) -> MutexGuard<'_, Way> {

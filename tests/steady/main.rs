@@ -9,6 +9,7 @@
 mod support;
 
 mod admit;
+mod between;
 mod bodies;
 mod cancellation;
 mod coalesce;

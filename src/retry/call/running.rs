@@ -8,7 +8,7 @@ use reqwest::Response;
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
-use crate::admit::{Allowance, Covered};
+use crate::admit::Covered;
 use crate::clock::{self, Alarm};
 use crate::schedule::{CallTime, Limit};
 use crate::throttle::Passage;
@@ -22,6 +22,7 @@ pub(crate) struct Running<'a, F> {
 /// The time of an attempt that has a limit.
 pub(crate) struct Limited<'a> {
     time: &'a CallTime<'a>,
+    passage: Option<&'a Passage>,
     sent_at: Duration,
     end: Instant,
     in_time: bool,
@@ -30,27 +31,33 @@ pub(crate) struct Limited<'a> {
 
 impl<'a> Limited<'a> {
     /// If there is a limit.
-    pub(super) fn new(time: &'a CallTime<'a>, sent_at: Duration, now: Instant) -> Option<Self> {
+    pub(super) fn new(
+        time: &'a CallTime<'a>,
+        sent_at: Duration,
+        passage: Option<&'a Passage>,
+    ) -> Option<Self> {
         let end = time.attempt_limit(sent_at)?.end();
         Some(Self {
             time,
+            passage,
             sent_at,
             end,
             // With no time left, nothing is sent.
-            in_time: now < end,
+            in_time: clock::now() < end,
             alarm: Alarm::default(),
         })
     }
 
     /// What the limit is by now: the attempt may have come to a throttle on its way.
-    fn by_now(&self, now: Instant, passage: Option<&Passage>) -> Option<Limit> {
+    fn by_now(&self, now: Instant) -> Option<Limit> {
+        let passage = self.passage.filter(|_| self.time.limits.attempt.is_some());
         self.time.attempt_limit_by(now, self.sent_at, passage)
     }
 
     /// Whether there is some time left after all.
-    fn extend(&mut self, passage: Option<&Passage>) -> bool {
+    fn extend(&mut self) -> bool {
         let now = clock::now();
-        if let Some(limit) = self.by_now(now, passage) {
+        if let Some(limit) = self.by_now(now) {
             self.end = limit.end();
         }
         now < self.end
@@ -71,11 +78,10 @@ impl<F: Future<Output = Result<Response>> + Unpin> Future for Running<'_, F> {
                 return Poll::Ready(result);
             }
             ready!(limited.alarm.poll(limited.end, context));
-            limited.in_time = limited.extend(passage(answer.allowance));
+            limited.in_time = limited.extend();
         }
-        let passage = passage(answer.allowance);
-        let limit = limited.by_now(clock::now(), passage);
-        if let (Some(passage), true) = (passage, limited.time.limits.attempt.is_some()) {
+        let limit = limited.by_now(clock::now());
+        if let (Some(passage), true) = (limited.passage, limited.time.limits.attempt.is_some()) {
             passage.time_out();
         }
         match limit {
@@ -84,8 +90,4 @@ impl<F: Future<Output = Result<Response>> + Unpin> Future for Running<'_, F> {
             None => Pin::new(answer).poll(context),
         }
     }
-}
-
-fn passage(allowance: &mut Option<Allowance>) -> Option<&Passage> {
-    allowance.as_mut()?.passage().as_ref()
 }

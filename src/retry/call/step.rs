@@ -77,7 +77,7 @@ impl Call<'_> {
             .zip(headers)
             .and_then(|(status, headers)| server_hint(status, headers, clock::wall()));
         let now = clock::now();
-        let passed = self.passed();
+        let passed = self.passed;
         // The throttle keeps the pause that the server asks for.
         let paced = passed.is_some_and(|passed| passed.paced);
         let scheduled = self.schedule(hint, now, paced);

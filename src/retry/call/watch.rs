@@ -71,10 +71,6 @@ impl<'a> Watch<'a> {
         self.tell(EventKind::CallStarted);
     }
 
-    pub(super) fn attempt_began(&self) -> Instant {
-        self.begun
-    }
-
     pub(super) fn attempt_started(&mut self, attempt: Attempt) {
         self.attempt = attempt;
         self.begun = clock::now();

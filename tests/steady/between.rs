@@ -1,0 +1,340 @@
+//! What a retry and its throttle know of each other, whatever stands between or around them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::Extensions;
+use reqwest::{Request, Response};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, Result};
+use reqwest_steady::testing::{Reply, ScriptedServer as Server};
+use reqwest_steady::*;
+use tokio::time::{Instant, sleep};
+
+const URL: &str = "http://api.example.com/orders?page=7";
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+
+fn retry() -> RetryMiddlewareBuilder {
+    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
+    RetryMiddleware::builder().seed(1).backoff(backoff)
+}
+
+fn throttle() -> ThrottleMiddlewareBuilder {
+    ThrottleMiddleware::builder().seed(1).adaptive(false)
+}
+
+fn budget() -> (Budget, f64) {
+    let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
+    let full = budget.balance();
+    (budget, full)
+}
+
+/// Sends the request with extensions of its own, and hands back what they are afterwards, as one does that
+/// sends several and takes the first answer.
+struct OwnExtensions {
+    hands_back: bool,
+}
+
+#[async_trait::async_trait]
+impl Middleware for OwnExtensions {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let mut own = extensions.clone();
+        let answer = next.run(request, &mut own).await;
+        if self.hands_back {
+            *extensions = own;
+        }
+        answer
+    }
+}
+
+fn with_own_extensions(
+    server: &Arc<Server>,
+    retry: RetryMiddlewareBuilder,
+    hands_back: bool,
+    throttle: ThrottleMiddlewareBuilder,
+) -> ClientWithMiddleware {
+    ClientBuilder::new(reqwest::Client::new())
+        .with(retry.build().unwrap())
+        .with(OwnExtensions { hands_back })
+        .with(throttle.build().unwrap())
+        .with_arc(server.clone())
+        .build()
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_through_other_extensions_are_paid_for() {
+    let server = Server::statuses([500]);
+    let (budget, full) = budget();
+    let retry = retry().max_retries(3).budget(budget.clone());
+    let client = with_own_extensions(&server, retry, true, throttle());
+    client.get(URL).send().await.unwrap();
+    assert_eq!(server.count(), 4);
+    assert!(
+        (full - budget.balance() - 3.0).abs() < 0.01,
+        "{}",
+        full - budget.balance()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_budget_holds_through_other_extensions() {
+    let server = Server::statuses([500]);
+    let (budget, full) = budget();
+    let retry = retry().max_retries(3).budget(budget.clone());
+    let client = with_own_extensions(&server, retry, true, throttle());
+    let calls = 40;
+    // All at once: with time, the budget grows back.
+    let all = (0..calls).map(|_| client.get(URL).send());
+    futures_util::future::join_all(all).await;
+    let retries = server.count() - calls;
+    assert!(retries as f64 <= full + 1.0, "{retries} of {full}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_holds_through_other_extensions() {
+    let server = Server::statuses([500]);
+    let retry = retry().max_retries(3).no_budget();
+    let client = with_own_extensions(&server, retry, true, throttle());
+    let scope = Scope::new().max_retries(4);
+    scope
+        .run(async {
+            for _ in 0..4 {
+                client.get(URL).send().await.unwrap();
+            }
+        })
+        .await;
+    assert_eq!(server.count(), 4 + 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_an_attempt_stops_in_the_throttle_with_other_extensions() {
+    let server = Server::statuses([200]);
+    let retry = retry().max_retries(0).attempt_timeout(SEC);
+    let throttle = throttle().rate(0.2, 1);
+    let client = with_own_extensions(&server, retry, false, throttle);
+    client.get(URL).send().await.unwrap();
+    // It waits five seconds for its turn.
+    let second = client.get(URL).send().await;
+    assert!(second.is_ok(), "{second:?}");
+}
+
+fn two_retries(
+    server: &Arc<Server>,
+    outer: RetryMiddlewareBuilder,
+    inner: RetryMiddlewareBuilder,
+    throttle: ThrottleMiddlewareBuilder,
+) -> ClientWithMiddleware {
+    ClientBuilder::new(reqwest::Client::new())
+        .with(outer.build().unwrap())
+        .with(inner.build().unwrap())
+        .with(throttle.build().unwrap())
+        .with_arc(server.clone())
+        .build()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_outer_of_two_retries_knows_of_the_throttle() {
+    let server = Server::statuses([429]);
+    let (budget, full) = budget();
+    let outer = retry().max_retries(2).budget(budget.clone());
+    let inner = retry().max_retries(0).no_budget();
+    let throttle = ThrottleMiddleware::builder().seed(1);
+    let client = two_retries(&server, outer, inner, throttle);
+    client.get(URL).send().await.unwrap();
+    assert_eq!(server.count(), 3);
+    // The throttle keeps the pause, so the budget is not needed.
+    assert!(
+        (full - budget.balance()).abs() < 0.01,
+        "{}",
+        full - budget.balance()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_outer_of_two_retries_gives_out_the_answer_if_the_throttle_refuses() {
+    let server = Server::new(|index| match index {
+        0 => Reply::status(500).body("first"),
+        _ => Reply::status(200).after(60 * SEC),
+    });
+    let outer = retry().max_retries(2).no_budget();
+    let inner = retry().max_retries(0).no_budget();
+    let throttle = throttle().max_in_flight(1).max_queue(0);
+    let client = two_retries(&server, outer, inner, throttle);
+    let (first, _) = tokio::join!(client.get(URL).send(), async {
+        sleep(500 * MS).await;
+        let _ = client.get("http://api.example.com/other").send().await;
+    });
+    assert_eq!(first.unwrap().status(), 500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_outer_of_two_retries_reports_the_wait_in_the_throttle() {
+    let server = Server::statuses([200]);
+    let none = || retry().max_retries(0).no_budget();
+    let client = two_retries(&server, none(), none(), throttle().rate(0.2, 1));
+    client.get(URL).send().await.unwrap();
+    let answer = client.get(URL).send().await.unwrap();
+    let report = RetryReport::of(&answer).unwrap();
+    assert!(report.waited() > 4 * SEC, "{:?}", report.waited());
+}
+
+/// Waits a while, and then asks another service.
+struct Token {
+    client: ClientWithMiddleware,
+    method: http::Method,
+}
+
+#[async_trait::async_trait]
+impl Middleware for Token {
+    async fn handle(&self, _: Request, _: &mut Extensions, _: Next<'_>) -> Result<Response> {
+        sleep(3 * SEC).await;
+        self.client.request(self.method.clone(), URL).send().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_is_named_as_it_was_set() {
+    let server = Server::new(|_| Reply::silence());
+    let inner = server.client(retry().no_budget().build().unwrap());
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with(retry().deadline(10 * SEC).build().unwrap())
+        .with(Token {
+            client: inner,
+            method: http::Method::POST,
+        })
+        .build();
+    let begun = Instant::now();
+    let error = client.get(URL).send().await.unwrap_err();
+    assert_eq!(begun.elapsed().as_secs(), 10);
+    assert_eq!(TimedOut::of(&error).unwrap().after(), 10 * SEC);
+}
+
+/// An observer that sends something itself, on the spot.
+#[test]
+fn a_call_within_an_observer_and_one_dropped_there() {
+    let server = Server::statuses([500, 200]);
+    let inner = Server::statuses([500, 500, 200]);
+    let inner_client = inner.client(
+        RetryMiddleware::builder()
+            .backoff(Backoff::exponential(MS))
+            .no_budget()
+            .build()
+            .unwrap(),
+    );
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = calls.clone();
+    let in_observer = move |_: &Event<'_>| {
+        use std::task::{Context, Waker};
+        seen.fetch_add(1, Ordering::Relaxed);
+        let mut dropped = Box::pin(inner_client.get(URL).send());
+        let _ = dropped
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        drop(dropped);
+        let inner_client = inner_client.clone();
+        let runtime = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(inner_client.get(URL).send()).unwrap()
+        });
+        runtime.join().unwrap();
+    };
+    let retry = RetryMiddleware::builder()
+        .backoff(Backoff::exponential(MS))
+        .no_budget()
+        .observe_fn(in_observer.clone())
+        .build()
+        .unwrap();
+    let throttle = ThrottleMiddleware::builder()
+        .observe_fn(in_observer)
+        .build()
+        .unwrap();
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with(retry)
+        .with(throttle)
+        .with_arc(server.clone())
+        .build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let answer = runtime.block_on(client.get(URL).send()).unwrap();
+    assert_eq!(answer.status(), 200);
+    assert!(calls.load(Ordering::Relaxed) > 4);
+}
+
+mod wire {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// Says how many connections it took.
+    async fn connections(first: &'static str, method: http::Method) -> (usize, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (count, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let seen = count.clone();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                seen.fetch_add(1, Ordering::Relaxed);
+                let requests = requests.clone();
+                tokio::spawn(async move {
+                    let mut buffer = vec![0; 4096];
+                    while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
+                        let answer = match requests.fetch_add(1, Ordering::Relaxed) {
+                            0..3 => first,
+                            _ => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+                        };
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                });
+            }
+        });
+        let retry = RetryMiddleware::builder()
+            .backoff(Backoff::exponential(MS).jitter(Jitter::None))
+            .no_budget()
+            .build()
+            .unwrap();
+        let client = ClientBuilder::new(reqwest::Client::builder().no_proxy().build().unwrap())
+            .with(retry)
+            .build();
+        let url = format!("http://{address}/");
+        let answer = client.request(method, url).send().await.unwrap();
+        (count.load(Ordering::Relaxed), answer.status().as_u16())
+    }
+
+    #[tokio::test]
+    async fn connections_are_used_again_after_empty_answers() {
+        use http::Method;
+        for (first, method) in [
+            ("HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", Method::GET),
+            (
+                "HTTP/1.1 503 No\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+                Method::GET,
+            ),
+            (
+                "HTTP/1.1 503 No\r\ncontent-length: 100\r\n\r\n",
+                Method::HEAD,
+            ),
+            (
+                "HTTP/1.1 503 No\r\ntransfer-encoding: chunked\r\n\r\n",
+                Method::HEAD,
+            ),
+            (
+                "HTTP/1.1 503 No\r\ncontent-length: 3\r\n\r\nabc",
+                Method::GET,
+            ),
+        ] {
+            assert_eq!(connections(first, method).await, (1, 200), "{first}");
+        }
+    }
+}
