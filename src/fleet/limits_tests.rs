@@ -1,0 +1,209 @@
+use std::sync::atomic::AtomicU32;
+
+use tokio::time::sleep;
+
+use super::*;
+use crate::fleet::{Pauses, StoreFuture};
+
+#[derive(Debug, Default)]
+struct Heard(AtomicU32);
+
+impl PauseListener for Heard {
+    fn paused(&self, length: Duration) {
+        assert_eq!(length, Duration::from_secs(7));
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Heard {
+    fn times(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn listener(heard: &Arc<Heard>) -> Weak<dyn PauseListener> {
+    let heard: Arc<dyn PauseListener> = heard.clone();
+    Arc::downgrade(&heard)
+}
+
+/// Fails until it is told otherwise.
+#[derive(Debug, Default)]
+struct Broken {
+    memory: MemoryStore,
+    works: AtomicBool,
+    connected: AtomicU32,
+}
+
+impl Broken {
+    fn check(&self) -> Result<(), FleetError> {
+        if self.works.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(FleetError::Unavailable { why: "a test" })
+    }
+}
+
+impl FleetStore for Broken {
+    fn lease<'a>(&'a self, key: &'a str, ask: LeaseAsk) -> StoreFuture<'a, Lease> {
+        match self.check() {
+            Ok(()) => self.memory.lease(key, ask),
+            Err(error) => Box::pin(async { Err(error) }),
+        }
+    }
+
+    fn retries<'a>(&'a self, _: &'a str, _: RetriesAsk) -> StoreFuture<'a, Retries> {
+        Box::pin(std::future::pending())
+    }
+
+    fn pause<'a>(&'a self, key: &'a str, length: Duration) -> StoreFuture<'a, ()> {
+        self.memory.pause(key, length)
+    }
+
+    fn pauses(&self) -> StoreFuture<'_, Box<dyn Pauses>> {
+        self.connected.fetch_add(1, Ordering::Relaxed);
+        match self.check() {
+            Ok(()) => self.memory.pauses(),
+            Err(error) => Box::pin(async { Err(error) }),
+        }
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_named_with_its_value() {
+    let builder = FleetLimits::builder;
+    for (built, text) in [
+        (
+            builder().lease(Duration::from_millis(49)).build(),
+            "lease (49ms) should be from 50 ms to 10 s",
+        ),
+        (
+            builder().max_wait(Duration::ZERO).build(),
+            "max_wait (0ns) should be longer than zero and at most 10 s",
+        ),
+        (
+            builder().prefix("billing").build(),
+            "prefix (\"billing\") should only be given with Redis",
+        ),
+        #[cfg(feature = "redis")]
+        (
+            builder().redis("redis://host").prefix("a:b").build(),
+            "prefix (\"a:b\") should be up to 64 letters, digits, `-`, `_`, `.` or `/`",
+        ),
+        #[cfg(feature = "redis")]
+        (
+            FleetLimits::redis("redis://user:secret@host/zero"),
+            "url (redis://host) should be like redis://user:password@host:6379/0",
+        ),
+    ] {
+        assert_eq!(built.unwrap_err().to_string(), text);
+    }
+}
+
+#[test]
+fn private_texts_and_long_ones_do_not_get_into_the_store() {
+    let host = FleetLimits::key(KeyKind::Gate, "api.example.com:8443/v1", false);
+    assert_eq!(host, "gate:api.example.com:8443/v1");
+    let private = FleetLimits::key(KeyKind::Gate, "sk_live_51", true);
+    assert_eq!(private.len(), "gate:#".len() + 32);
+    assert!(!private.contains("sk_live"));
+    assert_eq!(private, FleetLimits::key(KeyKind::Gate, "sk_live_51", true));
+    assert_ne!(private, FleetLimits::key(KeyKind::Gate, "sk_live_52", true));
+    assert_ne!(
+        private,
+        FleetLimits::key(KeyKind::Retry, "sk_live_51", true)
+    );
+    let long = FleetLimits::key(KeyKind::Retry, &"x".repeat(10_000), false);
+    assert_eq!(long.len(), "retry:#".len() + 32);
+    // The first sixteen bytes of SHA-256.
+    let abc = FleetLimits::key(KeyKind::Gate, "abc", true);
+    assert_eq!(abc, "gate:#ba7816bf8f01cfea414140de5dae2223");
+}
+
+#[test]
+fn it_is_said_once_that_the_store_is_away_and_once_that_it_is_back() {
+    let standing = Standing::default();
+    let error = FleetError::Unavailable { why: "a test" };
+    let noted: Vec<_> = [false, true, true, true, false, false, true]
+        .into_iter()
+        .filter_map(|fails| standing.note(fails.then_some(&error)))
+        .collect();
+    assert_eq!(noted, [Change::Away, Change::Back, Change::Away]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_is_given_up_and_every_question_is_counted() {
+    let fleet = FleetLimits::builder()
+        .store(Arc::new(Broken::default()))
+        .max_wait(Duration::from_millis(20))
+        .build()
+        .unwrap();
+    let terms = crate::fleet::RetryTerms {
+        ttl: Duration::from_secs(10),
+        ratio: 0.2,
+        min_per_sec: 2.0,
+    };
+    let start = crate::clock::now();
+    let after = Duration::from_millis(20);
+    let answer = fleet.retries("retry:a", RetriesAsk::new(terms)).await;
+    assert_eq!(answer, Err(FleetError::TimedOut { after }));
+    assert_eq!(crate::clock::now() - start, after);
+    let ask = LeaseAsk::new(WorkerId::random(), fleet.period());
+    assert!(fleet.lease("gate:a", ask).await.is_err());
+    assert_eq!(fleet.round_trips(), 2);
+    assert_eq!(fleet.max_wait(), after);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_listen_for_a_key_are_told_of_its_pause() {
+    let fleet = FleetLimits::in_memory();
+    let (one, other, elsewhere) = <(Arc<Heard>, Arc<Heard>, Arc<Heard>)>::default();
+    fleet.listen("gate:a", listener(&one));
+    fleet.listen("gate:a", listener(&other));
+    fleet.listen("gate:b", listener(&elsewhere));
+    sleep(Duration::from_millis(1)).await;
+    fleet.pause("gate:a", Duration::from_secs(7)).await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!((one.times(), other.times(), elsewhere.times()), (1, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_was_away_is_listened_to_again() {
+    let store = Arc::new(Broken::default());
+    let fleet = FleetLimits::with_store(store.clone());
+    let heard = Arc::<Heard>::default();
+    fleet.listen("gate:a", listener(&heard));
+    sleep(Duration::from_secs(60)).await;
+    let tries = store.connected.load(Ordering::Relaxed);
+    assert!((15..20).contains(&tries), "{tries}");
+    store.works.store(true, Ordering::Relaxed);
+    sleep(Duration::from_secs(6)).await;
+    fleet.pause("gate:a", Duration::from_secs(7)).await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(heard.times(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_ends_with_the_last_handle_and_the_dead_are_forgotten() {
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let before = tasks();
+    let fleet = FleetLimits::in_memory();
+    let clone = fleet.clone();
+    for number in 0..10_000 {
+        let heard = Arc::<Heard>::default();
+        fleet.listen(&format!("gate:{}", number % 5000), listener(&heard));
+    }
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(tasks(), before + 1);
+    let known = fleet.0.listeners.keys();
+    assert!(known <= 64, "{known}");
+    drop(fleet);
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(tasks(), before + 1);
+    drop(clone);
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(tasks(), before);
+}

@@ -1,0 +1,122 @@
+//! Which Redis, and how to speak of it without its password.
+
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use reqwest::Url;
+
+use crate::ConfigError;
+
+const SCHEMES: [&str; 5] = ["redis", "rediss", "valkey", "valkeys", "redis+unix"];
+
+/// What a URL leads to.
+pub(super) fn of_url(url: &str) -> Result<ConnectionInfo, ConfigError> {
+    let refused = |rule: &str| ConfigError::new("url", shown(url), rule);
+    let parsed = redis::parse_redis_url(url)
+        .ok_or_else(|| refused("should be like redis://user:password@host:6379/0"))?;
+    if is_misread(&parsed) {
+        // It would go to a host that is half of the password.
+        return Err(refused(
+            "should have `/`, `?`, `#` and `@` in its password percent-encoded",
+        ));
+    }
+    // The client says so too, but not what to do.
+    let needs_tls = ["rediss", "valkeys"].contains(&parsed.scheme()) && !has_tls();
+    let info = parsed.into_connection_info().map_err(|_| match needs_tls {
+        true => refused(
+            "needs TLS, which the crate `redis` is built without: \
+             depend on it with a feature like `tokio-rustls-comp`",
+        ),
+        false => refused("should be like redis://user:password@host:6379/0"),
+    })?;
+    supported(info, shown(url))
+}
+
+/// What a client was made for.
+pub(super) fn of_client(client: &Client) -> Result<ConnectionInfo, ConfigError> {
+    let info = client.get_connection_info().clone();
+    let shown = info.addr().to_string();
+    supported(info, shown)
+}
+
+fn supported(info: ConnectionInfo, shown: String) -> Result<ConnectionInfo, ConfigError> {
+    if info.addr().is_supported() {
+        return Ok(info);
+    }
+    Err(ConfigError::new(
+        "url",
+        shown,
+        "leads to what the crate `redis` is built without",
+    ))
+}
+
+/// Whether somebody has built the client with TLS.
+fn has_tls() -> bool {
+    let encrypted = ConnectionAddr::TcpTls {
+        host: String::new(),
+        port: 0,
+        insecure: false,
+        tls_params: None,
+    };
+    encrypted.is_supported()
+}
+
+/// The host and no more. Hidden as a whole, where a password may be taken for something else: one with a `/`
+/// in it, or that of a URL without its scheme.
+fn shown(url: &str) -> String {
+    let hidden = || "hidden, for it may hold a password".to_owned();
+    let Ok(parsed) = Url::parse(url) else {
+        return hidden();
+    };
+    match parsed.host_str() {
+        Some(host) if SCHEMES.contains(&parsed.scheme()) && !is_misread(&parsed) => {
+            format!("{}://{host}", parsed.scheme())
+        }
+        _ => hidden(),
+    }
+}
+
+/// Whether what comes before the host seems to be after it.
+fn is_misread(url: &Url) -> bool {
+    let rest = [Some(url.path()), url.query(), url.fragment()];
+    let mut rest = rest.iter().flatten();
+    // A path to a socket may be anything.
+    let has_host = url.host_str().is_some_and(|host| !host.is_empty());
+    has_host && rest.any(|part| part.contains('@'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_cannot_be_used_is_named_without_its_password() {
+        for (url, named) in [
+            ("redis://user:secret@host/none", "url (redis://host)"),
+            ("rediss://:secret@host", "url (rediss://host) needs TLS"),
+            ("http://user:secret@host", "url (hidden,"),
+            ("user:secret@host", "url (hidden,"),
+            ("redis://user:12/secret@host", "url (hidden,"),
+            ("redis://user:1/#secret@host", "url (hidden,"),
+            ("redis:secret@host", "url (hidden,"),
+            ("redis://user:secret@host:port", "url (hidden,"),
+            ("", "url (hidden,"),
+        ] {
+            let error = of_url(url).unwrap_err().to_string();
+            assert!(error.starts_with(named), "{url}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn usual_urls_are_taken() {
+        for url in [
+            "redis://127.0.0.1",
+            "redis://user:secret@host:6380/3",
+            "redis://[::1]:6379",
+            "redis://host/?protocol=resp3",
+            #[cfg(unix)]
+            "redis+unix:///run/redis@one.sock",
+        ] {
+            assert!(of_url(url).is_ok(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The connection that all questions share, and what becomes of it.
+//!
+//! It is made when it is first needed, by a task of its own: to connect may take longer than a question may
+//! wait. A question that finds it broken, or waits for too long, is answered with an error, and so are all
+//! others for a short time, at once. So a call waits at most once for a Redis that is away.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind,
+};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::failure::{self, unavailable};
+use super::script::Call;
+use crate::clock;
+use crate::entropy::{Entropy, up_to};
+use crate::fleet::FleetError;
+
+/// How long connecting may take, of which a question waits for its own limit only.
+pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+/// When to try again: after this at first, and after up to [`LAST_REST`] if that fails too.
+const FIRST_REST: Duration = Duration::from_millis(100);
+const LAST_REST: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+pub(super) struct Link(Arc<Shared>);
+
+struct Shared {
+    client: Client,
+    max_wait: Duration,
+    room: Mutex<Room>,
+    /// Sent whenever the task that connects has ended.
+    changed: watch::Sender<()>,
+    round_trips: AtomicU64,
+}
+
+struct Room {
+    state: State,
+    /// Of the connection, so that what befalls an old one is not blamed on the next.
+    number: u64,
+    /// How often in a row it could not be made.
+    failures: u32,
+}
+
+enum State {
+    New,
+    Connecting { since: Instant },
+    Connected(MultiplexedConnection),
+    Failed { until: Instant, error: FleetError },
+}
+
+/// A connection that was there a moment ago.
+struct Live {
+    connection: MultiplexedConnection,
+    number: u64,
+}
+
+/// What one who needs the connection finds.
+enum Found {
+    Live(Live),
+    /// It is being made, and may be waited for until then.
+    Soon(Instant),
+    Failed(FleetError),
+}
+
+impl Link {
+    pub(super) fn new(client: Client, max_wait: Duration) -> Self {
+        Self(Arc::new(Shared {
+            client,
+            max_wait,
+            room: Mutex::new(Room {
+                state: State::New,
+                number: 0,
+                failures: 0,
+            }),
+            changed: watch::Sender::new(()),
+            round_trips: AtomicU64::new(0),
+        }))
+    }
+
+    pub(super) fn round_trips(&self) -> u64 {
+        self.0.round_trips.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// Runs a script, within the limit of time whatever happens.
+    pub(super) async fn run<T: FromRedisValue>(&self, call: Call<'_>) -> Result<T, FleetError> {
+        if Handle::try_current().is_err() {
+            return Err(unavailable("there is no tokio runtime"));
+        }
+        let given_up = clock::after(clock::now(), self.0.max_wait);
+        let mut live = self.live(given_up).await?;
+        match timeout_at(given_up, self.evaluate(&mut live.connection, call)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                let failure = failure::of(&error);
+                if failure::breaks(&error) {
+                    self.0.lost(live.number, &failure);
+                }
+                Err(failure)
+            }
+            Err(_) => {
+                let failure = self.0.timed_out();
+                self.0.lost(live.number, &failure);
+                Err(failure)
+            }
+        }
+    }
+
+    /// By its hash, in one round trip. Redis forgets scripts when it is restarted, or told to.
+    async fn evaluate<T: FromRedisValue>(
+        &self,
+        connection: &mut MultiplexedConnection,
+        call: Call<'_>,
+    ) -> RedisResult<T> {
+        match self.send(connection, call.by_hash()).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.send(connection, call.by_text()).await
+            }
+            answered => answered,
+        }
+    }
+
+    async fn send<T: FromRedisValue>(
+        &self,
+        connection: &mut MultiplexedConnection,
+        command: Cmd,
+    ) -> RedisResult<T> {
+        self.0.round_trips.fetch_add(1, Ordering::Relaxed);
+        command.query_async(connection).await
+    }
+
+    async fn live(&self, given_up: Instant) -> Result<Live, FleetError> {
+        // Before the first look, so that no change is missed.
+        let mut changed = self.0.changed.subscribe();
+        loop {
+            let until = match self.0.look(clock::now()) {
+                Found::Live(live) => return Ok(live),
+                Found::Failed(error) => return Err(error),
+                Found::Soon(until) => until.min(given_up),
+            };
+            if timeout_at(until, changed.changed()).await.is_err() {
+                return Err(self.0.timed_out());
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn room(&self) -> MutexGuard<'_, Room> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn timed_out(&self) -> FleetError {
+        FleetError::TimedOut {
+            after: self.max_wait,
+        }
+    }
+
+    fn look(self: &Arc<Self>, now: Instant) -> Found {
+        let mut room = self.room();
+        match &room.state {
+            State::Connected(connection) => {
+                return Found::Live(Live {
+                    connection: connection.clone(),
+                    number: room.number,
+                });
+            }
+            State::Failed { until, error } if now < *until => return Found::Failed(error.clone()),
+            // Twice as long means that the runtime has ended in which the task was.
+            State::Connecting { since } if now < *since + CONNECT_LIMIT * 2 => {
+                let until = clock::after(*since, self.max_wait);
+                return match now < until {
+                    true => Found::Soon(until),
+                    false => Found::Failed(unavailable("it is not connected yet")),
+                };
+            }
+            _ => {}
+        }
+        room.number += 1;
+        room.state = State::Connecting { since: now };
+        tokio::spawn(self.clone().connect(room.number));
+        Found::Soon(clock::after(now, self.max_wait))
+    }
+
+    async fn connect(self: Arc<Self>, number: u64) {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_LIMIT))
+            .set_response_timeout(None);
+        let connected = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await;
+        self.connected(number, connected);
+        self.changed.send_replace(());
+    }
+
+    fn connected(&self, number: u64, connected: RedisResult<MultiplexedConnection>) {
+        let mut room = self.room();
+        if room.number != number {
+            // It came too late: another task was begun meanwhile.
+            return;
+        }
+        room.state = match connected {
+            Ok(connection) => {
+                room.failures = 0;
+                State::Connected(connection)
+            }
+            Err(error) => {
+                let rest = rest_after(room.failures);
+                room.failures = room.failures.saturating_add(1);
+                State::Failed {
+                    until: clock::now() + rest,
+                    error: failure::of(&error),
+                }
+            }
+        };
+    }
+
+    /// Lets go of a connection, and with it of all answers that may still come there.
+    fn lost(&self, number: u64, error: &FleetError) {
+        let mut room = self.room();
+        if room.number == number && matches!(room.state, State::Connected(_)) {
+            room.state = State::Failed {
+                until: clock::now() + rest_after(0),
+                error: error.clone(),
+            };
+        }
+    }
+}
+
+/// Longer by chance, so that not all workers come at the same moment to a Redis that has just started.
+fn rest_after(failures: u32) -> Duration {
+    let rest = FIRST_REST
+        .saturating_mul(1 << failures.min(10))
+        .min(LAST_REST);
+    rest + Entropy::System.with(|rng| up_to(rest / 4, rng))
+}

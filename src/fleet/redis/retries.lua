@@ -1,0 +1,66 @@
+-- One decision about retrying. The same as `Slots::take` in memory/slots.rs, line by line.
+local key = KEYS[1]
+local deposits = number(ARGV[1])
+local want = number(ARGV[2])
+local unused = number(ARGV[3])
+local width = number(ARGV[4])
+local ratio = number(ARGV[5])
+local reserve = number(ARGV[6])
+local life = number(ARGV[7])
+
+local now = clock()
+local open = math.floor(now / width) * width
+
+-- Slots are named by the time at which they begin, so that workers with another time to live can read them.
+local slots, current = {}, {start = open, deposits = 0, taken = 0}
+local function forget(name)
+  redis.call('HDEL', key, name)
+end
+local function write(slot)
+  redis.call('HSET', key, string.format('%.0f', slot.start), string.format('%.0f %.0f', slot.deposits, slot.taken))
+end
+
+local entries = redis.call('HGETALL', key)
+for index = 1, #entries, 2 do
+  local start = number(entries[index])
+  local deposited, taken = string.match(entries[index + 1], '^(%d+) (%d+)$')
+  if not (start and deposited) or start <= open - 16 * width then
+    forget(entries[index])
+  elseif start == open then
+    current.deposits = current.deposits + deposited
+    current.taken = current.taken + taken
+  elseif start > now then
+    -- The clock was set back: it counts as of now, or it would count until it is that late again.
+    forget(entries[index])
+    current.deposits = current.deposits + deposited
+    current.taken = current.taken + taken
+  else
+    slots[#slots + 1] = {start = start, deposits = tonumber(deposited), taken = tonumber(taken)}
+  end
+end
+table.sort(slots, function(one, other) return one.start < other.start end)
+slots[#slots + 1] = current
+
+-- To the oldest first: given back to a newer one, it would count twice once the debit expires.
+for _, slot in ipairs(slots) do
+  local back = math.min(unused, slot.taken)
+  if back > 0 then
+    slot.taken = slot.taken - back
+    unused = unused - back
+    write(slot)
+  end
+end
+
+current.deposits = current.deposits + deposits
+local deposited, taken = 0, 0
+for _, slot in ipairs(slots) do
+  deposited = deposited + slot.deposits
+  taken = taken + slot.taken
+end
+local balance = math.max(0, deposited * ratio - taken + reserve)
+-- So that ten times 0.1 is 1.
+local granted = math.min(want, math.floor(balance + 0.000001))
+current.taken = current.taken + granted
+write(current)
+expire(key, life)
+return {granted, string.format('%.17g', math.max(0, balance - granted))}

@@ -1,0 +1,55 @@
+-- What all workers know about one key. In front of every script that needs it.
+
+-- Microseconds, on the one clock that all workers share.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- nil for what is not there, and for what is no number.
+local function number(text)
+  local value = text and tonumber(text)
+  return value == value and value or nil
+end
+
+local FIELDS = {'seen', 'at', 'level', 'rate', 'pause', 'pace', 'pace_at'}
+
+local function load_state(key, now)
+  local values = redis.call('HMGET', key, unpack(FIELDS))
+  local state = {}
+  for index, field in ipairs(FIELDS) do
+    state[field] = number(values[index])
+  end
+  -- If the clock was set back, all that was noted by it moves with it: or nothing would refill, and a pause
+  -- would last, until it is that late again.
+  local back = math.max(0, (state.seen or now) - now)
+  for _, field in ipairs({'at', 'pause', 'pace_at'}) do
+    state[field] = state[field] and state[field] - back
+  end
+  state.seen = now
+  return state, back
+end
+
+local function save_state(key, state)
+  local set, gone = {}, {}
+  for _, field in ipairs(FIELDS) do
+    if state[field] then
+      set[#set + 1] = field
+      set[#set + 1] = string.format('%.17g', state[field])
+    else
+      gone[#gone + 1] = field
+    end
+  end
+  redis.call('HSET', key, unpack(set))
+  if #gone > 0 then
+    redis.call('HDEL', key, unpack(gone))
+  end
+end
+
+-- Never sooner than somebody else has asked for.
+local function expire(key, microseconds)
+  local milliseconds = math.ceil(microseconds / 1000)
+  if redis.call('PTTL', key) < milliseconds then
+    redis.call('PEXPIRE', key, string.format('%.0f', milliseconds))
+  end
+end
