@@ -118,8 +118,9 @@
 //! 5. [`recipes`][]: payments, object stores, quotas by the hour, language models, control planes, batch
 //!    jobs. Code to paste.
 //! 6. [`tuning`][]: what to look at, which knob moves it, and how to size a budget for a fleet.
-//! 7. [`testing`][]: your own code against servers without a network, in virtual time.
-//! 8. [`migration`][]: moving from reqwest-retry.
+//! 7. [`fleet`][]: one quota and one budget for many processes, by way of Redis.
+//! 8. [`testing`][]: your own code against servers without a network, in virtual time.
+//! 9. [`migration`][]: moving from reqwest-retry.
 //!
 //! # Good to know
 //!
@@ -149,6 +150,9 @@ pub mod recipes {}
 
 #[doc = include_str!("../docs/guide/tuning.md")]
 pub mod tuning {}
+
+#[doc = include_str!("../docs/guide/fleet.md")]
+pub mod fleet {}
 
 #[doc = include_str!("../docs/guide/testing.md")]
 pub mod testing {}

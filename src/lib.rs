@@ -58,6 +58,7 @@ mod coalesce;
 mod config;
 mod decide;
 mod entropy;
+pub mod fleet;
 #[cfg(all(
     feature = "dead-letter-file",
     feature = "metrics",
@@ -83,6 +84,7 @@ pub use config::ConfigError;
 pub use decide::{
     AttemptOutcome, AttemptView, AutoKey, FailureKind, IdempotencyKey, InvalidKey, StatusClass,
 };
+pub use fleet::{FleetLimits, FleetLimitsBuilder};
 #[cfg(feature = "tracing")]
 pub use observe::LogLevels;
 #[cfg(feature = "metrics")]

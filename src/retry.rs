@@ -110,6 +110,9 @@ impl Middleware for RetryMiddleware {
                 let mut result = call.run(answer).await;
                 call.close_passage(extensions);
                 let verdict = call.judge(&result);
+                if call.pays_with_others(verdict, &result) {
+                    Box::pin(call.pay_with_others()).await;
+                }
                 let mut step = call.next_step(verdict, &result);
                 if call.wants_body(&step) {
                     (step, result) = Box::pin(call.read_body(step, result)).await;

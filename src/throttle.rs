@@ -9,6 +9,7 @@ mod passage;
 mod queue;
 mod rate;
 mod refusal;
+mod sharing;
 mod signal;
 mod watch;
 
@@ -114,7 +115,7 @@ impl ThrottleMiddleware {
 impl Shared {
     fn gate_of(&self, request: &Request) -> Arc<Gate> {
         let key = self.settings.key_by.key(request);
-        let new = |now| Arc::new(Gate::new(key.to_owned(), &self.settings, now));
+        let new = |now| Gate::in_arc(key.to_owned(), &self.settings, now);
         let renew = |gate: &mut Arc<Gate>, now| match Arc::get_mut(gate) {
             Some(gate) => gate.renew(&key, &self.settings, now),
             None => *gate = new(now),

@@ -1,5 +1,6 @@
 //! How many retries a client may add to the load of a server.
 
+mod common;
 mod ratio;
 /// What the window is built of; the model in `models/` gives it loom's instead.
 mod sync {
@@ -20,6 +21,8 @@ use crate::ConfigError;
 use crate::admit::Host;
 use crate::admit::keyed::Keyed;
 use crate::clock;
+use crate::fleet::{FleetLimits, RetryTerms};
+use common::Common;
 use window::{SlotEnd, Window};
 
 /// One slot more than the time to live has, so that nothing expires early.
@@ -107,6 +110,8 @@ struct Limited {
     withdrawn: AtomicBool,
     born: Instant,
     terms: Terms,
+    /// What is shared with other workers. Its own window decides while their store is away.
+    common: Option<Box<Common>>,
 }
 
 /// What the settings of a budget come to, in whole numbers.
@@ -190,11 +195,12 @@ impl Budget {
             return Some(Withdrawal(None));
         };
         let time = limited.time(now);
-        let slot = limited
-            .window
-            .try_take(time, limited.terms.cost, -limited.terms.reserve)?;
+        // The reserve of all workers, if there are others: this is its own part.
+        let workers = (limited.common.as_ref()).map_or(1, |common| common.workers());
+        let floor = -limited.terms.reserve / workers.max(1);
+        let slot = limited.window.try_take(time, limited.terms.cost, floor)?;
         limited.withdrawn.store(true, Ordering::Relaxed);
-        Some(Withdrawal(Some((limited.clone(), slot))))
+        Some(Withdrawal(Some((limited.clone(), Paid::Own(slot)))))
     }
 
     /// Whether more was withdrawn than deposited: then it is not as good as a new one.
@@ -219,6 +225,9 @@ impl Budget {
     fn deposit_at(&self, now: Instant) {
         if let Some(limited) = &self.0 {
             limited.window.add(limited.time(now), limited.terms.deposit);
+            if limited.common.is_some() {
+                self.deposit_for_all(now);
+            }
         }
     }
 }
@@ -241,7 +250,14 @@ impl fmt::Debug for Budget {
 
 /// What was paid for a retry that has not been sent yet.
 #[must_use = "it is given back when dropped"]
-pub(crate) struct Withdrawal(Option<(Arc<Limited>, SlotEnd)>);
+pub(crate) struct Withdrawal(Option<(Arc<Limited>, Paid)>);
+
+/// Where it was paid from.
+enum Paid {
+    Own(SlotEnd),
+    /// From what all workers have.
+    ByAll,
+}
 
 impl Withdrawal {
     /// For a retry that costs nothing.
@@ -257,8 +273,14 @@ impl Withdrawal {
 
 impl Drop for Withdrawal {
     fn drop(&mut self) {
-        if let Some((limited, slot)) = self.0.take() {
-            limited.window.give_back(slot, limited.terms.cost);
+        match self.0.take() {
+            Some((limited, Paid::Own(slot))) => limited.window.give_back(slot, limited.terms.cost),
+            Some((limited, Paid::ByAll)) => {
+                if let Some(common) = &limited.common {
+                    common.put_back();
+                }
+            }
+            None => {}
         }
     }
 }
@@ -364,6 +386,15 @@ impl BudgetBuilder {
         Ok(())
     }
 
+    /// The same, as a store knows it.
+    fn shared(&self) -> RetryTerms {
+        RetryTerms {
+            ttl: self.ttl,
+            ratio: self.retry_ratio,
+            min_per_sec: self.min_retries_per_sec,
+        }
+    }
+
     fn terms(&self) -> Terms {
         let (deposit, cost) = ratio::fraction(self.retry_ratio);
         let scale = SCALE / deposit.max(cost);
@@ -387,6 +418,13 @@ impl Terms {
         Budget(Some(Arc::new(self.limited(now))))
     }
 
+    fn common_budget(self, common: Common, now: Instant) -> Budget {
+        Budget(Some(Arc::new(Limited {
+            common: Some(Box::new(common)),
+            ..self.limited(now)
+        })))
+    }
+
     /// Makes a new one of a budget that nobody else has.
     fn renew(self, budget: &mut Budget, now: Instant) {
         match budget.0.as_mut().and_then(Arc::get_mut) {
@@ -401,6 +439,7 @@ impl Terms {
             withdrawn: AtomicBool::new(false),
             born: now,
             terms: self,
+            common: None,
         }
     }
 }
@@ -431,6 +470,7 @@ pub(crate) struct PerHost {
     each: BudgetBuilder,
     /// Reckoned once, and not before the settings are checked.
     terms: OnceLock<Terms>,
+    fleet: Option<FleetLimits>,
 }
 
 impl Default for Budgets {
@@ -440,11 +480,32 @@ impl Default for Budgets {
 }
 
 impl Budgets {
+    /// Shares those of each host with other workers, if there is one for each host.
+    pub(crate) fn share(&mut self, fleet: FleetLimits) -> Result<(), ConfigError> {
+        match self {
+            Self::PerHost(hosts) => {
+                hosts.fleet = Some(fleet);
+                Ok(())
+            }
+            Self::Shared(_) => Err(ConfigError::new(
+                "fleet",
+                "with `budget` or `no_budget`",
+                "should be given with budgets for each host, for it shares those",
+            )),
+        }
+    }
+
     /// Each with these settings, which [`check`](Self::check) has to find right.
     pub(crate) fn per_host(each: BudgetBuilder) -> Self {
         let table = Keyed::new(Budget::is_in_debt);
         let terms = OnceLock::new();
-        Self::PerHost(Box::new(PerHost { table, each, terms }))
+        let fleet = None;
+        Self::PerHost(Box::new(PerHost {
+            table,
+            each,
+            terms,
+            fleet,
+        }))
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -459,6 +520,14 @@ impl Budgets {
             Self::Shared(budget) => budget.clone(),
             Self::PerHost(hosts) => {
                 let terms = || hosts.terms.get_or_init(|| hosts.each.terms());
+                if let Some(fleet) = &hosts.fleet {
+                    let new = |now| {
+                        let common = Common::new(fleet, Host(url).as_str(), hosts.each.shared());
+                        terms().common_budget(common, now)
+                    };
+                    let renew = |old: &mut Budget, now| *old = new(now);
+                    return hosts.table.get(Host(url).parts(), new, renew);
+                }
                 let new = |now| terms().budget(now);
                 let renew = |old: &mut Budget, now| terms().renew(old, now);
                 hosts.table.get(Host(url).parts(), new, renew)

@@ -11,6 +11,7 @@ use crate::admit::{Budget, BudgetBuilder, Budgets};
 use crate::config::{ConfigError, header_name, longer_than_zero};
 use crate::decide::{AttemptView, AutoKey, ClassifyFn, StatusClass};
 use crate::entropy::Entropy;
+use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{DeadLetterSink, DeadLetters, Event, Following, Observer, Secrets};
@@ -61,6 +62,7 @@ pub struct RetryMiddlewareBuilder {
     settings: Settings,
     dead_letter_max_body: Option<usize>,
     dead_letter_max_wait: Option<Duration>,
+    fleet: Option<FleetLimits>,
     /// The first setting that could not even be stored.
     refused: Option<ConfigError>,
 }
@@ -129,6 +131,29 @@ impl RetryMiddlewareBuilder {
     /// ```
     pub fn budget_per_host(mut self, each: BudgetBuilder) -> Self {
         self.settings.budgets = Budgets::per_host(each);
+        self
+    }
+
+    /// Shares the retry budget of each host with all workers of a fleet: what
+    /// [`budget_per_host`](Self::budget_per_host) says is that of all of them together then. A retry that has not
+    /// been paid for in advance waits for the store, 50 ms at most. See [`FleetLimits`].
+    ///
+    /// ```
+    /// use reqwest_steady::{FleetLimits, RetryMiddleware};
+    ///
+    /// // With the feature `redis`: FleetLimits::redis("redis://redis.internal")?
+    /// let fleet = FleetLimits::in_memory();
+    /// let retry = RetryMiddleware::builder().fleet(fleet.clone()).build()?;
+    ///
+    /// let refused = RetryMiddleware::builder().fleet(fleet).no_budget().build();
+    /// assert_eq!(
+    ///     refused.unwrap_err().to_string(),
+    ///     "fleet (with `budget` or `no_budget`) should be given with budgets for each host, for it shares those",
+    /// );
+    /// # Ok::<(), reqwest_steady::ConfigError>(())
+    /// ```
+    pub fn fleet(mut self, fleet: FleetLimits) -> Self {
+        self.fleet = Some(fleet);
         self
     }
 
@@ -378,6 +403,9 @@ impl RetryMiddlewareBuilder {
             settings.following = Following::ALWAYS;
         }
         settings.backoff.check()?;
+        if let Some(fleet) = self.fleet {
+            settings.budgets.share(fleet)?;
+        }
         settings.budgets.check()?;
         longer_than_zero("retry_window", Some(settings.limits.window))?;
         longer_than_zero("deadline", settings.limits.deadline)?;

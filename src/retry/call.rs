@@ -15,7 +15,7 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::settings::Settings;
-use crate::admit::{Allowance, Budget, Covered, Opener, Scope, chain_of};
+use crate::admit::{Allowance, Budget, Covered, Opener, Scope, Withdrawal, chain_of};
 use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
@@ -55,6 +55,8 @@ pub(crate) struct Call<'a> {
     passage: Option<Passage>,
     /// What a throttle has left that it came through, once it has ended.
     passed: Option<Passed>,
+    /// What was paid for the next one, or could not be, if that takes longer than a moment.
+    paid: Option<Box<Option<Withdrawal>>>,
     spare: Option<Spare>,
 
     aside: Option<Box<Aside<'a>>>,
@@ -144,6 +146,7 @@ impl<'a> Call<'a> {
             sent_at: Duration::ZERO,
             passage: None,
             passed: None,
+            paid: None,
             spare: None,
             aside,
         }
@@ -305,6 +308,9 @@ impl<'a> Call<'a> {
             unsent: false,
             ..self.judge(&result)
         };
+        if self.pays_with_others(verdict, &result) {
+            self.pay_with_others().await;
+        }
         (self.next_step(verdict, &result), result)
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::key::KeyBy;
 use super::rate::Rate;
 use crate::entropy::Entropy;
+use crate::fleet::{FleetLimits, SharedRate};
 use crate::observe::{Event, Observer, Observers};
 use crate::{ConfigError, ThrottleMiddleware};
 
@@ -15,7 +16,9 @@ pub(super) struct Settings {
     pub(super) max_in_flight: u32,
     pub(super) max_queue: usize,
     pub(super) max_wait: Duration,
+    /// That of this client alone.
     pub(super) rate: Option<Rate>,
+    pub(super) common: Option<Common>,
     pub(super) adaptive: bool,
     pub(super) key_by: KeyBy,
     pub(super) entropy: Entropy,
@@ -29,6 +32,7 @@ impl Default for Settings {
             max_queue: 10_000,
             max_wait: Duration::from_secs(30),
             rate: None,
+            common: None,
             adaptive: true,
             key_by: KeyBy::Host,
             entropy: Entropy::System,
@@ -43,6 +47,13 @@ impl Settings {
     pub(super) fn is_watched(&self) -> bool {
         !self.observers.is_empty()
     }
+}
+
+/// What is shared with other workers.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) fleet: FleetLimits,
+    pub(super) rate: Option<SharedRate>,
 }
 
 /// Builds a [`ThrottleMiddleware`]. A value that makes no sense is refused in
@@ -72,6 +83,7 @@ impl Settings {
 pub struct ThrottleMiddlewareBuilder {
     settings: Settings,
     rate: Option<(f64, u32)>,
+    fleet: Option<FleetLimits>,
 }
 
 impl ThrottleMiddlewareBuilder {
@@ -99,6 +111,26 @@ impl ThrottleMiddlewareBuilder {
     /// none; the adaptive rate finds out what the server takes.
     pub fn rate(mut self, per_second: f64, burst: u32) -> Self {
         self.rate = Some((per_second, burst));
+        self
+    }
+
+    /// Shares the limits of each key with all workers of a fleet: the [`rate`](Self::rate) is that of all of
+    /// them together then, a pause that one was asked for holds for all, and so does what they learn of the
+    /// rate that the server accepts. See [`FleetLimits`].
+    ///
+    /// ```
+    /// use reqwest_steady::{FleetLimits, ThrottleMiddleware};
+    ///
+    /// // With the feature `redis`: FleetLimits::redis("redis://redis.internal")?
+    /// let fleet = FleetLimits::in_memory();
+    /// let throttle = ThrottleMiddleware::builder()
+    ///     .rate(500.0, 50) // of all workers
+    ///     .fleet(fleet)
+    ///     .build()?;
+    /// # Ok::<(), reqwest_steady::ConfigError>(())
+    /// ```
+    pub fn fleet(mut self, fleet: FleetLimits) -> Self {
+        self.fleet = Some(fleet);
         self
     }
 
@@ -156,10 +188,19 @@ impl ThrottleMiddlewareBuilder {
                     "should be at least 1",
                 ));
             }
-            self.settings.rate = Some(Rate {
-                each: Duration::from_secs_f64(1.0 / per_second),
-                burst,
-            });
+        }
+        let rate = self.rate;
+        match self.fleet {
+            None => {
+                self.settings.rate = rate.map(|(per_second, burst)| Rate {
+                    each: Duration::from_secs_f64(1.0 / per_second),
+                    burst,
+                });
+            }
+            Some(fleet) => {
+                let rate = rate.map(|(per_second, burst)| SharedRate { per_second, burst });
+                self.settings.common = Some(Common { fleet, rate });
+            }
         }
         Ok(ThrottleMiddleware::new(Arc::new(self.settings)))
     }

@@ -19,12 +19,16 @@ use super::passage::{Passage, Stage};
 use super::queue::{Limit, Place, Queue, State};
 use super::rate::Bucket;
 use super::refusal::{Refusal, RefusalReason};
+use super::sharing::{Sharing, ToTell};
 use crate::admit;
 use crate::clock;
+use crate::fleet::{self, Lease, LeaseAsk, Share};
 use crate::observe::{LoadChange, ThrottleLoad};
 
 /// Giving up this much before a deadline is giving up before it: a timer may be late by half of it.
 const MARGIN: Duration = Duration::from_millis(2);
+/// What could not be given back is looked at again no sooner than this.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Gate {
@@ -32,6 +36,7 @@ pub(super) struct Gate {
     /// Everything inside counts its time from here.
     born: Instant,
     room: Mutex<Room>,
+    sharing: Option<Box<Sharing>>,
 }
 
 #[derive(Debug)]
@@ -39,6 +44,10 @@ struct Room {
     in_flight: u32,
     most_in_flight: u32,
     bucket: Option<Bucket>,
+    /// In place of a bucket of its own, what it holds of one that many share.
+    share: Option<Box<Share>>,
+    /// Somebody looks from time to time whether there is something to give back.
+    reminded: bool,
     law: Option<Law>,
     queue: Queue,
     /// Who keeps the time, and until when.
@@ -70,6 +79,7 @@ pub(super) struct Sight {
 struct Wakers {
     to_wake: Vec<Waker>,
     unused: Vec<Waker>,
+    to_tell: ToTell,
 }
 
 /// How far a call has come.
@@ -84,7 +94,13 @@ impl Gate {
             key,
             born: now,
             room: Mutex::new(Room::new(settings)),
+            sharing: None,
         }
+    }
+
+    pub(super) fn shared_by(mut self, sharing: Sharing) -> Self {
+        self.sharing = Some(Box::new(sharing));
+        self
     }
 
     /// Makes another one of it, as good as new.
@@ -106,14 +122,16 @@ impl Gate {
         if room.in_flight > 0 || !room.queue.is_empty() {
             return true;
         }
-        if room.bucket.is_none() && room.law.as_ref().is_none_or(Law::is_plain) {
+        let is_free = room.bucket.is_none() && room.share.is_none();
+        if is_free && room.law.as_ref().is_none_or(Law::is_plain) {
             // Most servers are well, and then the time makes no difference.
             return false;
         }
         let now = self.time(now);
         let learned = room.law.as_ref().is_some_and(|law| law.has_learned(now));
         let recent = now.saturating_sub(room.last_used) < REMEMBERED;
-        room.not_before(now, 0) > now || (learned && recent)
+        let held = room.share.as_ref().and_then(|share| share.idle_at());
+        room.not_before(now, 0) > now || (learned && recent) || held.is_some_and(|at| now < at)
     }
 
     /// Lets a call through, gives it a place in the queue, or refuses it. `again`: it was sent
@@ -133,7 +151,9 @@ impl Gate {
             let sight = settings
                 .is_watched()
                 .then(|| room.sight(now, LoadChange::Sent));
+            let ask = room.question(now);
             drop(room);
+            self.tell(ToTell { ask, pause: None });
             return Ok(Entry::Passed(Pass::new(self, settings, ticket), sight));
         }
         let limit = self.limit(now, settings.max_wait, passage);
@@ -150,7 +170,9 @@ impl Gate {
         }
         let place = room.queue.push(again, now, limit);
         room.first_limit = Some(room.first_limit.map_or(limit.at, |at| at.min(limit.at)));
+        let ask = room.question(now);
         drop(room);
+        self.tell(ToTell { ask, pause: None });
         Ok(Entry::Waits(Waiting {
             gate: self,
             settings,
@@ -201,6 +223,57 @@ impl Gate {
         self.lock().news(now)
     }
 
+    /// What the store has answered.
+    pub(super) fn told(&self, lease: Result<Lease, ()>) {
+        let reminder = self.change(|room, now, _| {
+            let share = room.share.as_mut()?;
+            share.answered(now, lease);
+            if let Some(law) = &mut room.law {
+                if let Some(rate) = share.pace(law.rate()) {
+                    law.adopt(now, rate);
+                }
+            }
+            let idle_at = share.idle_at().filter(|_| !room.reminded)?;
+            room.reminded = true;
+            Some(idle_at)
+        });
+        if let (Some(at), Some(sharing)) = (reminder, &self.sharing) {
+            sharing.remind(clock::after(self.born, at));
+        }
+    }
+
+    /// What it does not need any more, and when to look again.
+    pub(super) fn give_back(&self) -> (Option<LeaseAsk>, Option<Instant>) {
+        let now = self.now();
+        let mut room = self.lock();
+        let Some(share) = &mut room.share else {
+            return (None, None);
+        };
+        let ask = share.give_back(now);
+        let next = share.idle_at();
+        room.reminded = next.is_some();
+        // A question may be under way.
+        let soon = now.saturating_add(LOOK_AGAIN);
+        (ask, next.map(|at| clock::after(self.born, at.max(soon))))
+    }
+
+    /// Another worker was asked to wait for so long.
+    pub(super) fn pause(&self, length: Duration) {
+        self.change(|room, now, wakers| {
+            if let Some(share) = &mut room.share {
+                share.paused(now, length);
+                room.refuse_hopeless(now, wakers);
+            }
+        });
+    }
+
+    #[inline]
+    fn tell(&self, news: ToTell) {
+        if let Some(sharing) = &self.sharing {
+            sharing.tell(news);
+        }
+    }
+
     fn now(&self) -> Time {
         self.time(clock::now())
     }
@@ -233,8 +306,10 @@ impl Gate {
             room.let_through(now, &mut wakers);
         }
         let seen = see(&mut room, now);
+        wakers.to_tell.ask = room.question(now);
         // Waking, or dropping a waker, may run anything: even something that comes back here.
         drop(room);
+        self.tell(wakers.to_tell);
         wakers.to_wake.into_iter().for_each(Waker::wake);
         (output, seen)
     }
@@ -247,6 +322,9 @@ impl Room {
             in_flight: 0,
             most_in_flight: settings.max_in_flight,
             bucket: settings.rate.map(Bucket::new),
+            share: (settings.common.as_ref())
+                .map(|common| Box::new(common.fleet.share(common.rate))),
+            reminded: false,
             law: settings.adaptive.then(law),
             queue: Queue::default(),
             timer: None,
@@ -267,6 +345,12 @@ impl Room {
                 return Turn::At(next);
             }
         }
+        if let Some(share) = &mut self.share {
+            match share.turn(now) {
+                fleet::Turn::Now => {}
+                fleet::Turn::At(next) | fleet::Turn::WhenAnswered(next) => return Turn::At(next),
+            }
+        }
         match &mut self.law {
             Some(law) => law.turn(now, self.in_flight),
             None => Turn::Now,
@@ -278,6 +362,9 @@ impl Room {
         if let Some(bucket) = &mut self.bucket {
             bucket.take(now);
         }
+        if let Some(share) = &mut self.share {
+            share.take(now);
+        }
         self.law.as_mut().map(|law| law.send(now))
     }
 
@@ -286,6 +373,9 @@ impl Room {
         self.in_flight -= 1;
         if let Some(bucket) = &mut self.bucket {
             bucket.put_back();
+        }
+        if let Some(share) = &mut self.share {
+            share.put_back();
         }
         if let (Some(law), Some(ticket)) = (&mut self.law, ticket) {
             law.unsend(ticket);
@@ -331,11 +421,20 @@ impl Room {
         self.told_closed.take().map(|_| News::Open)
     }
 
+    /// What the store should be asked now.
+    #[inline]
+    fn question(&mut self, now: Time) -> Option<LeaseAsk> {
+        let share = self.share.as_mut()?;
+        share.ask(now, self.queue.len(), self.law.as_ref().and_then(Law::rate))
+    }
+
     /// One that comes now, with so many ahead, certainly cannot go earlier.
     fn not_before(&self, now: Time, ahead: usize) -> Time {
         let bucket = self.bucket.as_ref().map(|bucket| bucket.next(now, ahead));
+        let share = (self.share.as_ref()).map(|share| share.not_before(now, ahead));
         let law = self.law.as_ref().map(|law| law.closed_until(now));
-        bucket.into_iter().chain(law).fold(now, Time::max)
+        let limits = bucket.into_iter().chain(share).chain(law);
+        limits.fold(now, Time::max)
     }
 
     /// The same, as far as the rate that holds now can tell.
@@ -376,6 +475,7 @@ impl Room {
     /// Those who cannot wait until the gate opens again need not wait at all.
     fn refuse_hopeless(&mut self, now: Time, wakers: &mut Wakers) {
         let closed = self.law.as_ref().map_or(now, |law| law.closed_until(now));
+        let closed = (self.share.as_ref()).map_or(closed, |share| share.paused_until().max(closed));
         if self.first_limit.is_some_and(|first| first < closed) {
             self.queue.refuse_before(closed, &mut wakers.to_wake);
             self.first_limit = Some(closed);
@@ -542,6 +642,9 @@ impl<'a> Pass<'a> {
             let waiting = !room.queue.is_empty();
             if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
                 law.answered(now, ticket, answer, room.in_flight, waiting, spread);
+                if let (Some(share), Some(hint)) = (&mut room.share, answer.hint) {
+                    wakers.to_tell.pause = share.is_asked_to_pause(now, hint).then_some(hint);
+                }
                 if waiting {
                     room.refuse_hopeless(now, wakers);
                 }

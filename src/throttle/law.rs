@@ -264,6 +264,20 @@ impl Law {
             && self.hold_until.is_zero()
     }
 
+    /// The pace, in requests a second, if there is one.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.pace.as_ref().map(|pace| pace.rate)
+    }
+
+    /// Goes on at a pace that was found together with others.
+    pub(crate) fn adopt(&mut self, now: Time, rate: f64) {
+        let rate = rate.max(LEAST_RATE);
+        match &mut self.pace {
+            Some(pace) => pace.scale(rate / pace.rate),
+            None => self.pace = Some(Pace::new(now, rate, false, self.round_trip)),
+        }
+    }
+
     /// Whether a call may go now, and if not, when to ask again.
     pub(crate) fn turn(&mut self, now: Time, in_flight: u32) -> Turn {
         let special = match self.is_plain() {
@@ -651,6 +665,13 @@ impl Pace {
             limits: false,
             last: now,
         }
+    }
+
+    /// The same pace, on another scale.
+    fn scale(&mut self, factor: f64) {
+        self.rate *= factor;
+        self.reference *= factor;
+        self.cut *= factor;
     }
 
     /// Lets one go, and says at which rate.

@@ -15,6 +15,7 @@ mod cancellation;
 mod coalesce;
 mod dead_letters;
 mod decide;
+mod fleet;
 mod herd;
 mod hostile;
 mod http2;

@@ -98,6 +98,23 @@ impl Call<'_> {
         }))
     }
 
+    /// Whether a retry that may follow is paid for from what all workers of a fleet have.
+    #[inline]
+    pub(crate) fn pays_with_others(&self, verdict: Verdict, result: &Result<Response>) -> bool {
+        let headers = || result.as_ref().ok().map(Response::headers);
+        !verdict.is_success()
+            && self.budget.is_common()
+            // The pause that the server asked for is being kept, and costs nothing.
+            && !self.passed.is_some_and(|passed| passed.paced)
+            && self.decide(verdict, headers()).is_ok()
+    }
+
+    /// Pays for it, which may take a round trip. If it is not sent, it is given back.
+    pub(crate) async fn pay_with_others(&mut self) {
+        let paid = self.budget.withdraw_from_all().await;
+        self.paid = Some(Box::new(paid));
+    }
+
     /// May this be sent again at all?
     fn decide(
         &self,
@@ -149,7 +166,10 @@ impl Call<'_> {
             // The server asked for a pause, and the pause is being kept.
             Withdrawal::free()
         } else {
-            let withdrawal = self.budget.withdraw_at(now);
+            let withdrawal = match self.paid.take() {
+                Some(paid) => *paid,
+                None => self.budget.withdraw_at(now),
+            };
             withdrawal.ok_or(StopReason::BudgetEmpty)?
         };
         let draw = self.allowance.as_mut().and_then(Allowance::draw);
