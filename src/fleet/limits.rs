@@ -328,6 +328,19 @@ impl FleetLimitsBuilder {
         self
     }
 
+    /// In Redis, with a connection that was made elsewhere: also one to a cluster. Pauses come with leases then;
+    /// [`RedisStore::builder_from_connection`](super::RedisStore::builder_from_connection) says more, and how to hear
+    /// of them at once.
+    #[cfg(feature = "redis")]
+    pub fn redis_connection<C>(mut self, connection: C) -> Self
+    where
+        C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        let builder = super::RedisStore::builder_from_connection(connection);
+        self.place = Place::Redis(Box::new(builder));
+        self
+    }
+
     /// In a store of any kind.
     pub fn store(mut self, store: Arc<dyn FleetStore>) -> Self {
         self.place = Place::Store(store);

@@ -5,10 +5,12 @@ mod failure;
 mod heard;
 mod link;
 mod script;
+mod source;
 
 use std::fmt;
 use std::time::Duration;
 
+use redis::aio::ConnectionLike;
 use redis::{Client, ConnectionInfo};
 
 use super::ask::check_key;
@@ -16,9 +18,10 @@ use super::{
     FleetError, FleetStore, Lease, LeaseAsk, MAX_PAUSE, Pauses, Retries, RetriesAsk, StoreFuture,
 };
 use crate::ConfigError;
-use heard::Heard;
+use heard::{Heard, Silence};
 use link::Link;
 use script::{Call, Scripts, Text};
+use source::{Connection, Source};
 
 const PREFIX: &str = "steady";
 const MAX_PREFIX: usize = 64;
@@ -53,9 +56,13 @@ const MOST_WAIT: Duration = Duration::from_secs(10);
 /// | `{prefix:key}:retries` | hash | the retry budget, in 16 slots | twice its `ttl` |
 /// | `prefix:pauses` | channel | pauses, as they begin | |
 ///
-/// All names of one key have the same hash tag, so that they are on the same node of a cluster. The client
-/// that is used here speaks to one node, or to a proxy in front of many. Keys are written as they are: one
-/// that holds a secret should be hashed before.
+/// Keys are written as they are: one that holds a secret should be hashed before.
+///
+/// # Redis Cluster
+///
+/// All names of one key have the same hash tag, so that they are on the same node of a cluster. A URL leads to one
+/// node, and no redirection is followed from there: give a connection that knows the cluster to
+/// [`builder_from_connection`](Self::builder_from_connection).
 ///
 /// # What Redis must allow
 ///
@@ -71,6 +78,8 @@ const MOST_WAIT: Duration = Duration::from_secs(10);
 /// `tokio-rustls-comp`. [`from_client`](Self::from_client) takes a client with certificates of your own.
 pub struct RedisStore {
     link: Link,
+    /// For a connection that hears pauses, if there is to be one.
+    ears: Option<Client>,
     prefix: String,
     scripts: Scripts,
     max_wait: Duration,
@@ -89,12 +98,40 @@ impl RedisStore {
 
     /// To change settings.
     pub fn builder(url: &str) -> RedisStoreBuilder {
-        RedisStoreBuilder::new(address::of_url(url))
+        RedisStoreBuilder::new(Place::Address(address::of_url(url)))
     }
 
     /// To change settings, with a client that was made elsewhere.
     pub fn builder_from_client(client: &Client) -> RedisStoreBuilder {
-        RedisStoreBuilder::new(address::of_client(client))
+        RedisStoreBuilder::new(Place::Address(address::of_client(client)))
+    }
+
+    /// To change settings, with a connection that was made elsewhere: one of the crate's `aio`, or one to a cluster.
+    ///
+    /// Its time limits do not matter here, for a question is over within
+    /// [`max_wait`](RedisStoreBuilder::max_wait). But it has to connect again by itself when Redis was away, as a
+    /// `ConnectionManager` or a `ClusterConnection` does, and a `MultiplexedConnection` does not. It also belongs to the
+    /// runtime that it was made in.
+    ///
+    /// Pauses come with leases then, and so up to a lease later than over a connection that
+    /// [listens](RedisStoreBuilder::listen) for them.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use reqwest_steady::fleet::RedisStore;
+    ///
+    /// let client = redis::Client::open("redis://redis.internal")?;
+    /// let connection = client.get_connection_manager().await?;
+    /// let store = RedisStore::builder_from_connection(connection)
+    ///     .listen(&client)
+    ///     .build()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn builder_from_connection<C>(connection: C) -> RedisStoreBuilder
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        RedisStoreBuilder::new(Place::Connection(Box::new(connection)))
     }
 
     /// How often Redis was asked, for metrics: once for each question, and once more for the first after it has
@@ -180,8 +217,10 @@ impl RedisStore {
     }
 
     async fn listen(&self) -> Result<Box<dyn Pauses>, FleetError> {
-        let heard = Heard::on(self.link.client(), &self.channel()).await?;
-        Ok(Box::new(heard))
+        match &self.ears {
+            Some(client) => Ok(Box::new(Heard::on(client, &self.channel()).await?)),
+            None => Ok(Box::new(Silence)),
+        }
     }
 }
 
@@ -238,15 +277,23 @@ impl FleetStore for RedisStore {
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RedisStoreBuilder {
-    info: Result<ConnectionInfo, ConfigError>,
+    place: Place,
+    ears: Option<Result<ConnectionInfo, ConfigError>>,
     prefix: String,
     max_wait: Duration,
 }
 
+/// Where Redis is.
+enum Place {
+    Address(Result<ConnectionInfo, ConfigError>),
+    Connection(Box<dyn Connection>),
+}
+
 impl RedisStoreBuilder {
-    fn new(info: Result<ConnectionInfo, ConfigError>) -> Self {
+    fn new(place: Place) -> Self {
         Self {
-            info,
+            place,
+            ears: None,
             prefix: PREFIX.to_owned(),
             max_wait: MAX_WAIT,
         }
@@ -265,9 +312,24 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Hears of pauses over one more connection, made with this client. Of a cluster it may lead to any node, for all
+    /// are told. By default, that is the client or the URL that is there already; with a connection that was made
+    /// elsewhere, nobody listens.
+    pub fn listen(mut self, client: &Client) -> Self {
+        self.ears = Some(address::of_client(client));
+        self
+    }
+
     /// The store, or what is wrong with its settings. It does not connect yet.
     pub fn build(self) -> Result<RedisStore, ConfigError> {
-        let info = self.info?;
+        let ears = self.ears.map(|info| open(info?)).transpose()?;
+        let (source, ears) = match self.place {
+            Place::Address(info) => {
+                let client = open(info?)?;
+                (Source::Client(client.clone()), Some(ears.unwrap_or(client)))
+            }
+            Place::Connection(connection) => (Source::Given(connection), ears),
+        };
         check_prefix(&self.prefix)?;
         if self.max_wait.is_zero() || self.max_wait > MOST_WAIT {
             return Err(ConfigError::new(
@@ -276,13 +338,9 @@ impl RedisStoreBuilder {
                 "should be longer than zero and at most 10 s",
             ));
         }
-        // Questions are small, and one that waits for the answer to another may be too late.
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let client = Client::open(info.set_tcp_settings(tcp)).map_err(|_| {
-            ConfigError::new("url", "hidden", "is not what the crate `redis` can use")
-        })?;
         Ok(RedisStore {
-            link: Link::new(client, self.max_wait),
+            link: Link::new(source, self.max_wait),
+            ears,
             prefix: self.prefix,
             scripts: Scripts::new(),
             max_wait: self.max_wait,
@@ -298,6 +356,13 @@ impl fmt::Debug for RedisStoreBuilder {
             .field("max_wait", &self.max_wait)
             .finish_non_exhaustive()
     }
+}
+
+fn open(info: ConnectionInfo) -> Result<Client, ConfigError> {
+    // Questions are small, and one that waits for the answer to another may be too late.
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    Client::open(info.set_tcp_settings(tcp))
+        .map_err(|_| ConfigError::new("url", "hidden", "is not what the crate `redis` can use"))
 }
 
 /// No colon, or `a` with a key `b:c` were the same as `a:b` with a key `c`. No brace, or the hash tag would end

@@ -12,6 +12,11 @@ mod throttle;
 #[cfg(all(unix, feature = "redis"))]
 mod redis_away;
 #[cfg(all(unix, feature = "redis"))]
+mod redis_connection;
+#[cfg(all(unix, feature = "redis"))]
+#[path = "../../examples/fleet/redis.rs"]
+mod redis_process;
+#[cfg(all(unix, feature = "redis"))]
 mod redis_server;
 #[cfg(all(unix, feature = "redis"))]
 mod redis_store;

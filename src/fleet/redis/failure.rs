@@ -22,6 +22,7 @@ pub(super) fn of(error: &RedisError) -> FleetError {
     match error.kind() {
         ErrorKind::Io if error.is_timeout() => unavailable("to connect took too long"),
         ErrorKind::Io => unavailable("the connection broke"),
+        ErrorKind::ClusterConnectionNotFound => unavailable("no node of the cluster is connected"),
         ErrorKind::AuthenticationFailed => refused("AUTH"),
         ErrorKind::RESP3NotSupported => refused("HELLO"),
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => refused("an unknown answer"),
@@ -39,6 +40,7 @@ pub(super) fn breaks(error: &RedisError) -> bool {
         error.kind(),
         ErrorKind::Io
             | ErrorKind::Parse
+            | ErrorKind::ClusterConnectionNotFound
             | ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
     ) || error.is_unrecoverable_error()
 }

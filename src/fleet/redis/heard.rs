@@ -99,6 +99,16 @@ impl Pauses for Heard {
     }
 }
 
+/// Where nobody listens: pauses come with leases only.
+#[derive(Debug)]
+pub(super) struct Silence;
+
+impl Pauses for Silence {
+    fn next(&mut self) -> StoreFuture<'_, Pause> {
+        Box::pin(std::future::pending())
+    }
+}
+
 fn too_late() -> FleetError {
     FleetError::TimedOut {
         after: CONNECT_LIMIT,

@@ -2,15 +2,16 @@
 //!
 //! It is made when it is first needed, by a task of its own: to connect may take longer than a question may
 //! wait. A question that finds it broken, or waits for too long, is answered with an error, and so are all
-//! others for a short time, at once. So a call waits at most once for a Redis that is away.
+//! others for a short time, at once. So a call waits at most once for a Redis that is away. With a connection
+//! of the user's own it is the same, but that one has to see for itself that it is whole again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind,
+    from_redis_value,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -18,6 +19,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::failure::{self, unavailable};
 use super::script::Call;
+use super::source::{Connection, Source};
 use crate::clock;
 use crate::entropy::{Entropy, up_to};
 use crate::fleet::FleetError;
@@ -32,7 +34,7 @@ const LAST_REST: Duration = Duration::from_secs(1);
 pub(super) struct Link(Arc<Shared>);
 
 struct Shared {
-    client: Client,
+    source: Source,
     max_wait: Duration,
     room: Mutex<Room>,
     /// Sent whenever the task that connects has ended.
@@ -51,13 +53,13 @@ struct Room {
 enum State {
     New,
     Connecting { since: Instant },
-    Connected(MultiplexedConnection),
+    Connected(Box<dyn Connection>),
     Failed { until: Instant, error: FleetError },
 }
 
 /// A connection that was there a moment ago.
 struct Live {
-    connection: MultiplexedConnection,
+    connection: Box<dyn Connection>,
     number: u64,
 }
 
@@ -70,9 +72,9 @@ enum Found {
 }
 
 impl Link {
-    pub(super) fn new(client: Client, max_wait: Duration) -> Self {
+    pub(super) fn new(source: Source, max_wait: Duration) -> Self {
         Self(Arc::new(Shared {
-            client,
+            source,
             max_wait,
             room: Mutex::new(Room {
                 state: State::New,
@@ -88,10 +90,6 @@ impl Link {
         self.0.round_trips.load(Ordering::Relaxed)
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.0.client
-    }
-
     /// Runs a script, within the limit of time whatever happens.
     pub(super) async fn run<T: FromRedisValue>(&self, call: Call<'_>) -> Result<T, FleetError> {
         if Handle::try_current().is_err() {
@@ -99,7 +97,7 @@ impl Link {
         }
         let given_up = clock::after(clock::now(), self.0.max_wait);
         let mut live = self.live(given_up).await?;
-        match timeout_at(given_up, self.evaluate(&mut live.connection, call)).await {
+        match timeout_at(given_up, self.evaluate(&mut *live.connection, call)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => {
                 let failure = failure::of(&error);
@@ -119,7 +117,7 @@ impl Link {
     /// By its hash, in one round trip. Redis forgets scripts when it is restarted, or told to.
     async fn evaluate<T: FromRedisValue>(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut dyn Connection,
         call: Call<'_>,
     ) -> RedisResult<T> {
         match self.send(connection, call.by_hash()).await {
@@ -132,11 +130,12 @@ impl Link {
 
     async fn send<T: FromRedisValue>(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut dyn Connection,
         command: Cmd,
     ) -> RedisResult<T> {
         self.0.round_trips.fetch_add(1, Ordering::Relaxed);
-        command.query_async(connection).await
+        let answer = connection.req_packed_command(&command).await?;
+        Ok(from_redis_value(answer.extract_error()?)?)
     }
 
     async fn live(&self, given_up: Instant) -> Result<Live, FleetError> {
@@ -171,7 +170,7 @@ impl Shared {
         match &room.state {
             State::Connected(connection) => {
                 return Found::Live(Live {
-                    connection: connection.clone(),
+                    connection: connection.again(),
                     number: room.number,
                 });
             }
@@ -187,24 +186,34 @@ impl Shared {
             _ => {}
         }
         room.number += 1;
-        room.state = State::Connecting { since: now };
-        tokio::spawn(self.clone().connect(room.number));
-        Found::Soon(clock::after(now, self.max_wait))
+        let number = room.number;
+        match &self.source {
+            Source::Client(client) => {
+                room.state = State::Connecting { since: now };
+                tokio::spawn(self.clone().connect(client.clone(), number));
+                Found::Soon(clock::after(now, self.max_wait))
+            }
+            Source::Given(given) => {
+                room.state = State::Connected(given.again());
+                let connection = given.again();
+                Found::Live(Live { connection, number })
+            }
+        }
     }
 
-    async fn connect(self: Arc<Self>, number: u64) {
+    async fn connect(self: Arc<Self>, client: Client, number: u64) {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_LIMIT))
             .set_response_timeout(None);
-        let connected = self
-            .client
+        let connected = client
             .get_multiplexed_async_connection_with_config(&config)
             .await;
+        let connected = connected.map(|connection| Box::new(connection) as Box<dyn Connection>);
         self.connected(number, connected);
         self.changed.send_replace(());
     }
 
-    fn connected(&self, number: u64, connected: RedisResult<MultiplexedConnection>) {
+    fn connected(&self, number: u64, connected: RedisResult<Box<dyn Connection>>) {
         let mut room = self.room();
         if room.number != number {
             // It came too late: another task was begun meanwhile.

@@ -12,7 +12,7 @@ use super::{KEY, worker};
 use crate::support::raw::in_time;
 
 /// Longer than the usual 50 ms: a test must not fail because a machine has much to do.
-const MAX_WAIT: Duration = Duration::from_millis(200);
+pub(super) const MAX_WAIT: Duration = Duration::from_millis(200);
 /// What no question takes.
 const TOO_LONG: Duration = Duration::from_secs(1);
 
@@ -21,7 +21,7 @@ fn store(server: &RedisServer) -> RedisStore {
 }
 
 /// Asks once, in time, and says how long it took.
-async fn ask(store: &RedisStore) -> (Result<u32, FleetError>, Duration) {
+pub(super) async fn ask(store: &RedisStore) -> (Result<u32, FleetError>, Duration) {
     let begun = Instant::now();
     let asked = store.lease(KEY, worker().rate(1e6, 1000).want(1)).await;
     let took = begun.elapsed();
@@ -30,7 +30,7 @@ async fn ask(store: &RedisStore) -> (Result<u32, FleetError>, Duration) {
 }
 
 /// Asks until it is answered, and says how long that took.
-async fn found_again(store: &RedisStore) -> Duration {
+pub(super) async fn found_again(store: &RedisStore) -> Duration {
     let begun = Instant::now();
     in_time(async {
         while ask(store).await.0.is_err() {
