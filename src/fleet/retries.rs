@@ -1,6 +1,6 @@
 //! What one worker holds of a retry budget that all share.
 //!
-//! Calls to credit are counted, and told once a period, or with the next question. Retries are paid for in the
+//! Calls to credit are counted, and told now and then, or with the next question. Retries are paid for in the
 //! store; some are prepaid, so that not each asks. Pure but for the counters: time and answers come in, and
 //! nothing here waits.
 
@@ -12,6 +12,9 @@ use super::demand::Demand;
 use super::outage::Outage;
 use super::{Retries, RetriesAsk, RetryTerms, Time};
 
+/// Calls are told of so often in the time for which they count, unless this worker asks for a retry. So there may be
+/// up to half as many more for a moment; but to tell of them with every lease would cost as much as all leases do.
+const TOLD: u32 = 2;
 /// No more are prepaid at a time: others need some, too.
 const MOST_PREPAID: u32 = 10;
 /// Nobody counts on one that looks whether the store is back for longer.
@@ -36,6 +39,8 @@ pub(crate) enum Payment {
 pub(crate) struct SharedRetries {
     terms: RetryTerms,
     period: Duration,
+    /// How often deposits are told, if nothing else is asked.
+    flush_every: Duration,
     /// Since the last question.
     deposits: AtomicU64,
     /// When deposits have to be told, in nanoseconds.
@@ -60,11 +65,13 @@ struct Room {
 impl SharedRetries {
     /// The terms must have been checked.
     pub(crate) fn new(terms: RetryTerms, period: Duration) -> Self {
+        let flush_every = period.max(terms.ttl / TOLD);
         Self {
             terms,
             period,
+            flush_every,
             deposits: AtomicU64::new(0),
-            flush_at: AtomicU64::new(nanos(period)),
+            flush_at: AtomicU64::new(nanos(flush_every)),
             room: Mutex::new(Room {
                 prepaid: 0,
                 expires: Time::ZERO,
@@ -83,7 +90,7 @@ impl SharedRetries {
         let due = self.flush_at.load(Ordering::Relaxed);
         let now = nanos(now);
         now >= due && {
-            let next = now.saturating_add(nanos(self.period));
+            let next = now.saturating_add(nanos(self.flush_every));
             let order = Ordering::Relaxed;
             (self.flush_at.compare_exchange(due, next, order, order)).is_ok()
         }
@@ -165,7 +172,7 @@ impl SharedRetries {
 
     fn question(&self, room: &mut Room, now: Time) -> RetriesAsk {
         room.expire(now);
-        let next = nanos(now).saturating_add(nanos(self.period));
+        let next = nanos(now).saturating_add(nanos(self.flush_every));
         self.flush_at.store(next, Ordering::Relaxed);
         let deposits = self.deposits.swap(0, Ordering::Relaxed);
         RetriesAsk::new(self.terms)

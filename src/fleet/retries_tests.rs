@@ -24,10 +24,10 @@ fn granted(granted: u32) -> Result<Retries, ()> {
 }
 
 #[test]
-fn deposits_are_told_once_a_period_by_one_of_those_who_make_them() {
+fn deposits_are_told_twice_in_their_life_by_one_of_those_who_make_them() {
     let retries = retries();
     let mut told = Vec::new();
-    for at in 0..2000 {
+    for at in 0..20_000 {
         if retries.deposit(millis(at)) {
             let ask = retries.flush(millis(at)).unwrap();
             assert_eq!(ask.want, 0);
@@ -35,13 +35,21 @@ fn deposits_are_told_once_a_period_by_one_of_those_who_make_them() {
             retries.answered(millis(at), &ask, granted(0));
         }
     }
-    assert_eq!(told, [(500, 501), (1000, 500), (1500, 500)]);
+    assert_eq!(told, [(5000, 5001), (10_000, 5000), (15_000, 5000)]);
     // A question for a retry tells of them as well, and then there is time again.
-    let ask = retries.ask(millis(2000));
-    assert_eq!((ask.deposits, ask.want), (499, 1));
-    assert!(!retries.deposit(millis(2499)));
-    assert!(retries.deposit(millis(2500)));
-    assert!(!retries.deposit(millis(2500)));
+    let ask = retries.ask(millis(20_000));
+    assert_eq!((ask.deposits, ask.want), (4999, 1));
+    assert!(!retries.deposit(millis(24_999)));
+    assert!(retries.deposit(millis(25_000)));
+    assert!(!retries.deposit(millis(25_000)));
+}
+
+#[test]
+fn deposits_of_a_short_life_are_told_once_a_period() {
+    let ttl = Duration::from_millis(900);
+    let retries = SharedRetries::new(RetryTerms { ttl, ..TERMS }, PERIOD);
+    assert!(!retries.deposit(millis(499)));
+    assert!(retries.deposit(millis(500)));
 }
 
 #[test]
