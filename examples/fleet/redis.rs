@@ -1,5 +1,7 @@
 //! A Redis of one's own: `redis-server` from the PATH, on loopback and in a directory of its own.
 
+#![allow(dead_code, reason = "tests do more to it than the example")]
+
 use std::fs::{self, File};
 use std::io;
 use std::net::TcpListener;
