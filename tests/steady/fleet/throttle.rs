@@ -1,12 +1,18 @@
 //! Throttles that share their limits, in virtual time.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use reqwest_middleware::Middleware;
 use reqwest_steady::fleet::MemoryStore;
 use reqwest_steady::testing::{Limit, Load, Outcome, SimulatedService, Simulation, Steps};
 use reqwest_steady::{FleetLimits, RetryMiddleware, ThrottleMiddleware};
+use tokio::time::sleep;
+
+use crate::support::scripted::{Server, answer, call};
 
 const SEC: Duration = Duration::from_secs(1);
 const QUOTA: f64 = 500.0;
@@ -25,12 +31,16 @@ fn minute(seed: u64) -> Simulation {
 }
 
 fn stack(seed: u64, fleet: Option<FleetLimits>) -> Vec<Arc<dyn Middleware>> {
-    let retry = RetryMiddleware::builder().seed(seed).build().unwrap();
+    let mut retry = RetryMiddleware::builder().seed(seed);
     let mut throttle = ThrottleMiddleware::builder().seed(seed).rate(RATE, 20);
     if let Some(fleet) = fleet {
+        retry = retry.fleet(fleet.clone());
         throttle = throttle.fleet(fleet);
     }
-    vec![Arc::new(retry), Arc::new(throttle.build().unwrap())]
+    vec![
+        Arc::new(retry.build().unwrap()),
+        Arc::new(throttle.build().unwrap()),
+    ]
 }
 
 /// What the service saw of its quota, after the first second.
@@ -88,4 +98,29 @@ fn without_sharing_the_same_workers_waste_requests() {
         alone.requests_per_success()
     );
     assert!(alone.arrivals.count() > alone.arrivals.successes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_holds_a_lease_is_over_at_its_first_poll() {
+    let server = Server::new(|_| answer(200));
+    let fleet = FleetLimits::in_memory();
+    let client = server.client_behind(stack(1, Some(fleet.clone())));
+    let mut asked = Vec::new();
+    for number in 0..1000 {
+        sleep(Duration::from_millis(5)).await;
+        let mut calling = pin!(call(&client, number));
+        let first = poll_fn(|context| Poll::Ready(calling.as_mut().poll(context))).await;
+        match first {
+            Poll::Ready(status) => assert_eq!(status.unwrap(), 200),
+            Poll::Pending => {
+                asked.push(number);
+                assert_eq!(calling.await.unwrap(), 200);
+            }
+        }
+    }
+    // Until it is known what is needed, some wait for the store: within the first second.
+    assert!(asked.iter().all(|number| *number < 200), "{asked:?}");
+    // And it is asked now and then.
+    let round_trips = fleet.round_trips();
+    assert!((10..=60).contains(&round_trips), "{round_trips}");
 }
