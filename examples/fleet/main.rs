@@ -137,7 +137,7 @@ fn run(settings: &Settings, redis: Option<String>, adaptive: bool) -> anyhow::Re
         adaptive,
         // A little less: what was leased may be sent a moment later.
         rate: per_second * 0.98,
-        burst: 20,
+        burst: settings.rate / 10,
         offered: 2.0 * per_second / f64::from(settings.workers),
     })?;
     thread::sleep(Duration::from_secs(settings.seconds));

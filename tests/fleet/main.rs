@@ -80,7 +80,7 @@ fn eight_processes_keep_one_quota_together() {
     let Some(redis) = find_redis("eight_processes_keep_one_quota_together") else {
         return;
     };
-    let time = seconds(6);
+    let time = seconds(8);
     for after in [AfterRefusals::GoOn, AfterRefusals::SlowDown] {
         in_peace(|trial| {
             let run = Run::begin(Some(&redis), after);

@@ -121,7 +121,7 @@ impl Run {
             redis: redis.map(RedisProcess::url),
             adaptive: after == AfterRefusals::SlowDown,
             rate: RATE,
-            burst: 20,
+            burst: 50,
             offered: OFFERED,
         };
         run.begun = run.server.now();

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 /// How often something is tried, if processes are kept waiting meanwhile.
 const TRIES: usize = 5;
-/// If one is not run for so long though it wants to, what is measured is the machine.
-const STALL: Duration = Duration::from_millis(25);
+/// If one is not run for so long though it wants to, what is measured is the machine: some milliseconds are usual.
+const STALL: Duration = Duration::from_millis(15);
 
 /// Past the capture of the test harness, which would hide it.
 pub(crate) fn say(line: impl fmt::Display) {
@@ -48,6 +48,7 @@ pub(crate) fn in_peace(mut attempt: impl FnMut(&mut Trial)) {
         let mut trial = Trial::default();
         attempt(&mut trial);
         let Trial { wrong, lag } = trial;
+        say(format_args!("the longest lag was {lag:?}"));
         if wrong.is_empty() {
             return;
         }
