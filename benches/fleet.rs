@@ -98,7 +98,7 @@ fn run(stack: &str) {
         }
     });
     let polls = POLLS.load(Ordering::Relaxed);
-    assert_eq!(polls, CALLS.into(), "some calls were not over at once");
+    assert_eq!(polls, u64::from(CALLS), "some calls were not over at once");
     tell_allocations();
 }
 
