@@ -11,7 +11,7 @@ use reqwest::{Request, Url};
 
 use crate::observe::Attempt;
 use crate::request::RequestSettings;
-use crate::throttle::{Passage, Passed};
+use crate::throttle::Passed;
 
 /// All of a request by which its answer, or how the answer is come by, could differ. It is compared in
 /// full: a hash that two share must not give one the answer of the other.
@@ -347,7 +347,6 @@ fn are_known(extensions: &Extensions) -> bool {
     let known = [
         extensions.get::<Arc<RequestSettings>>().is_some(),
         extensions.get::<Attempt>().is_some(),
-        extensions.get::<Passage>().is_some(),
         extensions.get::<Passed>().is_some(),
     ];
     extensions.len() == known.into_iter().filter(|known| *known).count()

@@ -1,13 +1,16 @@
 //! Headers in one piece.
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// A copy of headers that most of the time is never read.
 ///
 /// To clone them one by one takes an allocation for each name and value that nobody has cloned before.
 /// Here all of them take one, and are taken apart again when they are needed.
-pub(crate) struct HeaderCopy(Vec<u8>);
+pub(crate) struct HeaderCopy {
+    text: Vec<u8>,
+    lines: usize,
+}
 
 /// The lengths of a name and its value stand before them. The highest bit of the second says that the value
 /// is not to be shown: no header is anywhere near so long.
@@ -30,20 +33,26 @@ impl HeaderCopy {
             copy.extend_from_slice(name);
             copy.extend_from_slice(value.as_bytes());
         }
-        Self(copy)
+        Self {
+            text: copy,
+            lines: headers.len(),
+        }
     }
 
     /// All of them, in their order. Values share one allocation.
     pub(crate) fn put_together(&self) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        let mut rest = Bytes::copy_from_slice(&self.0);
-        while rest.len() >= LENGTHS {
-            let lengths = rest.get_u64_le();
-            let name = rest.split_to(lengths as u32 as usize);
-            let value = rest.split_to(((lengths & !SENSITIVE) >> 32) as usize);
+        let mut headers = HeaderMap::with_capacity(self.lines);
+        let shared = Bytes::copy_from_slice(&self.text);
+        let mut start = 0;
+        while let Some((lengths, _)) = self.text[start..].split_first_chunk::<LENGTHS>() {
+            let lengths = u64::from_le_bytes(*lengths);
+            let name = start + LENGTHS;
+            let value = name + lengths as u32 as usize;
+            start = value + ((lengths & !SENSITIVE) >> 32) as usize;
             // They were a name and a value before, so they are now.
-            let name = HeaderName::from_bytes(&name);
-            if let (Ok(name), Ok(mut value)) = (name, HeaderValue::from_maybe_shared(value)) {
+            let name = HeaderName::from_bytes(&self.text[name..value]);
+            let value = HeaderValue::from_maybe_shared(shared.slice(value..start));
+            if let (Ok(name), Ok(mut value)) = (name, value) {
                 value.set_sensitive(lengths & SENSITIVE != 0);
                 headers.append(name, value);
             }

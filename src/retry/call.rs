@@ -15,7 +15,7 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::settings::Settings;
-use crate::admit::{Allowance, Budget, Covered, Opener, Scope, Withdrawal, chain_of};
+use crate::admit::{Allowance, Budget, Covered, Opener, Scope, Withdrawal, chain_of, with_passage};
 use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
@@ -52,7 +52,7 @@ pub(crate) struct Call<'a> {
     waited: Duration,
     sent_at: Duration,
     /// While it runs.
-    passage: Option<Passage>,
+    passage: Option<Box<Passage>>,
     /// What a throttle has left that it came through, once it has ended.
     passed: Option<Passed>,
     /// What was paid for the next one, or could not be, if that takes longer than a moment.
@@ -121,6 +121,8 @@ impl<'a> Call<'a> {
             if opened.is_nested() {
                 if opened.is_twice_in_chain() {
                     settings.warn_of_two_in_a_chain();
+                    // An attempt of the retry around this one is this whole call.
+                    with_passage(Passage::pay);
                 }
                 time.bound_by(opened.deadline());
                 feeds_budget = !opened.shares_budget();
@@ -196,7 +198,7 @@ impl<'a> Call<'a> {
 
     /// Gets ready for an attempt: keeps a copy of the request, if a retry or a letter could follow, and
     /// numbers it.
-    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &mut Extensions) {
+    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &Extensions) {
         let could_follow = || self.could_retry() || self.settings.dead_letters.is_some();
         if self.spare.is_none() && could_follow() {
             let rebuilt = self.body().is_some();
@@ -207,7 +209,7 @@ impl<'a> Call<'a> {
             request.headers_mut().insert(name, number);
         }
         if !self.is_plain() {
-            self.open_passage(extensions);
+            self.open_passage();
         }
     }
 
@@ -219,7 +221,7 @@ impl<'a> Call<'a> {
 
     /// So that a throttle, if there is one, can tell when it lets the attempt through.
     #[cold]
-    fn open_passage(&mut self, extensions: &mut Extensions) {
+    fn open_passage(&mut self) {
         let mut fare = None;
         if let Some(aside) = &mut self.aside {
             fare = (aside.earlier.as_mut()).and_then(|earlier| earlier.fare.take());
@@ -229,20 +231,18 @@ impl<'a> Call<'a> {
         }
         if fare.is_some() || self.time.limits.attempt.is_some() {
             let latest = self.attempt.is_retry().then(|| self.time.window_end());
-            let passage = Passage::new(fare, latest);
-            self.passage = Some(passage.clone());
-            extensions.insert(passage);
+            self.passage = Some(Box::new(Passage::new(fare, latest)));
         }
     }
 
     /// The attempt has ended: what was paid for it is spent, or given back.
     #[inline]
-    pub(crate) fn close_passage(&mut self, extensions: &mut Extensions) {
+    pub(crate) fn close_passage(&mut self, extensions: &mut Extensions, result: &Result<Response>) {
         if let Some(passage) = self.passage.take() {
-            extensions.remove::<Passage>();
             if passage.has_timed_out() {
                 extensions.insert(Passed::default());
             }
+            passage.end(result);
         }
         self.passed = match extensions.is_empty() {
             true => None,
@@ -255,12 +255,13 @@ impl<'a> Call<'a> {
     pub(crate) fn run<F>(&mut self, answer: F) -> Running<'_, F> {
         let mut limited = None;
         if self.time.limits_attempts() {
-            limited = Limited::new(&self.time, self.sent_at, self.passage.as_ref());
+            limited = Limited::new(&self.time, self.sent_at);
         }
         Running {
             answer: Covered {
                 allowance: &mut self.allowance,
-                future: answer,
+                passage: &mut self.passage,
+                future: Some(answer),
             },
             limited,
         }
@@ -434,7 +435,8 @@ impl<'a> Call<'a> {
         if end.is_success() {
             self.feed_budget(Some(now));
         }
-        self.tell_last(end, result, now);
+        let elapsed = self.time.elapsed(now);
+        self.tell_last(end, result, now, elapsed);
         let waited = report.waited().saturating_add(self.waited_before());
         let pause = self
             .leaves_letter(end)
@@ -443,7 +445,7 @@ impl<'a> Call<'a> {
         if let Some(earlier) = earlier {
             earlier.complete(report, result);
         }
-        self.tell_stop(report, waited, now);
+        self.tell_stop(report, waited, now, elapsed);
         self.write_letter(report, pause?)
     }
 

@@ -104,7 +104,8 @@ impl CallTime<'_> {
         }
     }
 
-    fn limit_from(&self, begun: Instant) -> Option<Limit> {
+    /// The same, of an attempt that began then.
+    pub(crate) fn limit_from(&self, begun: Instant) -> Option<Limit> {
         let deadline = self.deadline.map(|after| Limit {
             end: clock::after(self.started, after),
             error: TimedOut {
