@@ -108,7 +108,7 @@ pub(crate) struct Covered<'a, F> {
 }
 
 impl<F> Covered<'_, F> {
-    #[inline]
+    #[inline(always)] // Every poll of every call comes by here.
     fn enter<T>(&mut self, work: impl FnOnce(&mut Option<F>) -> T) -> T {
         if self.allowance.is_none() && self.passage.is_none() {
             return work(&mut self.future);

@@ -15,7 +15,7 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::settings::Settings;
-use crate::admit::{Allowance, Budget, Covered, Opener, Scope, Withdrawal, chain_of, with_passage};
+use crate::admit::{Allowance, Budget, Covered, Opener, Scope, chain_of, with_passage};
 use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
@@ -55,8 +55,6 @@ pub(crate) struct Call<'a> {
     passage: Option<Box<Passage>>,
     /// What a throttle has left that it came through, once it has ended.
     passed: Option<Passed>,
-    /// What was paid for the next one, or could not be, if that takes longer than a moment.
-    paid: Option<Box<Option<Withdrawal>>>,
     spare: Option<Spare>,
 
     aside: Option<Box<Aside<'a>>>,
@@ -69,6 +67,7 @@ impl<'a> Call<'a> {
     }
 
     /// Settles what this call may do.
+    #[inline(always)] // Called once, by the loop.
     pub(crate) fn open(
         settings: &'a Settings,
         request: &Request,
@@ -148,7 +147,6 @@ impl<'a> Call<'a> {
             sent_at: Duration::ZERO,
             passage: None,
             passed: None,
-            paid: None,
             spare: None,
             aside,
         }
@@ -198,6 +196,7 @@ impl<'a> Call<'a> {
 
     /// Gets ready for an attempt: keeps a copy of the request, if a retry or a letter could follow, and
     /// numbers it.
+    #[inline(always)] // Called once, by the loop.
     pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &Extensions) {
         let could_follow = || self.could_retry() || self.settings.dead_letters.is_some();
         if self.spare.is_none() && could_follow() {
@@ -396,6 +395,7 @@ impl<'a> Call<'a> {
 
     /// Puts the report beside the last answer, which is not changed otherwise. If the call is given up,
     /// there may be a letter about it, which is under way then.
+    #[inline(always)] // Called once, by the loop.
     pub(crate) fn report(
         &mut self,
         end: End,
