@@ -22,7 +22,7 @@ thread_local! {
 struct Current {
     allowance: Option<Allowance>,
     /// Of the attempt that runs now, if its call wants to know how it gets through a throttle.
-    passage: Option<Box<Passage>>,
+    passage: Option<Passage>,
 }
 
 /// Does something with the current allowance, if there is one: nothing that could come back here.
@@ -36,7 +36,7 @@ pub(super) fn with_current<T>(work: impl FnOnce(&mut Allowance) -> T) -> Option<
 /// here.
 #[inline]
 pub(crate) fn with_passage<T>(work: impl FnOnce(&mut Passage) -> T) -> Option<T> {
-    let done = CURRENT.try_with(|current| current.borrow_mut().passage.as_deref_mut().map(work));
+    let done = CURRENT.try_with(|current| current.borrow_mut().passage.as_mut().map(work));
     done.ok().flatten()
 }
 
@@ -75,7 +75,7 @@ pub(super) fn enter<T>(own: &mut Option<Allowance>, poll: impl FnOnce() -> T) ->
 /// While something of a call or scope is current, this is what was current before.
 struct Restore<'a> {
     allowance: Option<&'a mut Option<Allowance>>,
-    passage: Option<&'a mut Option<Box<Passage>>>,
+    passage: Option<&'a mut Option<Passage>>,
 }
 
 impl Restore<'_> {
@@ -102,7 +102,7 @@ impl Drop for Restore<'_> {
 /// A future that runs in an allowance, if there is one to run in, and whose way through a throttle is known.
 pub(crate) struct Covered<'a, F> {
     pub(crate) allowance: &'a mut Option<Allowance>,
-    pub(crate) passage: &'a mut Option<Box<Passage>>,
+    pub(crate) passage: &'a mut Option<Passage>,
     /// Until it is given up.
     pub(crate) future: Option<F>,
 }

@@ -1,5 +1,7 @@
 //! Headers in one piece.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -7,15 +9,19 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 ///
 /// To clone them one by one takes an allocation for each name and value that nobody has cloned before.
 /// Here all of them take one, and are taken apart again when they are needed.
-pub(crate) struct HeaderCopy {
-    text: Vec<u8>,
-    lines: usize,
-}
+pub(crate) struct HeaderCopy(Vec<u8>);
 
 /// The lengths of a name and its value stand before them. The highest bit of the second says that the value
 /// is not to be shown: no header is anywhere near so long.
 const LENGTHS: usize = size_of::<u64>();
 const SENSITIVE: u64 = 1 << 63;
+
+/// Where a header is.
+struct Line {
+    name: Range<usize>,
+    value: Range<usize>,
+    sensitive: bool,
+}
 
 /// Most headers are no longer than this, with their names and lengths.
 const USUAL: usize = 64;
@@ -33,31 +39,39 @@ impl HeaderCopy {
             copy.extend_from_slice(name);
             copy.extend_from_slice(value.as_bytes());
         }
-        Self {
-            text: copy,
-            lines: headers.len(),
-        }
+        Self(copy)
     }
 
     /// All of them, in their order. Values share one allocation.
     pub(crate) fn put_together(&self) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(self.lines);
-        let shared = Bytes::copy_from_slice(&self.text);
-        let mut start = 0;
-        while let Some((lengths, _)) = self.text[start..].split_first_chunk::<LENGTHS>() {
-            let lengths = u64::from_le_bytes(*lengths);
-            let name = start + LENGTHS;
-            let value = name + lengths as u32 as usize;
-            start = value + ((lengths & !SENSITIVE) >> 32) as usize;
+        let mut headers = HeaderMap::with_capacity(self.lines().count());
+        let shared = Bytes::copy_from_slice(&self.0);
+        for line in self.lines() {
             // They were a name and a value before, so they are now.
-            let name = HeaderName::from_bytes(&self.text[name..value]);
-            let value = HeaderValue::from_maybe_shared(shared.slice(value..start));
+            let name = HeaderName::from_bytes(&self.0[line.name]);
+            let value = HeaderValue::from_maybe_shared(shared.slice(line.value));
             if let (Ok(name), Ok(mut value)) = (name, value) {
-                value.set_sensitive(lengths & SENSITIVE != 0);
+                value.set_sensitive(line.sensitive);
                 headers.append(name, value);
             }
         }
         headers
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Line> + '_ {
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            let (lengths, _) = self.0[start..].split_first_chunk::<LENGTHS>()?;
+            let lengths = u64::from_le_bytes(*lengths);
+            let name = start + LENGTHS;
+            let value = name + lengths as u32 as usize;
+            start = value + ((lengths & !SENSITIVE) >> 32) as usize;
+            Some(Line {
+                name: name..value,
+                value: value..start,
+                sensitive: lengths & SENSITIVE != 0,
+            })
+        })
     }
 }
 

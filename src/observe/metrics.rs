@@ -96,6 +96,7 @@ impl Metrics {
         }))
     }
 
+    #[inline]
     fn of(&self, call: &CallInfo<'_>) -> &HostMetrics {
         let hosts = &*self.0;
         match hosts.known.get(call.host) {

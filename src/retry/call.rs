@@ -15,7 +15,7 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::settings::Settings;
-use crate::admit::{Allowance, Budget, Covered, Opener, Scope, chain_of, with_passage};
+use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope, chain_of, with_passage};
 use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
@@ -52,7 +52,7 @@ pub(crate) struct Call<'a> {
     waited: Duration,
     sent_at: Duration,
     /// While it runs.
-    passage: Option<Box<Passage>>,
+    passage: Option<Passage>,
     /// What a throttle has left that it came through, once it has ended.
     passed: Option<Passed>,
     spare: Option<Spare>,
@@ -229,8 +229,10 @@ impl<'a> Call<'a> {
             }
         }
         if fare.is_some() || self.time.limits.attempt.is_some() {
-            let latest = self.attempt.is_retry().then(|| self.time.window_end());
-            self.passage = Some(Box::new(Passage::new(fare, latest)));
+            self.passage = Some(match self.attempt.is_retry() {
+                true => Passage::again(fare, self.time.window_end()),
+                false => Passage::first(),
+            });
         }
     }
 
@@ -254,7 +256,7 @@ impl<'a> Call<'a> {
     pub(crate) fn run<F>(&mut self, answer: F) -> Running<'_, F> {
         let mut limited = None;
         if self.time.limits_attempts() {
-            limited = Limited::new(&self.time, self.sent_at);
+            limited = Limited::new(&self.time, &self.sent_at);
         }
         Running {
             answer: Covered {
@@ -432,11 +434,12 @@ impl<'a> Call<'a> {
         result: &mut Result<Response>,
     ) -> Option<DeliveryEnd> {
         let now = clock::now();
+        let budget_time = self.budget.time_at(now);
         if end.is_success() {
-            self.feed_budget(Some(now));
+            self.feed_budget(Some((now, budget_time)));
         }
         let elapsed = self.time.elapsed(now);
-        self.tell_last(end, result, now, elapsed);
+        self.tell_last(end, result, elapsed, budget_time);
         let waited = report.waited().saturating_add(self.waited_before());
         let pause = self
             .leaves_letter(end)
@@ -445,7 +448,7 @@ impl<'a> Call<'a> {
         if let Some(earlier) = earlier {
             earlier.complete(report, result);
         }
-        self.tell_stop(report, waited, now, elapsed);
+        self.tell_stop(report, waited, elapsed, budget_time);
         self.write_letter(report, pause?)
     }
 
@@ -457,7 +460,7 @@ impl<'a> Call<'a> {
     }
 
     #[inline]
-    fn feed_budget(&self, now: Option<Instant>) {
+    fn feed_budget(&self, now: Option<(Instant, BudgetTime)>) {
         if self.feeds_budget {
             self.budget.on_success(now);
         }

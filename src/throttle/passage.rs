@@ -31,11 +31,17 @@ impl Passed {
 /// finds it, whatever stands between the two. A throttle of another client that is asked within the attempt
 /// finds it as well. Then the clock stops while that one lets the attempt wait, too.
 pub(crate) struct Passage {
-    /// What was paid for the attempt. Given back when this is dropped, unless it is sent.
+    stage: Stage,
+    /// In a box, so that a poll of a first attempt has little to move.
+    again: Option<Box<Again>>,
+}
+
+/// What is known of an attempt that is not the first.
+struct Again {
+    /// What was paid for it. Given back when this is dropped, unless it is sent.
     fare: Option<Fare>,
     /// It is not sent later than this.
-    latest: Option<Instant>,
-    stage: Stage,
+    latest: Instant,
 }
 
 /// How far an attempt has come.
@@ -51,16 +57,22 @@ pub(crate) enum Stage {
 }
 
 impl Passage {
-    pub(crate) fn new(fare: Option<Fare>, latest: Option<Instant>) -> Self {
+    pub(crate) fn first() -> Self {
         Self {
-            fare,
-            latest,
             stage: Stage::Unknown,
+            again: None,
+        }
+    }
+
+    pub(crate) fn again(fare: Option<Fare>, latest: Instant) -> Self {
+        Self {
+            again: Some(Box::new(Again { fare, latest })),
+            ..Self::first()
         }
     }
 
     pub(crate) fn latest(&self) -> Option<Instant> {
-        self.latest
+        self.again.as_ref().map(|again| again.latest)
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -91,7 +103,7 @@ impl Passage {
 
     /// What was paid is not given back any more.
     pub(crate) fn pay(&mut self) {
-        if let Some(fare) = self.fare.take() {
+        if let Some(fare) = self.again.as_mut().and_then(|again| again.fare.take()) {
             fare.spend();
         }
     }

@@ -1,5 +1,6 @@
 //! The hosts that are counted apart, found without a lock: every event of every call looks here.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -24,14 +25,36 @@ pub(super) struct Known {
 
 type Place = OnceLock<Box<HostMetrics>>;
 
+thread_local! {
+    /// Part and place of the host that this thread found last, in whichever `Known` that was: the events of
+    /// one call come one after the other.
+    static LAST: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
 impl Known {
-    #[inline]
+    #[inline(always)] // Most hosts are those of the event before.
     pub(super) fn get(&self, host: &str) -> Option<&HostMetrics> {
+        match self.last() {
+            Some(last) if last.host() == host => Some(last),
+            _ => self.search(host),
+        }
+    }
+
+    #[inline(always)]
+    fn last(&self) -> Option<&HostMetrics> {
+        let (part, place) = LAST.try_with(Cell::get).ok()?;
+        Some(self.parts.get(part)?.get()?.get(place)?.get()?)
+    }
+
+    fn search(&self, host: &str) -> Option<&HostMetrics> {
         let hash = self.hash(host);
-        for part in &self.parts {
-            for place in neighbours(part.get()?, hash) {
-                let found = place.get()?;
+        for (number, part) in self.parts.iter().enumerate() {
+            let part = part.get()?;
+            for place in neighbours(part, hash) {
+                let found = part[place].get()?;
                 if found.host() == host {
+                    // A thread that is ending remembers nothing.
+                    let _ = LAST.try_with(|last| last.set((number, place)));
                     return Some(found);
                 }
             }
@@ -63,7 +86,8 @@ impl Known {
         let parts = self.parts.iter().enumerate();
         let mut places = parts.flat_map(|(number, part)| {
             let new = || (0..FIRST_PART << number).map(|_| Place::new()).collect();
-            neighbours(part.get_or_init(new), hash)
+            let part = part.get_or_init(new);
+            neighbours(part, hash).map(move |place| &part[place])
         });
         places.find(|place| place.get().is_none())
     }
@@ -85,9 +109,11 @@ impl Default for Known {
     }
 }
 
-fn neighbours(part: &[Place], hash: usize) -> impl Iterator<Item = &Place> {
+/// The places of a part where a host may be.
+fn neighbours(part: &[Place], hash: usize) -> impl Iterator<Item = usize> + use<> {
     // The size is a power of two.
-    (0..NEIGHBOURS).map(move |step| &part[hash.wrapping_add(step) & (part.len() - 1)])
+    let mask = part.len() - 1;
+    (0..NEIGHBOURS).map(move |step| hash.wrapping_add(step) & mask)
 }
 
 #[cfg(test)]

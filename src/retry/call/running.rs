@@ -22,23 +22,22 @@ pub(crate) struct Running<'a, F> {
 /// The time of an attempt that has a limit.
 pub(crate) struct Limited<'a> {
     time: &'a CallTime<'a>,
-    sent_at: Duration,
-    end: Instant,
-    in_time: bool,
+    sent_at: &'a Duration,
+    /// Until there is no time left.
+    end: Option<Instant>,
     alarm: Alarm,
 }
 
 impl<'a> Limited<'a> {
     /// If there is a limit.
-    pub(super) fn new(time: &'a CallTime<'a>, sent_at: Duration) -> Option<Self> {
-        let begun = clock::after(time.started, sent_at);
-        let end = time.limit_from(begun)?.end();
+    pub(super) fn new(time: &'a CallTime<'a>, sent_at: &'a Duration) -> Option<Self> {
+        let begun = clock::after(time.started, *sent_at);
+        let end = time.attempt_end(begun)?;
         Some(Self {
             time,
             sent_at,
-            end,
             // With no time left, nothing is sent.
-            in_time: begun < end,
+            end: Some(end).filter(|end| begun < *end),
             alarm: Alarm::default(),
         })
     }
@@ -46,7 +45,7 @@ impl<'a> Limited<'a> {
     /// What the limit is by now: the attempt may have come to a throttle on its way.
     fn by_now(&self, now: Instant, passage: Option<&Passage>) -> Option<Limit> {
         let passage = passage.filter(|_| self.time.limits.attempt.is_some());
-        self.time.attempt_limit_by(now, self.sent_at, passage)
+        self.time.attempt_limit_by(now, *self.sent_at, passage)
     }
 
     /// A call inside this one knew only what was left of our time when it began.
@@ -59,12 +58,12 @@ impl<'a> Limited<'a> {
     }
 
     /// Whether there is some time left after all.
-    fn extend(&mut self, passage: Option<&Passage>) -> bool {
+    fn extend(&mut self, passage: Option<&Passage>) {
         let now = clock::now();
         if let Some(limit) = self.by_now(now, passage) {
-            self.end = limit.end();
+            self.end = Some(limit.end());
         }
-        now < self.end
+        self.end = self.end.filter(|end| now < *end);
     }
 }
 
@@ -77,16 +76,16 @@ impl<F: Future<Output = Result<Response>> + Unpin> Future for Running<'_, F> {
         let Some(limited) = limited else {
             return Pin::new(answer).poll(context);
         };
-        while limited.in_time {
+        while let Some(end) = limited.end {
             if let Poll::Ready(result) = Pin::new(&mut *answer).poll(context) {
                 return Poll::Ready(
-                    result.map_err(|error| limited.name(error, answer.passage.as_deref())),
+                    result.map_err(|error| limited.name(error, answer.passage.as_ref())),
                 );
             }
-            ready!(limited.alarm.poll(limited.end, context));
-            limited.in_time = limited.extend(answer.passage.as_deref());
+            ready!(limited.alarm.poll(end, context));
+            limited.extend(answer.passage.as_ref());
         }
-        let limit = limited.by_now(clock::now(), answer.passage.as_deref());
+        let limit = limited.by_now(clock::now(), answer.passage.as_ref());
         let has_limit = limited.time.limits.attempt.is_some();
         if let (Some(passage), true) = (&mut *answer.passage, has_limit) {
             passage.time_out();

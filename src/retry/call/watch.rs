@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::super::settings::Settings;
 use super::{Call, End, Retry};
-use crate::admit::{Budget, Host};
+use crate::admit::{Budget, BudgetTime, Host};
 use crate::clock;
 use crate::decide::{AttemptOutcome, Spare, Verdict};
 use crate::observe::{
@@ -156,8 +156,8 @@ impl<'a> Call<'a> {
         &mut self,
         end: End,
         result: &Result<Response>,
-        now: Instant,
         elapsed: Duration,
+        budget_time: BudgetTime,
     ) {
         self.watch_late();
         let took = self.attempt_took(elapsed);
@@ -170,7 +170,7 @@ impl<'a> Call<'a> {
         if end.reason == StopReason::BudgetEmpty {
             watch.tell(EventKind::BudgetRefused(BudgetRefused {
                 cause: end.verdict.outcome,
-                budget: budget.balance_at(now),
+                budget: budget.balance_by(budget_time),
             }));
         }
     }
@@ -181,8 +181,8 @@ impl<'a> Call<'a> {
         &mut self,
         report: &RetryReport,
         waited: Duration,
-        now: Instant,
         took: Duration,
+        budget_time: BudgetTime,
     ) {
         let (max_attempts, could_retry) = (self.max_attempts(), self.could_retry());
         let Some((watch, budget)) = self.watched_with_budget() else {
@@ -196,7 +196,7 @@ impl<'a> Call<'a> {
             max_attempts,
             waited,
             took,
-            budget: could_retry.then(|| budget.balance_at(now)),
+            budget: could_retry.then(|| budget.balance_by(budget_time)),
         }));
     }
 
