@@ -19,8 +19,8 @@ mod sync {
 
 pub(crate) use allowance::{Allowance, Draw, Opener, chain_of};
 pub use budget::{Budget, BudgetBuilder, Deposit};
-pub(crate) use budget::{Budgets, Withdrawal};
-pub(crate) use current::{Covered, current_deadline};
+pub(crate) use budget::{BudgetTime, Budgets, Withdrawal};
+pub(crate) use current::{Covered, current_deadline, with_passage};
 pub(crate) use fare::Fare;
 pub(crate) use host::Host;
 pub(crate) use keyed::Keyed;

@@ -218,32 +218,33 @@ struct Call<'a> {
     settings: &'a Settings,
     is_head: bool,
     started: Instant,
-    /// Its own, or that of the scope around it.
-    deadline: Option<Instant>,
+    own_deadline: Option<Duration>,
     timeout: Option<Duration>,
 }
 
 impl<'a> Call<'a> {
     fn open(settings: &'a Settings, identity: &Identity, extensions: &Extensions) -> Self {
-        let started = clock::now();
-        let own = RequestSettings::of(extensions).and_then(|own| own.deadline);
-        let own = own.map(|deadline| clock::after(started, deadline));
-        let deadline = match (own, current_deadline()) {
-            (Some(own), Some(current)) => Some(own.min(current)),
-            (own, current) => own.or(current),
-        };
         Self {
             settings,
             is_head: identity.is_head(),
-            started,
-            deadline,
+            started: clock::now(),
+            own_deadline: RequestSettings::of(extensions).and_then(|own| own.deadline),
             timeout: identity.timeout(),
+        }
+    }
+
+    /// Its own, or that of the scope around it. Looked up when it is needed: most calls are alone.
+    fn deadline(&self) -> Option<Instant> {
+        let own = self.own_deadline.map(|own| clock::after(self.started, own));
+        match (own, current_deadline()) {
+            (Some(own), Some(current)) => Some(own.min(current)),
+            (own, current) => own.or(current),
         }
     }
 
     /// The end of all waiting.
     fn end(&self) -> Option<Limit> {
-        let deadline = self.deadline;
+        let deadline = self.deadline();
         deadline.map(|deadline| Limit::deadline(self.started, deadline))
     }
 
@@ -348,9 +349,10 @@ impl<'a> Call<'a> {
     /// Reads the body for all who wait.
     async fn share(&self, mut leadership: Leadership, mut reading: Reading) -> Result<Response> {
         let end = clock::after(clock::now(), READ_TIME);
+        let deadline = self.deadline();
         loop {
             let now = clock::now();
-            if self.deadline.is_some_and(|deadline| deadline <= now) {
+            if deadline.is_some_and(|deadline| deadline <= now) {
                 // The head is there in time, and the deadline is about the head. Another may have
                 // the time to read all of it.
                 leadership.leave();
@@ -361,7 +363,7 @@ impl<'a> Call<'a> {
                 return Ok(reading.into_stream());
             }
             let look = clock::after(now, LOOK_INTERVAL).min(end);
-            let look = self.deadline.map_or(look, |deadline| deadline.min(look));
+            let look = deadline.map_or(look, |deadline| deadline.min(look));
             match tokio::time::timeout_at(look, reading.read(self.settings.max_body)).await {
                 Ok(Ok(Extent::Whole)) => {
                     let answer = Arc::new(reading.into_whole());

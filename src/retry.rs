@@ -17,7 +17,7 @@ use settings::Settings;
 
 use crate::observe::Attempt;
 use crate::request::RequestSettings;
-use crate::throttle::{Passage, Passed};
+use crate::throttle::Passed;
 
 /// Sends a request again where that is safe, spread out in time, and bounded in number.
 ///
@@ -108,7 +108,7 @@ impl Middleware for RetryMiddleware {
                 call.prepare(&mut request, extensions);
                 let answer = next.clone().run(request, extensions);
                 let mut result = call.run(answer).await;
-                call.close_passage(extensions);
+                call.close_passage(extensions, &result);
                 let verdict = call.judge(&result);
                 if call.pays_with_others(verdict, &result) {
                     Box::pin(call.pay_with_others()).await;
@@ -138,8 +138,4 @@ impl Middleware for RetryMiddleware {
 fn forget_earlier_call(extensions: &mut Extensions) {
     extensions.remove::<Attempt>();
     extensions.remove::<Passed>();
-    if let Some(outer) = extensions.remove::<Passage>() {
-        // It belongs to a retry around this one, whose attempt this is.
-        outer.pay();
-    }
 }

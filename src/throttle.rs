@@ -32,7 +32,7 @@ pub(crate) use passage::{Passage, Passed, Stage};
 pub use refusal::{Refusal, RefusalReason};
 use watch::Watch;
 
-use crate::admit::Keyed;
+use crate::admit::{Keyed, with_passage};
 use crate::clock;
 use crate::observe::{Attempt, RetryReport, throttle_outside_retry};
 use crate::request::RequestSettings;
@@ -133,20 +133,17 @@ impl Shared {
         watch: &mut Option<Watch<'a>>,
     ) -> std::result::Result<(Pass<'a>, Option<Box<Queued<'a>>>), Refusal> {
         let settings = &*self.settings;
-        let (mut attempt, mut passage) = (Attempt::FIRST, None);
-        if !extensions.is_empty() {
-            attempt = Attempt::of(extensions);
-            passage = Passage::of(extensions);
-        }
+        let attempt = match extensions.is_empty() {
+            true => Attempt::FIRST,
+            false => Attempt::of(extensions),
+        };
         if settings.is_watched() {
             *watch = Some(Watch::new(settings, gate, request, attempt));
         }
         let now = clock::now();
-        match gate.enter(now, settings, attempt.is_retry(), passage.as_ref())? {
-            Entry::Passed(mut pass, sight) => {
-                if let Some(passage) = passage {
-                    pass.tell(passage, now);
-                }
+        match gate.enter(now, settings, attempt.is_retry())? {
+            Entry::Passed(pass, sight) => {
+                with_passage(|passage| passage.pass(now));
                 if let (Some(watch), Some(sight)) = (watch, sight) {
                     watch.sent(sight);
                 }
@@ -155,7 +152,6 @@ impl Shared {
             Entry::Waits(waiting) => {
                 let queued = Queued {
                     waiting,
-                    passage,
                     since: now,
                 };
                 Ok((Pass::none(gate, settings), Some(Box::new(queued))))
@@ -177,7 +173,6 @@ impl Shared {
 /// A request that has to wait.
 struct Queued<'a> {
     waiting: Waiting<'a>,
-    passage: Option<Passage>,
     since: Instant,
 }
 
@@ -187,24 +182,16 @@ impl<'a> Queued<'a> {
         self: Box<Self>,
         watch: &mut Option<Watch<'a>>,
     ) -> (std::result::Result<Pass<'a>, Refusal>, Duration) {
-        let Self {
-            waiting,
-            passage,
-            since,
-        } = *self;
-        if let Some(passage) = &passage {
-            passage.wait();
-        }
+        let Self { waiting, since } = *self;
+        with_passage(Passage::wait);
         if let Some(watch) = watch {
             watch.queued();
         }
-        let mut turn = waiting.turn().await;
+        let turn = waiting.turn().await;
         let now = clock::now();
         let waited = now.saturating_duration_since(since);
-        if let Ok(pass) = &mut turn {
-            if let Some(passage) = passage {
-                pass.tell(passage, now);
-            }
+        if turn.is_ok() {
+            with_passage(|passage| passage.pass(now));
             if let Some(watch) = watch {
                 watch.waited(waited);
             }

@@ -166,10 +166,19 @@ impl Budget {
     }
 
     pub(crate) fn balance_at(&self, now: Instant) -> f64 {
+        self.balance_by(self.time_at(now))
+    }
+
+    /// A moment as it counts it, for those who need it twice.
+    pub(crate) fn time_at(&self, now: Instant) -> BudgetTime {
+        BudgetTime(self.0.as_ref().map_or(0, |limited| limited.time(now)))
+    }
+
+    pub(crate) fn balance_by(&self, time: BudgetTime) -> f64 {
         match &self.0 {
             None => f64::INFINITY,
             Some(limited) => {
-                let units = limited.window.net(limited.time(now)) + limited.terms.reserve;
+                let units = limited.window.net(time.0) + limited.terms.reserve;
                 units.max(0) as f64 / limited.terms.cost as f64
             }
         }
@@ -183,9 +192,12 @@ impl Budget {
     }
 
     /// Credits a call that the server has answered well, if it is those that count.
-    pub(crate) fn on_success(&self, now: Option<Instant>) {
+    pub(crate) fn on_success(&self, now: Option<(Instant, BudgetTime)>) {
         if self.is_fed_by(Deposit::Success) {
-            self.deposit_at(now.unwrap_or_else(clock::now));
+            match now {
+                Some((now, time)) => self.deposit_by(now, time),
+                None => self.deposit_at(clock::now()),
+            }
         }
     }
 
@@ -223,14 +235,22 @@ impl Budget {
     }
 
     fn deposit_at(&self, now: Instant) {
+        self.deposit_by(now, self.time_at(now));
+    }
+
+    fn deposit_by(&self, now: Instant, time: BudgetTime) {
         if let Some(limited) = &self.0 {
-            limited.window.add(limited.time(now), limited.terms.deposit);
+            limited.window.add(time.0, limited.terms.deposit);
             if limited.common.is_some() {
                 self.deposit_for_all(now);
             }
         }
     }
 }
+
+/// Nanoseconds since a budget was made.
+#[derive(Clone, Copy)]
+pub(crate) struct BudgetTime(u64);
 
 impl Limited {
     /// Nanoseconds since the budget was made.

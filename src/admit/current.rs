@@ -13,15 +13,30 @@ use tokio::time::Instant;
 
 use super::allowance::Allowance;
 use super::scope::Scope;
+use crate::throttle::Passage;
 
 thread_local! {
-    static CURRENT: RefCell<Option<Allowance>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Current> = const { RefCell::new(Current { allowance: None, passage: None }) };
+}
+
+struct Current {
+    allowance: Option<Allowance>,
+    /// Of the attempt that runs now, if its call wants to know how it gets through a throttle.
+    passage: Option<Passage>,
 }
 
 /// Does something with the current allowance, if there is one: nothing that could come back here.
 pub(super) fn with_current<T>(work: impl FnOnce(&mut Allowance) -> T) -> Option<T> {
     // A thread that is ending has none any more.
-    let done = CURRENT.try_with(|current| current.borrow_mut().as_mut().map(work));
+    let done = CURRENT.try_with(|current| current.borrow_mut().allowance.as_mut().map(work));
+    done.ok().flatten()
+}
+
+/// Does something with the passage of the attempt that runs now, if it has one: nothing that could come back
+/// here.
+#[inline]
+pub(crate) fn with_passage<T>(work: impl FnOnce(&mut Passage) -> T) -> Option<T> {
+    let done = CURRENT.try_with(|current| current.borrow_mut().passage.as_mut().map(work));
     done.ok().flatten()
 }
 
@@ -46,43 +61,82 @@ pub(crate) fn current_deadline() -> Option<Instant> {
 
 /// Makes an allowance the current one for as long as `poll` runs.
 pub(super) fn enter<T>(own: &mut Option<Allowance>, poll: impl FnOnce() -> T) -> T {
-    swap(own);
-    // On the way out, also if the poll panics.
-    let restore = Restore(own);
+    let mut restore = Restore {
+        allowance: Some(own),
+        passage: None,
+    };
+    restore.swap();
+    // It is swapped back on the way out, also if the poll panics.
     let output = poll();
     drop(restore);
     output
 }
 
-fn swap(own: &mut Option<Allowance>) {
-    let _ = CURRENT.try_with(|current| std::mem::swap(own, &mut *current.borrow_mut()));
+/// While something of a call or scope is current, this is what was current before.
+struct Restore<'a> {
+    allowance: Option<&'a mut Option<Allowance>>,
+    passage: Option<&'a mut Option<Passage>>,
 }
 
-/// While an allowance is current, this is what was current before.
-struct Restore<'a>(&'a mut Option<Allowance>);
-
-impl Drop for Restore<'_> {
-    fn drop(&mut self) {
-        swap(self.0);
+impl Restore<'_> {
+    #[inline]
+    fn swap(&mut self) {
+        let _ = CURRENT.try_with(|current| {
+            let current = &mut *current.borrow_mut();
+            if let Some(allowance) = &mut self.allowance {
+                std::mem::swap(*allowance, &mut current.allowance);
+            }
+            if let Some(passage) = &mut self.passage {
+                std::mem::swap(*passage, &mut current.passage);
+            }
+        });
     }
 }
 
-/// A future that runs in an allowance, if there is one to run in.
+impl Drop for Restore<'_> {
+    fn drop(&mut self) {
+        self.swap();
+    }
+}
+
+/// A future that runs in an allowance, if there is one to run in, and whose way through a throttle is known.
 pub(crate) struct Covered<'a, F> {
     pub(crate) allowance: &'a mut Option<Allowance>,
-    pub(crate) future: F,
+    pub(crate) passage: &'a mut Option<Passage>,
+    /// Until it is given up.
+    pub(crate) future: Option<F>,
+}
+
+impl<F> Covered<'_, F> {
+    #[inline(always)] // Every poll of every call comes by here.
+    fn enter<T>(&mut self, work: impl FnOnce(&mut Option<F>) -> T) -> T {
+        if self.allowance.is_none() && self.passage.is_none() {
+            return work(&mut self.future);
+        }
+        let mut restore = Restore {
+            allowance: Some(&mut *self.allowance).filter(|own| own.is_some()),
+            passage: Some(&mut *self.passage),
+        };
+        restore.swap();
+        let output = work(&mut self.future);
+        drop(restore);
+        output
+    }
+
+    /// Drops what runs in it, which can still tell why.
+    pub(crate) fn give_up(&mut self) {
+        self.enter(|future| *future = None);
+    }
 }
 
 impl<F: Future + Unpin> Future for Covered<'_, F> {
     type Output = F::Output;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.get_mut();
-        let future = Pin::new(&mut this.future);
-        if this.allowance.is_some() {
-            enter(this.allowance, || future.poll(context))
-        } else {
-            future.poll(context)
-        }
+        self.get_mut().enter(|future| match future {
+            Some(future) => Pin::new(future).poll(context),
+            None => Poll::Pending,
+        })
     }
 }

@@ -17,16 +17,16 @@ impl<'u> Host<'u> {
 
     /// A part of the URL's own text. Whoever is let in there has no part in it.
     pub(crate) fn as_str(self) -> &'u str {
-        if self.0.port().is_none() {
-            // Most have none, and then there is nothing to search for.
-            return self.0.host_str().unwrap_or_default();
-        }
-        let authority = self.0.authority();
-        if self.0.username().is_empty() && self.0.password().is_none() {
-            return authority;
-        }
-        let user_and_host = authority.rsplit_once('@');
-        user_and_host.map_or(authority, |(_, host)| host)
+        let host = self.0.host_str().unwrap_or_default();
+        let Some(port) = self.0.port() else {
+            return host;
+        };
+        // The port follows the host, in as many digits as it takes.
+        let whole = self.0.as_str();
+        let start = host.as_ptr() as usize - whole.as_ptr() as usize;
+        let digits = port.checked_ilog10().unwrap_or_default() as usize + 1;
+        let end = start + host.len() + 1 + digits;
+        whole.get(start..end).unwrap_or(host)
     }
 }
 

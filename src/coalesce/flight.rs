@@ -7,6 +7,7 @@
 use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,8 +45,28 @@ pub(crate) struct Flights {
 #[derive(Default)]
 struct Table {
     /// By the hash of their identities, or the next number that is free.
-    flights: HashMap<u64, Flight, RandomState>,
+    flights: HashMap<u64, Flight, BuildHasherDefault<Hashed>>,
     counter: u64,
+}
+
+/// What is hashed already needs no other hash.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl Table {
@@ -144,14 +165,16 @@ impl Flights {
             slot,
             flight,
         };
-        let Some(flight) = table.flights.get_mut(&slot) else {
-            let flight = Flight::new(identity, number, now);
-            table.flights.insert(slot, flight);
-            return Boarding::Lead(Leadership {
-                place: place(number),
-                leader: number,
-                is_over: false,
-            });
+        let flight = match table.flights.entry(slot) {
+            Entry::Occupied(flight) => flight.into_mut(),
+            Entry::Vacant(free) => {
+                free.insert(Flight::new(identity, number, now));
+                return Boarding::Lead(Leadership {
+                    place: place(number),
+                    leader: number,
+                    is_over: false,
+                });
+            }
         };
         let turn_end = identity.timeout().map(|timeout| clock::after(now, timeout));
         let (sender, news) = oneshot::channel();

@@ -11,7 +11,7 @@ use reqwest::{Request, Url};
 
 use crate::observe::Attempt;
 use crate::request::RequestSettings;
-use crate::throttle::{Passage, Passed};
+use crate::throttle::Passed;
 
 /// All of a request by which its answer, or how the answer is come by, could differ. It is compared in
 /// full: a hash that two share must not give one the answer of the other.
@@ -26,7 +26,7 @@ pub(crate) struct Identity {
 }
 
 /// What else than URL and headers counts.
-#[derive(PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq)]
 struct Terms {
     method: SafeMethod,
     version: Version,
@@ -34,6 +34,16 @@ struct Terms {
     timeout: Option<Duration>,
     /// With another one, the leader would give up earlier, or later, than the follower.
     max_retries: Option<u32>,
+}
+
+impl Hash for Terms {
+    /// Of what most requests to one URL have in common, no more than tells them apart.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u8(self.method as u8);
+        if let Some(timeout) = self.timeout {
+            timeout.hash(state);
+        }
+    }
 }
 
 /// One of those that may be shared.
@@ -55,8 +65,8 @@ impl SafeMethod {
     }
 }
 
-/// What a length takes.
-const LENGTH: usize = size_of::<usize>();
+/// What a length takes, or those of a name and its value.
+const LENGTH: usize = size_of::<u64>();
 
 /// What most headers take, at most. For longer ones, the text grows.
 const HEADER: usize = 64;
@@ -212,7 +222,7 @@ impl Identity {
         };
         let url = sent(request.url());
         let mut text = Vec::with_capacity(LENGTH + url.len() + headers.len() * HEADER);
-        text.extend_from_slice(&url.len().to_ne_bytes());
+        text.extend_from_slice(&(url.len() as u64).to_ne_bytes());
         text.extend_from_slice(url.as_bytes());
         let mut state = hasher.build_hasher();
         terms.hash(&mut state);
@@ -233,11 +243,12 @@ impl Identity {
     fn sorted(&self) -> Option<(&[u8], Vec<Line<'_>>)> {
         let mut rest = &self.text[..];
         let length = take_length(&mut rest)?;
-        let url = take(&mut rest, length)?;
+        let url = take(&mut rest, length as usize)?;
         let mut headers = Vec::new();
         while !rest.is_empty() {
-            let lengths = [take_length(&mut rest)?, take_length(&mut rest)?];
-            headers.push([take(&mut rest, lengths[0])?, take(&mut rest, lengths[1])?]);
+            let lengths = take_length(&mut rest)?;
+            let name = take(&mut rest, (lengths >> 32) as usize)?;
+            headers.push([name, take(&mut rest, lengths as u32 as usize)?]);
         }
         // Stable.
         headers.sort_by_key(|[name, _]| *name);
@@ -283,10 +294,9 @@ fn copy(
             continue;
         }
         let start = text.len();
-        let mut lengths = [0; 2 * LENGTH];
-        lengths[..LENGTH].copy_from_slice(&name.len().to_ne_bytes());
-        lengths[LENGTH..].copy_from_slice(&value.len().to_ne_bytes());
-        text.extend_from_slice(&lengths);
+        // Neither is anywhere near so long.
+        let lengths = (name.len() as u64) << 32 | value.len() as u64;
+        text.extend_from_slice(&lengths.to_ne_bytes());
         text.extend_from_slice(name.as_bytes());
         text.extend_from_slice(value.as_bytes());
         let mut state = hasher.build_hasher();
@@ -297,11 +307,9 @@ fn copy(
     Some(sum)
 }
 
-fn take_length(text: &mut &[u8]) -> Option<usize> {
-    take(text, LENGTH)?
-        .try_into()
-        .ok()
-        .map(usize::from_ne_bytes)
+fn take_length(text: &mut &[u8]) -> Option<u64> {
+    let length = take(text, LENGTH)?.try_into().ok();
+    length.map(u64::from_ne_bytes)
 }
 
 /// So many bytes, which are taken from the beginning of a text.
@@ -347,7 +355,6 @@ fn are_known(extensions: &Extensions) -> bool {
     let known = [
         extensions.get::<Arc<RequestSettings>>().is_some(),
         extensions.get::<Attempt>().is_some(),
-        extensions.get::<Passage>().is_some(),
         extensions.get::<Passed>().is_some(),
     ];
     extensions.len() == known.into_iter().filter(|known| *known).count()

@@ -1,6 +1,8 @@
 //! Headers in one piece.
 
-use bytes::{Buf, Bytes};
+use std::ops::Range;
+
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// A copy of headers that most of the time is never read.
@@ -13,6 +15,13 @@ pub(crate) struct HeaderCopy(Vec<u8>);
 /// is not to be shown: no header is anywhere near so long.
 const LENGTHS: usize = size_of::<u64>();
 const SENSITIVE: u64 = 1 << 63;
+
+/// Where a header is.
+struct Line {
+    name: Range<usize>,
+    value: Range<usize>,
+    sensitive: bool,
+}
 
 /// Most headers are no longer than this, with their names and lengths.
 const USUAL: usize = 64;
@@ -35,20 +44,34 @@ impl HeaderCopy {
 
     /// All of them, in their order. Values share one allocation.
     pub(crate) fn put_together(&self) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        let mut rest = Bytes::copy_from_slice(&self.0);
-        while rest.len() >= LENGTHS {
-            let lengths = rest.get_u64_le();
-            let name = rest.split_to(lengths as u32 as usize);
-            let value = rest.split_to(((lengths & !SENSITIVE) >> 32) as usize);
+        let mut headers = HeaderMap::with_capacity(self.lines().count());
+        let shared = Bytes::copy_from_slice(&self.0);
+        for line in self.lines() {
             // They were a name and a value before, so they are now.
-            let name = HeaderName::from_bytes(&name);
-            if let (Ok(name), Ok(mut value)) = (name, HeaderValue::from_maybe_shared(value)) {
-                value.set_sensitive(lengths & SENSITIVE != 0);
+            let name = HeaderName::from_bytes(&self.0[line.name]);
+            let value = HeaderValue::from_maybe_shared(shared.slice(line.value));
+            if let (Ok(name), Ok(mut value)) = (name, value) {
+                value.set_sensitive(line.sensitive);
                 headers.append(name, value);
             }
         }
         headers
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Line> + '_ {
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            let (lengths, _) = self.0[start..].split_first_chunk::<LENGTHS>()?;
+            let lengths = u64::from_le_bytes(*lengths);
+            let name = start + LENGTHS;
+            let value = name + lengths as u32 as usize;
+            start = value + ((lengths & !SENSITIVE) >> 32) as usize;
+            Some(Line {
+                name: name..value,
+                value: value..start,
+                sensitive: lengths & SENSITIVE != 0,
+            })
+        })
     }
 }
 

@@ -116,14 +116,8 @@ impl LogLevels {
         Following::from_levels(first(&[self.success]), first(&at_once))
     }
 
-    fn of(&self, call: &CallInfo<'_>, kind: &EventKind) -> LevelFilter {
-        let stop = match kind {
-            EventKind::RetryScheduled(_) => return self.retry,
-            EventKind::Abandoned(_) => return self.abandoned,
-            EventKind::Stopped(stop) => stop,
-            _ => return LevelFilter::OFF,
-        };
-        match stop.reason {
+    fn of_stop(&self, call: &CallInfo<'_>, reason: StopReason) -> LevelFilter {
+        match reason {
             StopReason::Succeeded if call.attempt > 1 => self.recovery,
             StopReason::Succeeded => self.success,
             StopReason::NotRetryable
@@ -146,15 +140,21 @@ impl LogLevels {
         all.into_iter().any(is_on)
     }
 
+    #[inline]
     pub(crate) fn say(&self, event: &Event<'_>) {
-        let level = self.of(&event.call, &event.kind);
-        if !is_on(level) {
-            return;
-        }
         match &event.kind {
-            EventKind::RetryScheduled(retry) => say_retry(level, &event.call, retry),
-            EventKind::Stopped(stop) => say_stop(level, &event.call, stop),
-            EventKind::Abandoned(_) => say_abandoned(level, &event.call),
+            EventKind::RetryScheduled(retry) if is_on(self.retry) => {
+                say_retry(self.retry, &event.call, retry);
+            }
+            EventKind::Abandoned(_) if is_on(self.abandoned) => {
+                say_abandoned(self.abandoned, &event.call);
+            }
+            EventKind::Stopped(stop) => {
+                let level = self.of_stop(&event.call, stop.reason);
+                if is_on(level) {
+                    say_stop(level, &event.call, stop);
+                }
+            }
             _ => {}
         }
     }

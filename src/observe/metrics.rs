@@ -96,10 +96,13 @@ impl Metrics {
         }))
     }
 
+    #[inline]
     fn of(&self, call: &CallInfo<'_>) -> &HostMetrics {
         let hosts = &*self.0;
+        let full = hosts.known.is_full();
         match hosts.known.get(call.host) {
             Some(host) => host,
+            None if full => hosts.other(),
             None => hosts.add(call.host),
         }
     }

@@ -93,8 +93,10 @@ pub trait Observer: Send + Sync + 'static {
 }
 
 /// Those who want to know.
+///
+/// In boxes of their own: where in an `Arc` a value of unknown alignment is would be reckoned for each event.
 #[derive(Clone, Default)]
-pub(crate) struct Observers(Vec<Arc<Tell>>);
+pub(crate) struct Observers(Vec<Arc<Box<Tell>>>);
 
 type Tell = dyn Fn(&Event<'_>) + Send + Sync;
 
@@ -104,7 +106,7 @@ impl Observers {
     }
 
     pub(crate) fn add_fn(&mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) {
-        self.0.push(Arc::new(observe));
+        self.0.push(Arc::new(Box::new(observe)));
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -15,7 +15,7 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::settings::Settings;
-use crate::admit::{Allowance, Budget, Covered, Opener, Scope, Withdrawal, chain_of};
+use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope, chain_of, with_passage};
 use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
@@ -55,8 +55,6 @@ pub(crate) struct Call<'a> {
     passage: Option<Passage>,
     /// What a throttle has left that it came through, once it has ended.
     passed: Option<Passed>,
-    /// What was paid for the next one, or could not be, if that takes longer than a moment.
-    paid: Option<Box<Option<Withdrawal>>>,
     spare: Option<Spare>,
 
     aside: Option<Box<Aside<'a>>>,
@@ -69,6 +67,7 @@ impl<'a> Call<'a> {
     }
 
     /// Settles what this call may do.
+    #[inline(always)] // Called once, by the loop.
     pub(crate) fn open(
         settings: &'a Settings,
         request: &Request,
@@ -121,6 +120,8 @@ impl<'a> Call<'a> {
             if opened.is_nested() {
                 if opened.is_twice_in_chain() {
                     settings.warn_of_two_in_a_chain();
+                    // An attempt of the retry around this one is this whole call.
+                    with_passage(Passage::pay);
                 }
                 time.bound_by(opened.deadline());
                 feeds_budget = !opened.shares_budget();
@@ -146,7 +147,6 @@ impl<'a> Call<'a> {
             sent_at: Duration::ZERO,
             passage: None,
             passed: None,
-            paid: None,
             spare: None,
             aside,
         }
@@ -196,7 +196,8 @@ impl<'a> Call<'a> {
 
     /// Gets ready for an attempt: keeps a copy of the request, if a retry or a letter could follow, and
     /// numbers it.
-    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &mut Extensions) {
+    #[inline(always)] // Called once, by the loop.
+    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &Extensions) {
         let could_follow = || self.could_retry() || self.settings.dead_letters.is_some();
         if self.spare.is_none() && could_follow() {
             let rebuilt = self.body().is_some();
@@ -207,7 +208,7 @@ impl<'a> Call<'a> {
             request.headers_mut().insert(name, number);
         }
         if !self.is_plain() {
-            self.open_passage(extensions);
+            self.open_passage();
         }
     }
 
@@ -219,7 +220,7 @@ impl<'a> Call<'a> {
 
     /// So that a throttle, if there is one, can tell when it lets the attempt through.
     #[cold]
-    fn open_passage(&mut self, extensions: &mut Extensions) {
+    fn open_passage(&mut self) {
         let mut fare = None;
         if let Some(aside) = &mut self.aside {
             fare = (aside.earlier.as_mut()).and_then(|earlier| earlier.fare.take());
@@ -228,21 +229,21 @@ impl<'a> Call<'a> {
             }
         }
         if fare.is_some() || self.time.limits.attempt.is_some() {
-            let latest = self.attempt.is_retry().then(|| self.time.window_end());
-            let passage = Passage::new(fare, latest);
-            self.passage = Some(passage.clone());
-            extensions.insert(passage);
+            self.passage = Some(match self.attempt.is_retry() {
+                true => Passage::again(fare, self.time.window_end()),
+                false => Passage::first(),
+            });
         }
     }
 
     /// The attempt has ended: what was paid for it is spent, or given back.
     #[inline]
-    pub(crate) fn close_passage(&mut self, extensions: &mut Extensions) {
+    pub(crate) fn close_passage(&mut self, extensions: &mut Extensions, result: &Result<Response>) {
         if let Some(passage) = self.passage.take() {
-            extensions.remove::<Passage>();
             if passage.has_timed_out() {
                 extensions.insert(Passed::default());
             }
+            passage.end(result);
         }
         self.passed = match extensions.is_empty() {
             true => None,
@@ -255,12 +256,13 @@ impl<'a> Call<'a> {
     pub(crate) fn run<F>(&mut self, answer: F) -> Running<'_, F> {
         let mut limited = None;
         if self.time.limits_attempts() {
-            limited = Limited::new(&self.time, self.sent_at, self.passage.as_ref());
+            limited = Limited::new(&self.time, &self.sent_at);
         }
         Running {
             answer: Covered {
                 allowance: &mut self.allowance,
-                future: answer,
+                passage: &mut self.passage,
+                future: Some(answer),
             },
             limited,
         }
@@ -395,6 +397,7 @@ impl<'a> Call<'a> {
 
     /// Puts the report beside the last answer, which is not changed otherwise. If the call is given up,
     /// there may be a letter about it, which is under way then.
+    #[inline(always)] // Called once, by the loop.
     pub(crate) fn report(
         &mut self,
         end: End,
@@ -431,10 +434,12 @@ impl<'a> Call<'a> {
         result: &mut Result<Response>,
     ) -> Option<DeliveryEnd> {
         let now = clock::now();
+        let budget_time = self.budget.time_at(now);
         if end.is_success() {
-            self.feed_budget(Some(now));
+            self.feed_budget(Some((now, budget_time)));
         }
-        self.tell_last(end, result, now);
+        let elapsed = self.time.elapsed(now);
+        self.tell_last(end, result, elapsed, budget_time);
         let waited = report.waited().saturating_add(self.waited_before());
         let pause = self
             .leaves_letter(end)
@@ -443,7 +448,7 @@ impl<'a> Call<'a> {
         if let Some(earlier) = earlier {
             earlier.complete(report, result);
         }
-        self.tell_stop(report, waited, now);
+        self.tell_stop(report, waited, elapsed, budget_time);
         self.write_letter(report, pause?)
     }
 
@@ -455,7 +460,7 @@ impl<'a> Call<'a> {
     }
 
     #[inline]
-    fn feed_budget(&self, now: Option<Instant>) {
+    fn feed_budget(&self, now: Option<(Instant, BudgetTime)>) {
         if self.feeds_budget {
             self.budget.on_success(now);
         }

@@ -104,6 +104,16 @@ impl CallTime<'_> {
         }
     }
 
+    /// When that is, of an attempt that began then.
+    #[inline]
+    pub(crate) fn attempt_end(&self, begun: Instant) -> Option<Instant> {
+        let own = (self.limits.attempt).map(|timeout| clock::after(begun, timeout));
+        match (own, self.end()) {
+            (Some(own), Some(deadline)) => Some(own.min(deadline)),
+            (own, deadline) => own.or(deadline),
+        }
+    }
+
     fn limit_from(&self, begun: Instant) -> Option<Limit> {
         let deadline = self.deadline.map(|after| Limit {
             end: clock::after(self.started, after),

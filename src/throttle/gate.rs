@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use super::builder::Settings;
 use super::key::{GateKey, Key};
 use super::law::{Answer, Ending, LONGEST_SPREAD, Law, Ticket, Time, Turn};
-use super::passage::{Passage, Stage};
 use super::queue::{Limit, Place, Queue, State};
 use super::rate::Bucket;
 use super::refusal::{Refusal, RefusalReason};
@@ -141,7 +140,6 @@ impl Gate {
         now: Instant,
         settings: &'a Settings,
         again: bool,
-        passage: Option<&Passage>,
     ) -> Result<Entry<'a>, Refusal> {
         let now = self.time(now);
         let mut room = self.lock();
@@ -156,7 +154,7 @@ impl Gate {
             self.tell(ToTell { ask, pause: None });
             return Ok(Entry::Passed(Pass::new(self, settings, ticket), sight));
         }
-        let limit = self.limit(now, settings.max_wait, passage);
+        let limit = self.limit(now, settings.max_wait);
         let ahead = room.queue.len_of(again);
         let refused = if ahead >= settings.max_queue {
             Some(RefusalReason::QueueFull)
@@ -181,9 +179,11 @@ impl Gate {
     }
 
     /// Until when a call can wait that comes now.
-    fn limit(&self, now: Time, max_wait: Duration, passage: Option<&Passage>) -> Limit {
+    fn limit(&self, now: Time, max_wait: Duration) -> Limit {
         let time = |end| self.time(end);
-        let latest = passage.and_then(Passage::latest).map(time);
+        let latest = admit::with_passage(|passage| passage.latest())
+            .flatten()
+            .map(time);
         let longest = now.saturating_add(max_wait);
         let wait = Limit {
             at: latest.map_or(longest, |latest| latest.min(longest)),
@@ -592,7 +592,6 @@ pub(super) struct Pass<'a> {
     settings: &'a Settings,
     /// `None` while it has no slot, or once that is given back.
     ticket: Option<Option<Ticket>>,
-    passage: Option<Passage>,
 }
 
 impl<'a> Pass<'a> {
@@ -601,7 +600,6 @@ impl<'a> Pass<'a> {
             gate,
             settings,
             ticket: Some(ticket),
-            passage: None,
         }
     }
 
@@ -611,14 +609,7 @@ impl<'a> Pass<'a> {
             gate,
             settings,
             ticket: None,
-            passage: None,
         }
-    }
-
-    /// The request is sent now, and the retry around it wants to know.
-    pub(super) fn tell(&mut self, passage: Passage, now: Instant) {
-        passage.pass(now);
-        self.passage = Some(passage);
     }
 
     /// Whether this is one of the requests by which the whole chain is judged.
@@ -665,8 +656,7 @@ impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             let spread = self.spread();
-            let stage = self.passage.as_ref().map(Passage::stage);
-            let late = stage == Some(Stage::TimedOut);
+            let late = admit::with_passage(|passage| passage.has_timed_out()) == Some(true);
             self.gate.change(|room, now, _| {
                 room.in_flight -= 1;
                 if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
@@ -686,7 +676,7 @@ mod tests {
     }
 
     fn enter<'a>(gate: &'a Gate, settings: &'a Settings) -> Entry<'a> {
-        let entry = gate.enter(clock::now(), settings, false, None);
+        let entry = gate.enter(clock::now(), settings, false);
         entry.unwrap_or_else(|refusal| panic!("{refusal}"))
     }
 

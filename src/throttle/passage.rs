@@ -1,15 +1,16 @@
-//! What a retry and the throttle inside it tell each other, by way of the extensions.
+//! What a retry and the throttle inside it tell each other.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Extensions;
+use reqwest::Response;
+use reqwest_middleware::Result;
 use tokio::time::Instant;
 
+use super::refusal::Refusal;
 use crate::admit::Fare;
 
-/// Left by a throttle for the retry around it, if the attempt failed or had to wait here.
+/// Left in the extensions by a throttle for the retry around it, if the attempt failed or had to wait here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Passed {
     /// How long it waited for its turn.
@@ -25,15 +26,22 @@ impl Passed {
 }
 
 /// One attempt on its way through a throttle, as the retry around it wants to know it.
-#[derive(Clone, Debug)]
-pub(crate) struct Passage(Arc<Mutex<Way>>);
+///
+/// While the attempt is polled, it is kept beside the current allowance (`admit::with_passage`): so a throttle
+/// finds it, whatever stands between the two. A throttle of another client that is asked within the attempt
+/// finds it as well. Then the clock stops while that one lets the attempt wait, too.
+pub(crate) struct Passage {
+    stage: Stage,
+    /// In a box, so that a poll of a first attempt has little to move.
+    again: Option<Box<Again>>,
+}
 
-struct Way {
-    /// What was paid for the attempt. Given back with the last copy of this, unless it is sent.
+/// What is known of an attempt that is not the first.
+struct Again {
+    /// What was paid for it. Given back when this is dropped, unless it is sent.
     fare: Option<Fare>,
     /// It is not sent later than this.
-    latest: Option<Instant>,
-    stage: Stage,
+    latest: Instant,
 }
 
 /// How far an attempt has come.
@@ -41,6 +49,7 @@ struct Way {
 pub(crate) enum Stage {
     /// There may be no throttle at all.
     Unknown,
+    /// At a throttle, which may let it wait, or not let it through at all.
     Waiting,
     Sent(Instant),
     /// The retry has lost patience.
@@ -48,73 +57,65 @@ pub(crate) enum Stage {
 }
 
 impl Passage {
-    pub(crate) fn new(fare: Option<Fare>, latest: Option<Instant>) -> Self {
-        Self(Arc::new(Mutex::new(Way {
-            fare,
-            latest,
+    pub(crate) fn first() -> Self {
+        Self {
             stage: Stage::Unknown,
-        })))
+            again: None,
+        }
     }
 
-    pub(super) fn latest(&self) -> Option<Instant> {
-        self.lock().latest
+    pub(crate) fn again(fare: Option<Fare>, latest: Instant) -> Self {
+        Self {
+            again: Some(Box::new(Again { fare, latest })),
+            ..Self::first()
+        }
     }
 
-    pub(super) fn of(extensions: &Extensions) -> Option<Self> {
-        extensions.get().cloned()
+    pub(crate) fn latest(&self) -> Option<Instant> {
+        self.again.as_ref().map(|again| again.latest)
     }
 
     pub(crate) fn stage(&self) -> Stage {
-        self.lock().stage
+        self.stage
     }
 
-    pub(crate) fn time_out(&self) {
-        let mut way = self.lock();
-        if way.stage != Stage::Unknown {
-            way.stage = Stage::TimedOut;
+    pub(crate) fn time_out(&mut self) {
+        if self.stage != Stage::Unknown {
+            self.stage = Stage::TimedOut;
         }
     }
 
     /// Whether the retry has lost patience with an attempt that came to a throttle. The throttle could
     /// not leave its own mark then.
     pub(crate) fn has_timed_out(&self) -> bool {
-        self.stage() == Stage::TimedOut
+        self.stage == Stage::TimedOut
     }
 
-    pub(super) fn wait(&self) {
-        self.lock().stage = Stage::Waiting;
+    pub(super) fn wait(&mut self) {
+        self.stage = Stage::Waiting;
     }
 
     /// The attempt is sent now.
-    pub(super) fn pass(&self, now: Instant) {
-        let mut way = self.lock();
-        way.stage = Stage::Sent(now);
-        way.pay();
+    pub(super) fn pass(&mut self, now: Instant) {
+        self.stage = Stage::Sent(now);
+        self.pay();
     }
 
     /// What was paid is not given back any more.
-    pub(crate) fn pay(&self) {
-        self.lock().pay();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Way> {
-        // Held for single assignments only.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Way {
-    fn pay(&mut self) {
-        if let Some(fare) = self.fare.take() {
+    pub(crate) fn pay(&mut self) {
+        if let Some(fare) = self.again.as_mut().and_then(|again| again.fare.take()) {
             fare.spend();
         }
     }
-}
 
-impl fmt::Debug for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Way")
-            .field("stage", &self.stage)
-            .finish_non_exhaustive()
+    /// The attempt has ended with this. Unless a throttle kept it from being sent, it may have been, although
+    /// none has said so: there may be none any more.
+    pub(crate) fn end(mut self, result: &Result<Response>) {
+        let refused = result
+            .as_ref()
+            .is_err_and(|error| Refusal::of(error).is_some());
+        if !refused && self.stage != Stage::TimedOut {
+            self.pay();
+        }
     }
 }

@@ -209,10 +209,87 @@ async fn the_deadline_is_named_as_it_was_set() {
             method: http::Method::POST,
         })
         .build();
-    let begun = Instant::now();
-    let error = client.get(URL).send().await.unwrap_err();
-    assert_eq!(begun.elapsed().as_secs(), 10);
-    assert_eq!(TimedOut::of(&error).unwrap().after(), 10 * SEC);
+    // While there is a scope anywhere, calls that cannot be retried look for one around them as well.
+    for scope in [None, Some(Scope::new())] {
+        let begun = Instant::now();
+        let error = client.get(URL).send().await.unwrap_err();
+        assert_eq!(begun.elapsed().as_secs(), 10, "{scope:?}");
+        let after = TimedOut::of(&error).unwrap().after();
+        assert_eq!(after, 10 * SEC, "{scope:?}");
+    }
+}
+
+/// Opens a scope around each attempt.
+struct InScope;
+
+#[async_trait::async_trait]
+impl Middleware for InScope {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let scope = Scope::new().deadline(100 * SEC);
+        scope.run(next.run(request, extensions)).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_an_attempt_stops_in_the_throttle_within_a_scope() {
+    let server = Server::new(|_| Reply::status(200));
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with(retry().attempt_timeout(SEC).build().unwrap())
+        .with(InScope)
+        .with(throttle().rate(0.2, 1).build().unwrap())
+        .with_arc(server.clone())
+        .build();
+    for seconds in [0, 5] {
+        let begun = Instant::now();
+        client.get(URL).send().await.unwrap();
+        assert_eq!(begun.elapsed().as_secs(), seconds);
+    }
+}
+
+/// Asks another service first, in each attempt, and goes on whatever that says.
+struct Greets(ClientWithMiddleware);
+
+#[async_trait::async_trait]
+impl Middleware for Greets {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let _ = self.0.get("http://other.example.com").send().await;
+        next.run(request, extensions).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttle_of_another_client_makes_no_retry_free() {
+    // Let through, made to wait, and refused.
+    for other in [
+        throttle(),
+        throttle().rate(0.5, 1),
+        throttle().rate(0.1, 1).max_wait(MS),
+    ] {
+        let (budget, full) = budget();
+        let greeted = Server::new(|_| Reply::status(200));
+        let greeter = greeted.client(other.build().unwrap());
+        let server = Server::new(|_| Reply::silence());
+        let retry = retry().max_retries(3).attempt_timeout(SEC);
+        let client = ClientBuilder::new(reqwest::Client::new())
+            .with(retry.budget(budget.clone()).build().unwrap())
+            .with(Greets(greeter))
+            .with_arc(server.clone())
+            .build();
+        let error = client.get(URL).send().await.unwrap_err();
+        assert!(TimedOut::of(&error).is_some());
+        assert_eq!(server.count(), 4);
+        assert_eq!(full - budget.balance(), 3.0);
+    }
 }
 
 /// An observer that sends something itself, on the spot.

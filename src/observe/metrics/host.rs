@@ -101,6 +101,9 @@ impl HostMetrics {
     }
 
     pub(super) fn limit_headers(&self, headers: LimitHeaders) {
+        if headers == LimitHeaders::default() {
+            return;
+        }
         for (header, counter) in LimitHeader::ALL.iter().zip(&self.limit_headers) {
             if headers.contains(*header) {
                 counter.increment(1);
@@ -145,9 +148,12 @@ impl HostMetrics {
             // What another thread saw before must not outlive the last who waited. And a host may have
             // several gates: an empty one says nothing of the others.
             if load.waiting == 0 {
-                throttle.queue_age.set(0);
+                if std::mem::take(&mut load.aged) {
+                    throttle.queue_age.set(0);
+                }
             } else if told.waiting > 0 {
                 throttle.queue_age.set(told.oldest);
+                load.aged = true;
             }
         });
     }
@@ -187,6 +193,8 @@ struct Load {
     waiting: i64,
     /// By throttles.
     sent: i64,
+    /// The age of the queue was told, and is not 0.
+    aged: bool,
 }
 
 impl Load {

@@ -1,6 +1,8 @@
 //! The hosts that are counted apart, found without a lock: every event of every call looks here.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use foldhash::quality::RandomState;
@@ -20,23 +22,62 @@ pub(super) struct Known {
     hasher: RandomState,
     /// How many there are. One at a time is added.
     len: Mutex<usize>,
+    /// There are as many as there may be: nobody has to look again.
+    full: AtomicBool,
 }
 
 type Place = OnceLock<Box<HostMetrics>>;
 
+thread_local! {
+    /// Part and place of the host that this thread found last, in whichever `Known` that was: the events of
+    /// one call come one after the other.
+    static LAST: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
 impl Known {
-    #[inline]
+    #[inline(always)] // Most hosts are those of the event before.
     pub(super) fn get(&self, host: &str) -> Option<&HostMetrics> {
+        match self.last() {
+            Some(last) if last.host() == host => Some(last),
+            _ => self.search(host),
+        }
+    }
+
+    #[inline(always)]
+    fn last(&self) -> Option<&HostMetrics> {
+        let (part, place) = LAST.try_with(Cell::get).ok()?;
+        Some(self.parts.get(part)?.get()?.get(place)?.get()?)
+    }
+
+    fn search(&self, host: &str) -> Option<&HostMetrics> {
+        let found = self.find(host);
+        // If there is none, the next event need not look at the last: it is not the one.
+        let place = found.map_or((PARTS, 0), |(place, _)| place);
+        // A thread that is ending remembers nothing.
+        let _ = LAST.try_with(|last| last.set(place));
+        found.map(|(_, found)| found)
+    }
+
+    /// With its part and place.
+    #[inline]
+    fn find(&self, host: &str) -> Option<((usize, usize), &HostMetrics)> {
         let hash = self.hash(host);
-        for part in &self.parts {
-            for place in neighbours(part.get()?, hash) {
-                let found = place.get()?;
+        for (number, part) in self.parts.iter().enumerate() {
+            let part = part.get()?;
+            for place in neighbours(part, hash) {
+                let found = part[place].get()?;
                 if found.host() == host {
-                    return Some(found);
+                    return Some(((number, place), found));
                 }
             }
         }
         None
+    }
+
+    /// Whether there are as many as there may be. Who is not found after this is none of them.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
     }
 
     /// Adds one, unless there are as many as there may be.
@@ -47,6 +88,7 @@ impl Known {
             return Some(known);
         }
         if *len >= max {
+            self.full.store(true, Ordering::Release);
             return None;
         }
         let place = self.free_place(host)?;
@@ -63,7 +105,8 @@ impl Known {
         let parts = self.parts.iter().enumerate();
         let mut places = parts.flat_map(|(number, part)| {
             let new = || (0..FIRST_PART << number).map(|_| Place::new()).collect();
-            neighbours(part.get_or_init(new), hash)
+            let part = part.get_or_init(new);
+            neighbours(part, hash).map(move |place| &part[place])
         });
         places.find(|place| place.get().is_none())
     }
@@ -81,13 +124,16 @@ impl Default for Known {
             parts: [const { OnceLock::new() }; PARTS],
             hasher: RandomState::default(),
             len: Mutex::default(),
+            full: AtomicBool::new(false),
         }
     }
 }
 
-fn neighbours(part: &[Place], hash: usize) -> impl Iterator<Item = &Place> {
+/// The places of a part where a host may be.
+fn neighbours(part: &[Place], hash: usize) -> impl Iterator<Item = usize> + use<> {
     // The size is a power of two.
-    (0..NEIGHBOURS).map(move |step| &part[hash.wrapping_add(step) & (part.len() - 1)])
+    let mask = part.len() - 1;
+    (0..NEIGHBOURS).map(move |step| hash.wrapping_add(step) & mask)
 }
 
 #[cfg(test)]
@@ -111,6 +157,25 @@ mod tests {
             let found = known.get(&name(number)).expect("it was added");
             assert_eq!(found.host(), name(number));
         }
+    }
+
+    #[test]
+    fn what_a_thread_found_last_is_not_taken_for_another() {
+        let (one, other) = (Known::default(), Known::default());
+        for host in ["a", "b"] {
+            one.add(host, 2);
+        }
+        other.add("a", 1);
+        for _ in 0..3 {
+            for host in ["a", "b", "b", "a"] {
+                assert_eq!(one.get(host).unwrap().host(), host);
+            }
+            let found = other.get("a").expect("it was added");
+            assert!(!std::ptr::eq(found, one.get("a").unwrap()));
+            assert!(other.get("b").is_none() && one.get("c").is_none());
+        }
+        // Full is what was found to be full.
+        assert!(!other.is_full() && other.add("b", 1).is_none() && other.is_full());
     }
 
     #[test]

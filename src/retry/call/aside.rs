@@ -6,7 +6,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
 use super::watch::Watch;
-use crate::admit::Fare;
+use crate::admit::{Fare, Withdrawal};
 use crate::answer::Kept;
 use crate::decide::Target;
 use crate::observe::{AttemptReport, RetryReport, StopReason};
@@ -18,6 +18,8 @@ pub(super) struct Aside<'a> {
     pub(super) target: Option<Target>,
     /// The attempts before the running one.
     pub(super) earlier: Option<Earlier>,
+    /// What was paid for the next attempt, or could not be, where that takes longer than a moment.
+    pub(super) paid: Option<Option<Withdrawal>>,
     /// For those who want to know what happens.
     pub(super) watch: Option<Watch<'a>>,
 }

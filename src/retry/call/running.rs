@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use reqwest::Response;
-use reqwest_middleware::Result;
+use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
 use crate::admit::Covered;
@@ -22,45 +22,48 @@ pub(crate) struct Running<'a, F> {
 /// The time of an attempt that has a limit.
 pub(crate) struct Limited<'a> {
     time: &'a CallTime<'a>,
-    passage: Option<&'a Passage>,
-    sent_at: Duration,
-    end: Instant,
-    in_time: bool,
+    sent_at: &'a Duration,
+    /// Until there is no time left.
+    end: Option<Instant>,
     alarm: Alarm,
 }
 
 impl<'a> Limited<'a> {
     /// If there is a limit.
-    pub(super) fn new(
-        time: &'a CallTime<'a>,
-        sent_at: Duration,
-        passage: Option<&'a Passage>,
-    ) -> Option<Self> {
-        let end = time.attempt_limit(sent_at)?.end();
+    pub(super) fn new(time: &'a CallTime<'a>, sent_at: &'a Duration) -> Option<Self> {
+        let begun = clock::after(time.started, *sent_at);
+        let end = time.attempt_end(begun)?;
         Some(Self {
             time,
-            passage,
             sent_at,
-            end,
             // With no time left, nothing is sent.
-            in_time: clock::now() < end,
+            end: Some(end).filter(|end| begun < *end),
             alarm: Alarm::default(),
         })
     }
 
     /// What the limit is by now: the attempt may have come to a throttle on its way.
-    fn by_now(&self, now: Instant) -> Option<Limit> {
-        let passage = self.passage.filter(|_| self.time.limits.attempt.is_some());
-        self.time.attempt_limit_by(now, self.sent_at, passage)
+    fn by_now(&self, now: Instant, passage: Option<&Passage>) -> Option<Limit> {
+        let passage = passage.filter(|_| self.time.limits.attempt.is_some());
+        self.time.attempt_limit_by(now, *self.sent_at, passage)
+    }
+
+    /// A call inside this one knew only what was left of our time when it began.
+    #[cold]
+    fn name(&self, error: Error, passage: Option<&Passage>) -> Error {
+        match self.by_now(clock::now(), passage) {
+            Some(limit) => limit.name(error),
+            None => error,
+        }
     }
 
     /// Whether there is some time left after all.
-    fn extend(&mut self) -> bool {
+    fn extend(&mut self, passage: Option<&Passage>) {
         let now = clock::now();
-        if let Some(limit) = self.by_now(now) {
-            self.end = limit.end();
+        if let Some(limit) = self.by_now(now, passage) {
+            self.end = Some(limit.end());
         }
-        now < self.end
+        self.end = self.end.filter(|end| now < *end);
     }
 }
 
@@ -73,19 +76,25 @@ impl<F: Future<Output = Result<Response>> + Unpin> Future for Running<'_, F> {
         let Some(limited) = limited else {
             return Pin::new(answer).poll(context);
         };
-        while limited.in_time {
+        while let Some(end) = limited.end {
             if let Poll::Ready(result) = Pin::new(&mut *answer).poll(context) {
-                return Poll::Ready(result);
+                return Poll::Ready(
+                    result.map_err(|error| limited.name(error, answer.passage.as_ref())),
+                );
             }
-            ready!(limited.alarm.poll(limited.end, context));
-            limited.in_time = limited.extend();
+            ready!(limited.alarm.poll(end, context));
+            limited.extend(answer.passage.as_ref());
         }
-        let limit = limited.by_now(clock::now());
-        if let (Some(passage), true) = (limited.passage, limited.time.limits.attempt.is_some()) {
+        let limit = limited.by_now(clock::now(), answer.passage.as_ref());
+        let has_limit = limited.time.limits.attempt.is_some();
+        if let (Some(passage), true) = (&mut *answer.passage, has_limit) {
             passage.time_out();
         }
         match limit {
-            Some(limit) => Poll::Ready(Err(limit.error())),
+            Some(limit) => {
+                answer.give_up();
+                Poll::Ready(Err(limit.error()))
+            }
             // There is no limit after all.
             None => Pin::new(answer).poll(context),
         }

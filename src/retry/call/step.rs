@@ -112,7 +112,7 @@ impl Call<'_> {
     /// Pays for it, which may take a round trip. If it is not sent, it is given back.
     pub(crate) async fn pay_with_others(&mut self) {
         let paid = self.budget.withdraw_from_all().await;
-        self.paid = Some(Box::new(paid));
+        self.aside.get_or_insert_default().paid = Some(paid);
     }
 
     /// May this be sent again at all?
@@ -166,10 +166,8 @@ impl Call<'_> {
             // The server asked for a pause, and the pause is being kept.
             Withdrawal::free()
         } else {
-            let withdrawal = match self.paid.take() {
-                Some(paid) => *paid,
-                None => self.budget.withdraw_at(now),
-            };
+            let paid = (self.aside.as_mut()).and_then(|aside| aside.paid.take());
+            let withdrawal = paid.unwrap_or_else(|| self.budget.withdraw_at(now));
             withdrawal.ok_or(StopReason::BudgetEmpty)?
         };
         let draw = self.allowance.as_mut().and_then(Allowance::draw);

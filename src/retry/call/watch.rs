@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::super::settings::Settings;
 use super::{Call, End, Retry};
-use crate::admit::{Budget, Host};
+use crate::admit::{Budget, BudgetTime, Host};
 use crate::clock;
 use crate::decide::{AttemptOutcome, Spare, Verdict};
 use crate::observe::{
@@ -25,8 +25,6 @@ pub(crate) struct Watch<'a> {
     pub(super) host: String,
     pub(super) attempt: Attempt,
     started: Instant,
-    /// When the running attempt began.
-    begun: Instant,
     stage: Stage,
     /// How the attempt before the running one ended.
     retry_of: Option<AttemptOutcome>,
@@ -52,7 +50,6 @@ impl<'a> Watch<'a> {
             host: Host(url).as_str().to_owned(),
             attempt: Attempt::FIRST,
             started,
-            begun: started,
             stage: Stage::Waiting,
             retry_of: None,
         }
@@ -73,18 +70,17 @@ impl<'a> Watch<'a> {
 
     pub(super) fn attempt_started(&mut self, attempt: Attempt) {
         self.attempt = attempt;
-        self.begun = clock::now();
         self.stage = Stage::InAttempt;
         self.tell(EventKind::AttemptStarted);
     }
 
-    fn attempt_finished(&mut self, verdict: Verdict, result: &Result<Response>, now: Instant) {
+    fn attempt_finished(&mut self, verdict: Verdict, result: &Result<Response>, took: Duration) {
         self.stage = Stage::Waiting;
         let headers = result.as_ref().ok().map(Response::headers);
         self.tell(EventKind::AttemptFinished(AttemptFinished {
             outcome: verdict.outcome,
             retry_of: self.retry_of,
-            took: now.saturating_duration_since(self.begun),
+            took,
             limit_headers: headers.map(LimitHeaders::in_answer).unwrap_or_default(),
         }));
     }
@@ -139,10 +135,11 @@ impl<'a> Call<'a> {
     pub(super) fn tell_retry(&mut self, retry: &Retry, result: &Result<Response>) {
         self.watch_late();
         let max_attempts = self.max_attempts();
+        let took = self.attempt_took(self.time.elapsed(retry.decided));
         let Some((watch, budget)) = self.watched_with_budget() else {
             return;
         };
-        watch.attempt_finished(retry.verdict, result, retry.decided);
+        watch.attempt_finished(retry.verdict, result, took);
         watch.retry_of = Some(retry.verdict.outcome);
         watch.tell(EventKind::RetryScheduled(RetryScheduled {
             cause: retry.verdict.outcome,
@@ -154,26 +151,39 @@ impl<'a> Call<'a> {
         }));
     }
 
-    /// Tells of the last attempt.
-    pub(super) fn tell_last(&mut self, end: End, result: &Result<Response>, now: Instant) {
+    /// Tells of the last attempt. `elapsed`: since the call began.
+    pub(super) fn tell_last(
+        &mut self,
+        end: End,
+        result: &Result<Response>,
+        elapsed: Duration,
+        budget_time: BudgetTime,
+    ) {
         self.watch_late();
+        let took = self.attempt_took(elapsed);
         let Some((watch, budget)) = self.watched_with_budget() else {
             return;
         };
         if end.reason != StopReason::DryRun {
-            watch.attempt_finished(end.verdict, result, now);
+            watch.attempt_finished(end.verdict, result, took);
         }
         if end.reason == StopReason::BudgetEmpty {
             watch.tell(EventKind::BudgetRefused(BudgetRefused {
                 cause: end.verdict.outcome,
-                budget: budget.balance_at(now),
+                budget: budget.balance_by(budget_time),
             }));
         }
     }
 
     /// Tells how the call ended. `waited` is the time before all its attempts, also before one that a
     /// throttle kept from being sent, and that is not in the report.
-    pub(super) fn tell_stop(&mut self, report: &RetryReport, waited: Duration, now: Instant) {
+    pub(super) fn tell_stop(
+        &mut self,
+        report: &RetryReport,
+        waited: Duration,
+        took: Duration,
+        budget_time: BudgetTime,
+    ) {
         let (max_attempts, could_retry) = (self.max_attempts(), self.could_retry());
         let Some((watch, budget)) = self.watched_with_budget() else {
             return;
@@ -185,9 +195,13 @@ impl<'a> Call<'a> {
             outcome: report.last.outcome,
             max_attempts,
             waited,
-            took: now.saturating_duration_since(watch.started),
-            budget: could_retry.then(|| budget.balance_at(now)),
+            took,
+            budget: could_retry.then(|| budget.balance_by(budget_time)),
         }));
+    }
+
+    fn attempt_took(&self, elapsed: Duration) -> Duration {
+        elapsed.saturating_sub(self.sent_at)
     }
 
     fn watched_with_budget(&mut self) -> Option<(&mut Watch<'a>, &Budget)> {
