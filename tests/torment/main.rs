@@ -82,6 +82,7 @@ fn payments_with_a_key_have_their_effect_once_and_none_is_lost() {
     assert!(outcome.account.in_progress > 0);
     assert!(outcome.calls.retries() > calls / 4);
     assert_every_fault_was_met(&outcome);
+    assert_nothing_is_sent_in_secret(&outcome);
     assert_nothing_is_held(&outcome);
 }
 
@@ -109,6 +110,7 @@ fn payments_without_a_key_have_their_effect_at_most_once() {
     assert!(tally.unclear_and_done > 0);
     assert!(outcome.calls.retries() > 0);
     assert_every_fault_was_met(&outcome);
+    assert_nothing_is_sent_in_secret(&outcome);
     assert_nothing_is_held(&outcome);
 }
 
@@ -119,6 +121,16 @@ fn assert_every_fault_was_met(outcome: &Outcome) {
         assert!(times.is_some(), "{fault:?} was never drawn");
     }
     assert_eq!(outcome.account.garbled, 0);
+}
+
+/// The ledger would hide a client that sends a payment oftener than it says. What reqwest repeats by itself, the
+/// server has refused before it was read.
+fn assert_nothing_is_sent_in_secret(outcome: &Outcome) {
+    let attempts = u64::from(outcome.calls.count()) + outcome.calls.retries();
+    let arrivals = outcome.account.sum(|record| record.arrivals);
+    assert!(arrivals <= attempts, "{arrivals} of {attempts}");
+    // Or not even what was told to be sent has arrived.
+    assert!(arrivals > attempts / 4, "{arrivals} of {attempts}");
 }
 
 /// Room for a table that grew once. Three bytes for each call would be more.
