@@ -224,6 +224,10 @@ struct Call<'a> {
 
 impl<'a> Call<'a> {
     fn open(settings: &'a Settings, identity: &Identity, extensions: &Extensions) -> Self {
+        if Scope::any_exists() {
+            // The time of one that the task carries begins with the first call in it.
+            current_deadline();
+        }
         Self {
             settings,
             is_head: identity.is_head(),

@@ -15,6 +15,7 @@ pub use builder::RetryMiddlewareBuilder;
 use call::Call;
 use settings::Settings;
 
+use crate::admit::with_passage;
 use crate::observe::Attempt;
 use crate::request::RequestSettings;
 use crate::throttle::Passed;
@@ -80,6 +81,11 @@ impl Middleware for RetryMiddleware {
         Self: 'async_trait,
     {
         Box::pin(async move {
+            with_passage(|outer| {
+                if outer.is_of(extensions, request.url()) {
+                    outer.hide();
+                }
+            });
             let mut own = None;
             if !extensions.is_empty() {
                 own = match RequestSettings::of(extensions) {
@@ -108,7 +114,7 @@ impl Middleware for RetryMiddleware {
                 call.prepare(&mut request, extensions);
                 let answer = next.clone().run(request, extensions);
                 let mut result = call.run(answer).await;
-                call.close_passage(extensions, &result);
+                call.close_passage(extensions);
                 let verdict = call.judge(&result);
                 if call.pays_with_others(verdict, &result) {
                     Box::pin(call.pay_with_others()).await;

@@ -141,9 +141,13 @@ impl Shared {
             *watch = Some(Watch::new(settings, gate, request, attempt));
         }
         let now = clock::now();
-        match gate.enter(now, settings, attempt.is_retry())? {
+        let is_own = |passage: &mut Passage| passage.is_of(extensions, request.url());
+        let has_passage = with_passage(is_own) == Some(true);
+        match gate.enter(now, settings, attempt.is_retry(), has_passage)? {
             Entry::Passed(pass, sight) => {
-                with_passage(|passage| passage.pass(now));
+                if has_passage {
+                    with_passage(|passage| passage.pass(now));
+                }
                 if let (Some(watch), Some(sight)) = (watch, sight) {
                     watch.sent(sight);
                 }
@@ -152,6 +156,7 @@ impl Shared {
             Entry::Waits(waiting) => {
                 let queued = Queued {
                     waiting,
+                    has_passage,
                     since: now,
                 };
                 Ok((Pass::none(gate, settings), Some(Box::new(queued))))
@@ -173,6 +178,8 @@ impl Shared {
 /// A request that has to wait.
 struct Queued<'a> {
     waiting: Waiting<'a>,
+    /// The retry around it wants to know.
+    has_passage: bool,
     since: Instant,
 }
 
@@ -182,21 +189,47 @@ impl<'a> Queued<'a> {
         self: Box<Self>,
         watch: &mut Option<Watch<'a>>,
     ) -> (std::result::Result<Pass<'a>, Refusal>, Duration) {
-        let Self { waiting, since } = *self;
-        with_passage(Passage::wait);
+        let Self {
+            waiting,
+            has_passage,
+            since,
+        } = *self;
+        let stay = Stay::begin(has_passage);
         if let Some(watch) = watch {
             watch.queued();
         }
-        let turn = waiting.turn().await;
+        let turn = waiting.turn(has_passage).await;
         let now = clock::now();
         let waited = now.saturating_duration_since(since);
+        drop(stay);
+        match turn.is_ok() {
+            true if has_passage => drop(with_passage(|passage| passage.pass(now))),
+            false if has_passage => drop(with_passage(Passage::refuse)),
+            _ => {}
+        }
         if turn.is_ok() {
-            with_passage(|passage| passage.pass(now));
             if let Some(watch) = watch {
                 watch.waited(waited);
             }
         }
         (turn, waited)
+    }
+}
+
+/// While it lasts, the clock of the attempt stands still.
+struct Stay(Option<Stage>);
+
+impl Stay {
+    fn begin(has_passage: bool) -> Self {
+        Self(has_passage.then(|| with_passage(Passage::wait)).flatten())
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        if let Some(before) = self.0 {
+            with_passage(|passage| passage.leave(before));
+        }
     }
 }
 

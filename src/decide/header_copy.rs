@@ -44,7 +44,9 @@ impl HeaderCopy {
 
     /// All of them, in their order. Values share one allocation.
     pub(crate) fn put_together(&self) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(self.lines().count());
+        // There may be more values than a map can have names.
+        let room = HeaderMap::try_with_capacity(self.lines().count());
+        let mut headers = room.unwrap_or_default();
         let shared = Bytes::copy_from_slice(&self.0);
         for line in self.lines() {
             // They were a name and a value before, so they are now.

@@ -15,7 +15,7 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::settings::Settings;
-use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope, chain_of, with_passage};
+use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope, chain_of};
 use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
@@ -120,8 +120,6 @@ impl<'a> Call<'a> {
             if opened.is_nested() {
                 if opened.is_twice_in_chain() {
                     settings.warn_of_two_in_a_chain();
-                    // An attempt of the retry around this one is this whole call.
-                    with_passage(Passage::pay);
                 }
                 time.bound_by(opened.deadline());
                 feeds_budget = !opened.shares_budget();
@@ -208,7 +206,7 @@ impl<'a> Call<'a> {
             request.headers_mut().insert(name, number);
         }
         if !self.is_plain() {
-            self.open_passage();
+            self.open_passage(request, extensions);
         }
     }
 
@@ -220,7 +218,7 @@ impl<'a> Call<'a> {
 
     /// So that a throttle, if there is one, can tell when it lets the attempt through.
     #[cold]
-    fn open_passage(&mut self) {
+    fn open_passage(&mut self, request: &Request, extensions: &Extensions) {
         let mut fare = None;
         if let Some(aside) = &mut self.aside {
             fare = (aside.earlier.as_mut()).and_then(|earlier| earlier.fare.take());
@@ -229,21 +227,22 @@ impl<'a> Call<'a> {
             }
         }
         if fare.is_some() || self.time.limits.attempt.is_some() {
+            let url = request.url();
             self.passage = Some(match self.attempt.is_retry() {
-                true => Passage::again(fare, self.time.window_end()),
-                false => Passage::first(),
+                true => Passage::again(extensions, url, fare, self.time.window_end()),
+                false => Passage::first(extensions, url),
             });
         }
     }
 
     /// The attempt has ended: what was paid for it is spent, or given back.
     #[inline]
-    pub(crate) fn close_passage(&mut self, extensions: &mut Extensions, result: &Result<Response>) {
+    pub(crate) fn close_passage(&mut self, extensions: &mut Extensions) {
         if let Some(passage) = self.passage.take() {
             if passage.has_timed_out() {
                 extensions.insert(Passed::default());
             }
-            passage.end(result);
+            passage.end();
         }
         self.passed = match extensions.is_empty() {
             true => None,

@@ -100,7 +100,9 @@ impl CallTime<'_> {
             // Look again after the shortest time that it can take from here.
             Some(Stage::Waiting) => self.limit_from(now),
             Some(Stage::Sent(at)) => self.limit_from(at),
-            Some(Stage::Unknown | Stage::TimedOut) | None => self.attempt_limit(sent_at),
+            Some(Stage::Unknown | Stage::Refused | Stage::TimedOut) | None => {
+                self.attempt_limit(sent_at)
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::builder::Settings;
 use super::key::{GateKey, Key};
 use super::law::{Answer, Ending, LONGEST_SPREAD, Law, Ticket, Time, Turn};
+use super::passage::Passage;
 use super::queue::{Limit, Place, Queue, State};
 use super::rate::Bucket;
 use super::refusal::{Refusal, RefusalReason};
@@ -140,6 +141,7 @@ impl Gate {
         now: Instant,
         settings: &'a Settings,
         again: bool,
+        has_passage: bool,
     ) -> Result<Entry<'a>, Refusal> {
         let now = self.time(now);
         let mut room = self.lock();
@@ -152,9 +154,10 @@ impl Gate {
             let ask = room.question(now);
             drop(room);
             self.tell(ToTell { ask, pause: None });
-            return Ok(Entry::Passed(Pass::new(self, settings, ticket), sight));
+            let pass = Pass::new(self, settings, ticket, has_passage);
+            return Ok(Entry::Passed(pass, sight));
         }
-        let limit = self.limit(now, settings.max_wait);
+        let limit = self.limit(now, settings.max_wait, has_passage);
         let ahead = room.queue.len_of(again);
         let refused = if ahead >= settings.max_queue {
             Some(RefusalReason::QueueFull)
@@ -164,6 +167,9 @@ impl Gate {
             None
         };
         if let Some(reason) = refused {
+            if has_passage {
+                admit::with_passage(Passage::refuse);
+            }
             return Err(self.refusal(&room, reason, now));
         }
         let place = room.queue.push(again, now, limit);
@@ -179,9 +185,11 @@ impl Gate {
     }
 
     /// Until when a call can wait that comes now.
-    fn limit(&self, now: Time, max_wait: Duration) -> Limit {
+    fn limit(&self, now: Time, max_wait: Duration, has_passage: bool) -> Limit {
         let time = |end| self.time(end);
-        let latest = admit::with_passage(|passage| passage.latest())
+        let latest = has_passage
+            .then(|| admit::with_passage(|passage| passage.latest()))
+            .flatten()
             .flatten()
             .map(time);
         let longest = now.saturating_add(max_wait);
@@ -523,7 +531,7 @@ enum Look {
 
 impl<'a> Waiting<'a> {
     /// Waits for the turn, and not longer than it makes sense.
-    pub(super) async fn turn(mut self) -> Result<Pass<'a>, Refusal> {
+    pub(super) async fn turn(mut self, has_passage: bool) -> Result<Pass<'a>, Refusal> {
         let mut sleep = pin!(tokio::time::sleep_until(self.gate.born));
         let outcome = poll_fn(|context| {
             loop {
@@ -540,7 +548,7 @@ impl<'a> Waiting<'a> {
             }
         });
         let ticket = outcome.await?;
-        Ok(Pass::new(self.gate, self.settings, ticket))
+        Ok(Pass::new(self.gate, self.settings, ticket, has_passage))
     }
 
     /// Looks whether the turn has come, and keeps the time if it is the next.
@@ -592,14 +600,21 @@ pub(super) struct Pass<'a> {
     settings: &'a Settings,
     /// `None` while it has no slot, or once that is given back.
     ticket: Option<Option<Ticket>>,
+    has_passage: bool,
 }
 
 impl<'a> Pass<'a> {
-    fn new(gate: &'a Gate, settings: &'a Settings, ticket: Option<Ticket>) -> Self {
+    fn new(
+        gate: &'a Gate,
+        settings: &'a Settings,
+        ticket: Option<Ticket>,
+        has_passage: bool,
+    ) -> Self {
         Self {
             gate,
             settings,
             ticket: Some(ticket),
+            has_passage,
         }
     }
 
@@ -609,6 +624,7 @@ impl<'a> Pass<'a> {
             gate,
             settings,
             ticket: None,
+            has_passage: false,
         }
     }
 
@@ -656,7 +672,8 @@ impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             let spread = self.spread();
-            let late = admit::with_passage(|passage| passage.has_timed_out()) == Some(true);
+            let late = self.has_passage
+                && admit::with_passage(|passage| passage.has_timed_out()) == Some(true);
             self.gate.change(|room, now, _| {
                 room.in_flight -= 1;
                 if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
@@ -676,7 +693,7 @@ mod tests {
     }
 
     fn enter<'a>(gate: &'a Gate, settings: &'a Settings) -> Entry<'a> {
-        let entry = gate.enter(clock::now(), settings, false);
+        let entry = gate.enter(clock::now(), settings, false, false);
         entry.unwrap_or_else(|refusal| panic!("{refusal}"))
     }
 

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use http::Extensions;
-use reqwest::Response;
-use reqwest_middleware::Result;
+use reqwest::Url;
 use tokio::time::Instant;
 
-use super::refusal::Refusal;
-use crate::admit::Fare;
+use crate::admit::{Fare, chain_of};
+use crate::observe::Attempt;
 
 /// Left in the extensions by a throttle for the retry around it, if the attempt failed or had to wait here.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,11 +26,12 @@ impl Passed {
 
 /// One attempt on its way through a throttle, as the retry around it wants to know it.
 ///
-/// While the attempt is polled, it is kept beside the current allowance (`admit::with_passage`): so a throttle
-/// finds it, whatever stands between the two. A throttle of another client that is asked within the attempt
-/// finds it as well. Then the clock stops while that one lets the attempt wait, too.
+/// While the attempt is polled, it is kept beside the current allowance (`admit::with_passage`). A throttle knows
+/// by [`is_of`](Self::is_of) whether it is the one of its own request: another client may be asked within the
+/// attempt, and its throttle has no part in this.
 pub(crate) struct Passage {
     stage: Stage,
+    way: Way,
     /// In a box, so that a poll of a first attempt has little to move.
     again: Option<Box<Again>>,
 }
@@ -44,31 +44,81 @@ struct Again {
     latest: Instant,
 }
 
+/// By what a request on its way is known. Addresses, to compare and nothing else.
+#[derive(Clone, Copy)]
+struct Way {
+    /// Of its extensions, unless somebody between has copied them.
+    extensions: usize,
+    /// Of the text of its URL, which goes wherever the request goes.
+    url: usize,
+}
+
+impl Way {
+    /// Nobody's.
+    const NONE: Self = Self {
+        extensions: 0,
+        url: 0,
+    };
+
+    fn of(extensions: &Extensions, url: &Url) -> Self {
+        Self {
+            extensions: chain_of(extensions),
+            url: url.as_str().as_ptr() as usize,
+        }
+    }
+}
+
 /// How far an attempt has come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Stage {
     /// There may be no throttle at all.
     Unknown,
-    /// At a throttle, which may let it wait, or not let it through at all.
     Waiting,
     Sent(Instant),
+    /// A throttle did not let it through.
+    Refused,
     /// The retry has lost patience.
     TimedOut,
 }
 
 impl Passage {
-    pub(crate) fn first() -> Self {
+    pub(crate) fn first(extensions: &Extensions, url: &Url) -> Self {
         Self {
             stage: Stage::Unknown,
+            way: Way::of(extensions, url),
             again: None,
         }
     }
 
-    pub(crate) fn again(fare: Option<Fare>, latest: Instant) -> Self {
+    pub(crate) fn again(
+        extensions: &Extensions,
+        url: &Url,
+        fare: Option<Fare>,
+        latest: Instant,
+    ) -> Self {
         Self {
             again: Some(Box::new(Again { fare, latest })),
-            ..Self::first()
+            ..Self::first(extensions, url)
         }
+    }
+
+    /// Whether it is the one of this request. Where extensions were copied, the number of a repeated attempt is
+    /// among them, which another client's request does not have; a first attempt is known by its URL.
+    pub(crate) fn is_of(&self, extensions: &Extensions, url: &Url) -> bool {
+        let way = Way::of(extensions, url);
+        let is_copy = || match self.again {
+            Some(_) => Attempt::of(extensions).is_retry(),
+            None => self.way.url == way.url,
+        };
+        self.way.extensions == way.extensions || is_copy()
+    }
+
+    /// It belongs to a retry around another one in the same chain: its attempt is a whole call of that one, and a
+    /// throttle inside belongs to that one.
+    pub(crate) fn hide(&mut self) {
+        self.pay();
+        self.way = Way::NONE;
+        self.again = None;
     }
 
     pub(crate) fn latest(&self) -> Option<Instant> {
@@ -91,8 +141,23 @@ impl Passage {
         self.stage == Stage::TimedOut
     }
 
-    pub(super) fn wait(&mut self) {
-        self.stage = Stage::Waiting;
+    /// How far it was before.
+    pub(super) fn wait(&mut self) -> Stage {
+        std::mem::replace(&mut self.stage, Stage::Waiting)
+    }
+
+    /// It waits no longer, and is not sent either.
+    pub(super) fn leave(&mut self, before: Stage) {
+        if self.stage == Stage::Waiting {
+            self.stage = before;
+        }
+    }
+
+    pub(super) fn refuse(&mut self) {
+        // Another copy of it may have been sent.
+        if !matches!(self.stage, Stage::Sent(_)) {
+            self.stage = Stage::Refused;
+        }
     }
 
     /// The attempt is sent now.
@@ -108,13 +173,9 @@ impl Passage {
         }
     }
 
-    /// The attempt has ended with this. Unless a throttle kept it from being sent, it may have been, although
-    /// none has said so: there may be none any more.
-    pub(crate) fn end(mut self, result: &Result<Response>) {
-        let refused = result
-            .as_ref()
-            .is_err_and(|error| Refusal::of(error).is_some());
-        if !refused && self.stage != Stage::TimedOut {
+    /// The attempt has ended. If it came to no throttle, it may have been sent all the same.
+    pub(crate) fn end(mut self) {
+        if self.stage == Stage::Unknown {
             self.pay();
         }
     }

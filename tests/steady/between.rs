@@ -210,7 +210,8 @@ async fn the_deadline_is_named_as_it_was_set() {
         })
         .build();
     // While there is a scope anywhere, calls that cannot be retried look for one around them as well.
-    for scope in [None, Some(Scope::new())] {
+    for with_scope in [false, true] {
+        let scope = with_scope.then(Scope::new);
         let begun = Instant::now();
         let error = client.get(URL).send().await.unwrap_err();
         assert_eq!(begun.elapsed().as_secs(), 10, "{scope:?}");

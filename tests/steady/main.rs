@@ -26,6 +26,7 @@ mod migration;
 #[cfg(unix)]
 mod nginx;
 mod observe;
+mod passages;
 mod properties;
 mod report;
 mod schedule;
