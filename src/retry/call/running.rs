@@ -31,7 +31,10 @@ pub(crate) struct Limited<'a> {
 impl<'a> Limited<'a> {
     /// If there is a limit.
     pub(super) fn new(time: &'a CallTime<'a>, sent_at: &'a Duration) -> Option<Self> {
-        let begun = clock::after(time.started, *sent_at);
+        let begun = match sent_at.is_zero() {
+            true => time.started,
+            false => clock::after(time.started, *sent_at),
+        };
         let end = time.attempt_end(begun)?;
         Some(Self {
             time,
