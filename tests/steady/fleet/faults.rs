@@ -1,0 +1,185 @@
+//! A store that is slow, that fails or that never answers, and calls that cannot wait for it, in virtual time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use reqwest_middleware::{ClientWithMiddleware, Middleware};
+use reqwest_steady::fleet::{
+    FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Pauses, Retries, RetriesAsk, StoreFuture,
+};
+use reqwest_steady::testing::{Reply, ScriptedServer as Server};
+use reqwest_steady::{
+    FleetLimits, RetryMiddleware, RetryMiddlewareBuilder, ThrottleMiddleware,
+    ThrottleMiddlewareBuilder,
+};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A store in memory that does what it is told to.
+#[derive(Debug, Default)]
+struct Odd {
+    memory: MemoryStore,
+    /// An answer takes this long.
+    delay: Duration,
+    /// There is none.
+    silent: bool,
+    away: AtomicBool,
+    pauses_to_fail: AtomicUsize,
+    leases: AtomicUsize,
+    granted: AtomicUsize,
+    given_back: AtomicUsize,
+}
+
+impl Odd {
+    fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn slow(delay: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            delay,
+            ..Self::default()
+        })
+    }
+
+    fn silent() -> Arc<Self> {
+        Arc::new(Self {
+            silent: true,
+            ..Self::default()
+        })
+    }
+
+    async fn check(&self) -> Result<(), FleetError> {
+        if self.silent {
+            std::future::pending::<()>().await;
+        }
+        if self.away.load(Relaxed) {
+            return Err(FleetError::Unavailable { why: "a test" });
+        }
+        Ok(())
+    }
+
+    fn granted(&self) -> usize {
+        self.granted.load(Relaxed)
+    }
+}
+
+impl FleetStore for Odd {
+    fn lease<'a>(&'a self, key: &'a str, ask: LeaseAsk) -> StoreFuture<'a, Lease> {
+        Box::pin(async move {
+            self.check().await?;
+            self.leases.fetch_add(1, Relaxed);
+            let lease = self.memory.lease(key, ask).await;
+            sleep(self.delay).await;
+            lease
+        })
+    }
+
+    fn retries<'a>(&'a self, key: &'a str, ask: RetriesAsk) -> StoreFuture<'a, Retries> {
+        Box::pin(async move {
+            self.check().await?;
+            let retries = self.memory.retries(key, ask).await?;
+            self.granted.fetch_add(retries.granted as usize, Relaxed);
+            self.given_back.fetch_add(ask.unused as usize, Relaxed);
+            sleep(self.delay).await;
+            Ok(retries)
+        })
+    }
+
+    fn pause<'a>(&'a self, key: &'a str, length: Duration) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let failed = |left: usize| left.checked_sub(1);
+            if (self.pauses_to_fail.fetch_update(Relaxed, Relaxed, failed)).is_ok() {
+                return Err(FleetError::Unavailable { why: "a test" });
+            }
+            self.memory.pause(key, length).await
+        })
+    }
+
+    fn pauses(&self) -> StoreFuture<'_, Box<dyn Pauses>> {
+        self.memory.pauses()
+    }
+}
+
+fn fleet(store: &Arc<Odd>) -> FleetLimits {
+    FleetLimits::with_store(store.clone())
+}
+
+fn throttle(store: &Arc<Odd>) -> ThrottleMiddlewareBuilder {
+    ThrottleMiddleware::builder()
+        .rate(100.0, 10)
+        .fleet(fleet(store))
+}
+
+fn retry(store: &Arc<Odd>) -> RetryMiddlewareBuilder {
+    RetryMiddleware::builder()
+        .max_retries(1)
+        .fleet(fleet(store))
+}
+
+fn throttled(server: &Arc<Server>, throttle: ThrottleMiddlewareBuilder) -> ClientWithMiddleware {
+    let throttle: Arc<dyn Middleware> = Arc::new(throttle.build().unwrap());
+    server.client_behind(vec![throttle])
+}
+
+fn retrying(server: &Arc<Server>, retry: RetryMiddlewareBuilder) -> ClientWithMiddleware {
+    let retry: Arc<dyn Middleware> = Arc::new(retry.build().unwrap());
+    server.client_behind(vec![retry])
+}
+
+async fn call(client: &ClientWithMiddleware) -> Result<u16, String> {
+    let sent = client.get("http://api.example.com/").send().await;
+    sent.map(|response| response.status().as_u16())
+        .map_err(|error| error.to_string())
+}
+
+/// How many requests come of so many calls at once.
+async fn all_at_once(clients: &[ClientWithMiddleware], calls: usize) {
+    let mut tasks = JoinSet::new();
+    for client in clients {
+        for _ in 0..calls {
+            let client = client.clone();
+            tasks.spawn(async move { call(&client).await });
+        }
+    }
+    tasks.join_all().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_the_store_did_not_take_at_first_is_told_again() {
+    let store = Odd::new();
+    store.pauses_to_fail.store(4, Relaxed);
+    let refuses = Arc::new(AtomicBool::new(false));
+    let asked = refuses.clone();
+    let server = Server::new(move |_| match asked.swap(false, Relaxed) {
+        true => Reply::status(429).header("retry-after", "30"),
+        false => Reply::status(200),
+    });
+    let (one, other) = (
+        throttled(&server, throttle(&store)),
+        throttled(&server, throttle(&store)),
+    );
+    for _ in 0..20 {
+        call(&one).await.unwrap();
+        call(&other).await.unwrap();
+        sleep(millis(20)).await;
+    }
+    refuses.store(true, Relaxed);
+    let began = Instant::now();
+    assert_eq!(call(&one).await, Ok(429));
+    // Four times in vain: 100, 200, 400 and 800 ms.
+    sleep(millis(1600)).await;
+    let held = timeout(Duration::from_secs(60), call(&other))
+        .await
+        .unwrap();
+    // As long as was left of it, and not 30 s from then on.
+    let took = began.elapsed();
+    assert_eq!(held, Ok(200));
+    assert!(took > Duration::from_secs(29), "{took:?}");
+    assert!(took < Duration::from_secs(31), "{took:?}");
+}
