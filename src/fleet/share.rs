@@ -151,6 +151,14 @@ impl Share {
         Turn::WhenAnswered(now.saturating_add(self.max_wait))
     }
 
+    /// Somebody can wait for the store no longer: from now on it is as if the answer were late.
+    pub(crate) fn stop_waiting(&mut self, now: Time) {
+        if matches!(self.turn(now), Turn::WhenAnswered(_)) {
+            self.asking = None;
+            self.go_alone(now);
+        }
+    }
+
     /// One that comes now, with so many ahead, certainly cannot go earlier, whatever the store says.
     pub(crate) fn not_before(&self, now: Time, ahead: usize) -> Time {
         let start = now.max(self.pause_until);

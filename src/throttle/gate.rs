@@ -482,6 +482,19 @@ impl Room {
         }
     }
 
+    /// One who has waited as long as it can goes by what this worker knows, if it is only the store that does not
+    /// answer: no call fails for that.
+    fn stop_asking(&mut self, place: Place, now: Time, wakers: &mut Wakers) {
+        let waiter = self.queue.get(place);
+        if !matches!(waiter.state, State::Waiting) || now < waiter.limit.at {
+            return;
+        }
+        if let Some(share) = &mut self.share {
+            share.stop_waiting(now);
+            self.let_through(now, wakers);
+        }
+    }
+
     /// When somebody has to look again who waits until `limit`. The next in the queue keeps the time.
     fn keep_time(&mut self, place: Place, limit: Time, now: Time) -> Time {
         // Whatever it was to keep, from now on it sleeps until what is returned here.
@@ -552,6 +565,7 @@ impl<'a> Waiting<'a> {
         let gate = self.gate;
         gate.change(|room, now, wakers| {
             room.let_through(now, wakers);
+            room.stop_asking(place, now, wakers);
             let waiter = room.queue.get(place);
             let limit = waiter.limit;
             let settled = match waiter.state {

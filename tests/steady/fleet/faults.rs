@@ -183,3 +183,25 @@ async fn a_pause_that_the_store_did_not_take_at_first_is_told_again() {
     assert!(took > Duration::from_secs(29), "{took:?}");
     assert!(took < Duration::from_secs(31), "{took:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_can_wait_less_than_the_store_takes_goes_without_its_answer() {
+    let server = Server::new(|_| Reply::status(200));
+    let patient = throttle(&Odd::silent()).max_wait(millis(20));
+    let began = Instant::now();
+    assert_eq!(call(&throttled(&server, patient)).await, Ok(200));
+    assert_eq!(began.elapsed(), millis(20));
+    // Nor does one that cannot wait at all depend on a store that is well.
+    let store = Odd::new();
+    let impatient = throttled(&server, throttle(&store).max_wait(Duration::ZERO));
+    for _ in 0..100 {
+        assert_eq!(call(&impatient).await, Ok(200));
+        sleep(millis(20)).await;
+    }
+    // But it is held to the rate.
+    let mut refused = 0;
+    for _ in 0..100 {
+        refused += usize::from(call(&impatient).await.is_err());
+    }
+    assert!(refused > 60, "{refused}");
+}
