@@ -15,7 +15,7 @@ use super::{Retries, RetriesAsk, RetryTerms, Time};
 /// Calls are told of so often in the time for which they count, unless this worker asks for a retry. So there may be
 /// up to half as many more for a moment; but to tell of them with every lease would cost as much as all leases do.
 const TOLD: u32 = 2;
-/// No more are prepaid at a time: others need some, too.
+/// No more are prepaid at a time for which nobody waits yet: others need some, too.
 const MOST_PREPAID: u32 = 10;
 /// Nobody counts on one that looks whether the store is back for longer.
 const PROBE: Duration = Duration::from_secs(2);
@@ -53,6 +53,8 @@ struct Room {
     prepaid: u32,
     expires: Time,
     unused: u32,
+    /// How many have waited for the present question in vain.
+    given_up: u32,
     /// How many retries were wanted.
     demand: Demand,
     /// It is no use to ask before.
@@ -76,6 +78,7 @@ impl SharedRetries {
                 prepaid: 0,
                 expires: Time::ZERO,
                 unused: 0,
+                given_up: 0,
                 demand: Demand::new(period),
                 empty_until: Time::ZERO,
                 outage: None,
@@ -115,12 +118,19 @@ impl SharedRetries {
         room.prepaid = room.prepaid.saturating_add(1);
     }
 
-    /// The question for a retry that has to be paid for: it, and as many as were wanted of late.
-    pub(crate) fn ask(&self, now: Time) -> RetriesAsk {
+    /// The question for retries that have to be paid for: as many as wait for it, or as were wanted of late.
+    pub(crate) fn ask(&self, now: Time, waiting: u32) -> RetriesAsk {
         let mut room = self.lock();
         let recent = room.demand.estimate(now);
+        room.given_up = 0;
         self.question(&mut room, now)
-            .want(recent.clamp(1, MOST_PREPAID))
+            .want(recent.clamp(1, MOST_PREPAID).max(waiting))
+    }
+
+    /// One who waited for the answer did so in vain, and goes without it. What is granted for it is spent, then.
+    pub(crate) fn gave_up(&self) {
+        let mut room = self.lock();
+        room.given_up = room.given_up.saturating_add(1);
     }
 
     /// The question that only tells of deposits, unless the store is away.
@@ -159,13 +169,14 @@ impl SharedRetries {
         if retries.granted > 0 {
             let life = (self.period * 4).min(self.terms.ttl);
             room.expire(now);
-            room.prepaid = room.prepaid.saturating_add(retries.granted);
+            let spent = std::mem::take(&mut room.given_up);
+            let rest = retries.granted.saturating_sub(spent);
+            room.prepaid = room.prepaid.saturating_add(rest);
             room.expires = now.saturating_add(life);
         }
     }
 
     /// Whether the store does not answer.
-    #[cfg(test)]
     pub(crate) fn is_away(&self) -> bool {
         self.lock().outage.is_some()
     }

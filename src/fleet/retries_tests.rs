@@ -37,7 +37,7 @@ fn deposits_are_told_twice_in_their_life_by_one_of_those_who_make_them() {
     }
     assert_eq!(told, [(5000, 5001), (10_000, 5000), (15_000, 5000)]);
     // A question for a retry tells of them as well, and then there is time again.
-    let ask = retries.ask(millis(20_000));
+    let ask = retries.ask(millis(20_000), 1);
     assert_eq!((ask.deposits, ask.want), (4999, 1));
     assert!(!retries.deposit(millis(24_999)));
     assert!(retries.deposit(millis(25_000)));
@@ -60,7 +60,7 @@ fn some_are_prepaid_where_many_are_wanted() {
     for at in 0..100 {
         let now = millis(at);
         if retries.take(now) == Payment::Ask {
-            let ask = retries.ask(now);
+            let ask = retries.ask(now, 1);
             round_trips += 1;
             wants.push(ask.want);
             retries.answered(now, &ask, granted(ask.want));
@@ -75,12 +75,12 @@ fn some_are_prepaid_where_many_are_wanted() {
 fn prepaid_ones_expire_and_are_given_back_with_the_next_question() {
     let retries = retries();
     assert_eq!(retries.take(Time::ZERO), Payment::Ask);
-    let ask = retries.ask(Time::ZERO);
+    let ask = retries.ask(Time::ZERO, 1);
     retries.answered(Time::ZERO, &ask, granted(3));
     assert_eq!(retries.take_again(millis(1)), Payment::Paid);
     assert_eq!(retries.take(millis(1999)), Payment::Paid);
     assert_eq!(retries.take(millis(2000)), Payment::Ask);
-    assert_eq!(retries.ask(millis(2000)).unused, 1);
+    assert_eq!(retries.ask(millis(2000), 1).unused, 1);
     // One that was not sent after all comes back the same way, however late.
     retries.put_back();
     assert_eq!(retries.flush(millis(9000)).unwrap().unused, 1);
@@ -96,7 +96,7 @@ fn a_herd_that_is_refused_does_not_ask_one_by_one() {
         for _call in 0..10 {
             match retries.take(now) {
                 Payment::Ask => {
-                    let ask = retries.ask(now);
+                    let ask = retries.ask(now, 1);
                     retries.answered(now, &ask, granted(0));
                     assert_eq!(retries.take_again(now), Payment::Refused);
                     asked += 1;
@@ -115,7 +115,7 @@ fn while_the_store_is_away_one_asks_now_and_then_and_nobody_else_waits() {
     for at in 0..6000 {
         let now = millis(at);
         if retries.take(now) == Payment::Ask {
-            let ask = retries.ask(now);
+            let ask = retries.ask(now, 1);
             asked.push(at);
             if at > 0 {
                 assert!(retries.is_away());
@@ -141,7 +141,7 @@ fn while_the_store_is_away_one_asks_now_and_then_and_nobody_else_waits() {
 #[test]
 fn a_call_that_is_dropped_while_it_asks_keeps_nobody_from_asking() {
     let retries = retries();
-    let ask = retries.ask(Time::ZERO);
+    let ask = retries.ask(Time::ZERO, 1);
     retries.answered(Time::ZERO, &ask, Err(()));
     assert_eq!(retries.take(millis(250)), Payment::Ask);
     assert_eq!(retries.take(millis(2249)), Payment::Away);
@@ -166,7 +166,7 @@ async fn two_workers_have_one_budget() {
         for _ in 0..2 {
             let mut payment = retries.take(now());
             if payment == Payment::Ask {
-                let ask = retries.ask(now());
+                let ask = retries.ask(now(), 1);
                 let answer = store.retries("retry:a", ask).await;
                 retries.answered(now(), &ask, answer.map_err(drop));
                 payment = retries.take_again(now());

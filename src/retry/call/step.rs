@@ -111,7 +111,7 @@ impl Call<'_> {
 
     /// Pays for it, which may take a round trip. If it is not sent, it is given back.
     pub(crate) async fn pay_with_others(&mut self) {
-        let paid = self.budget.withdraw_from_all().await;
+        let paid = self.budget.withdraw_from_all(self.time.end()).await;
         self.aside.get_or_insert_default().paid = Some(paid);
     }
 

@@ -205,3 +205,51 @@ async fn a_call_that_can_wait_less_than_the_store_takes_goes_without_its_answer(
     }
     assert!(refused > 60, "{refused}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_is_asked_for_all_who_wait_and_the_budget_is_not_overspent() {
+    for delay in [0, 30] {
+        let store = Odd::slow(millis(delay));
+        let server = Server::new(|_| Reply::status(503));
+        let clients: Vec<_> = (0..8).map(|_| retrying(&server, retry(&store))).collect();
+        all_at_once(&clients, 60).await;
+        // Nothing but the reserve, for no call has succeeded.
+        let retries = server.count() - 480;
+        assert!((15..=20).contains(&retries), "{retries} with {delay} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_come_one_after_the_other_do_not_overspend_it_either() {
+    let store = Odd::slow(millis(30));
+    let server = Server::new(|_| Reply::status(503));
+    let client = retrying(&server, retry(&store));
+    let mut tasks = JoinSet::new();
+    for _ in 0..100 {
+        let client = client.clone();
+        tasks.spawn(async move { call(&client).await });
+        sleep(millis(3)).await;
+    }
+    tasks.join_all().await;
+    let retries = server.count() - 100;
+    assert!((18..=25).contains(&retries), "{retries}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_dropped_while_they_ask_spend_nothing() {
+    let store = Odd::slow(millis(30));
+    let server = Server::new(|_| Reply::status(503));
+    let client = retrying(&server, retry(&store));
+    for _ in 0..20 {
+        assert!(timeout(millis(10), call(&client)).await.is_err());
+    }
+    sleep(millis(100)).await;
+    // What they had asked for is there for others.
+    let asked = store.granted();
+    assert!(asked <= 10, "{asked}");
+    let before = server.count();
+    for _ in 0..5 {
+        call(&client).await.unwrap();
+    }
+    assert_eq!(server.count() - before, 10);
+}
