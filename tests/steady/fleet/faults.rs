@@ -253,3 +253,31 @@ async fn calls_that_are_dropped_while_they_ask_spend_nothing() {
     }
     assert_eq!(server.count() - before, 10);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_takes_nothing_from_the_fleet() {
+    let store = Odd::new();
+    let server = Server::new(|_| Reply::status(503));
+    let dry = retrying(&server, retry(&store).dry_run(true));
+    for _ in 0..60 {
+        call(&dry).await.unwrap();
+    }
+    assert_eq!((server.count(), store.granted()), (60, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_the_store_no_longer_than_its_deadline() {
+    let server = Server::new(|_| Reply::status(503));
+    let silent = Odd::silent();
+    let short = retrying(&server, retry(&silent).deadline(millis(10)));
+    let began = Instant::now();
+    assert_eq!(call(&short).await, Ok(503));
+    assert!(began.elapsed() <= millis(11), "{:?}", began.elapsed());
+    // And not at all where there is no time for a retry.
+    let store = Odd::new();
+    let shortest = retrying(&server, retry(&store).deadline(Duration::from_micros(100)));
+    for _ in 0..30 {
+        call(&shortest).await.unwrap();
+    }
+    assert_eq!(store.granted(), 0);
+}
