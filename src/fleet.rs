@@ -29,6 +29,7 @@
 //! ```
 
 mod ask;
+mod crew;
 mod demand;
 mod error;
 mod limits;

@@ -1,19 +1,21 @@
 //! The handle by which middlewares share limits with those of other processes.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
+use super::crew::Crew;
 use super::listening::{Listeners, PauseListener};
 use super::share::Share;
 use super::{
     FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Retries, RetriesAsk, SharedRate, WorkerId,
 };
 use crate::ConfigError;
+use crate::clock;
 
 const PERIOD: Duration = Duration::from_millis(500);
 const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
@@ -74,8 +76,7 @@ struct Fleet {
     period: Duration,
     max_wait: Duration,
     round_trips: AtomicU64,
-    /// As the store has last said.
-    workers: AtomicU32,
+    crew: Crew,
     standing: Standing,
     listeners: Arc<Listeners>,
 }
@@ -121,7 +122,7 @@ impl FleetLimits {
             period,
             max_wait,
             round_trips: AtomicU64::new(0),
-            workers: AtomicU32::new(1),
+            crew: Crew::default(),
             standing: Standing::default(),
             listeners: Arc::default(),
         }))
@@ -137,7 +138,12 @@ impl FleetLimits {
 
     /// How many workers there are, as far as is known.
     pub(crate) fn workers(&self) -> u32 {
-        self.0.workers.load(Ordering::Relaxed)
+        self.0.crew.count()
+    }
+
+    /// Whether leases tell how many there are.
+    pub(crate) fn is_leasing(&self) -> bool {
+        self.0.crew.is_told(clock::now())
     }
 
     pub(crate) fn period(&self) -> Duration {
@@ -169,10 +175,15 @@ impl FleetLimits {
     /// Asks the store, for `max_wait` at most.
     pub(crate) async fn lease(&self, key: &str, ask: LeaseAsk) -> Result<Lease, FleetError> {
         let lease = self.in_time(self.0.store.lease(key, ask)).await?;
-        self.0
-            .workers
-            .store(lease.workers.max(1), Ordering::Relaxed);
+        self.0.crew.note(clock::now(), lease.workers);
         Ok(lease)
+    }
+
+    /// Says that this worker is there, as it will every `period`, and asks how many are.
+    pub(crate) async fn count(&self, key: &str, period: Duration) -> Result<u32, FleetError> {
+        let ask = LeaseAsk::new(self.0.worker, period);
+        let lease = self.in_time(self.0.store.lease(key, ask)).await?;
+        Ok(lease.workers)
     }
 
     /// Asks the store, for `max_wait` at most.

@@ -62,6 +62,9 @@ struct Room {
     outage: Option<Outage>,
     /// Until then, somebody looks whether the store is back.
     probe_until: Time,
+    /// How many share it, if that was asked, and when to ask again.
+    workers: u32,
+    count_at: Time,
 }
 
 impl SharedRetries {
@@ -83,6 +86,8 @@ impl SharedRetries {
                 empty_until: Time::ZERO,
                 outage: None,
                 probe_until: Time::ZERO,
+                workers: 1,
+                count_at: Time::ZERO,
             }),
         }
     }
@@ -174,6 +179,33 @@ impl SharedRetries {
             room.prepaid = room.prepaid.saturating_add(rest);
             room.expires = now.saturating_add(life);
         }
+    }
+
+    /// Whether it is time to ask how many share it, for a worker that nothing else tells. If it is, the caller asks,
+    /// with [`told_every`](Self::told_every) as the period, and the answer goes to [`counted`](Self::counted).
+    pub(crate) fn counts(&self, now: Time) -> bool {
+        let mut room = self.lock();
+        if room.outage.is_some() || now < room.count_at {
+            return false;
+        }
+        // A little sooner than it has to be, so that each time that deposits are told will do.
+        let wait = self.flush_every - self.flush_every / 8;
+        room.count_at = now.saturating_add(wait);
+        true
+    }
+
+    pub(crate) fn counted(&self, workers: u32) {
+        self.lock().workers = workers;
+    }
+
+    /// How many share it, as far as was asked.
+    pub(crate) fn workers(&self) -> u32 {
+        self.lock().workers
+    }
+
+    /// How often the store hears of it, if there are calls.
+    pub(crate) fn told_every(&self) -> Duration {
+        self.flush_every
     }
 
     /// Whether the store does not answer.

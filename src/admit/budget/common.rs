@@ -42,13 +42,25 @@ impl Common {
 
     /// How many share it, as far as is known.
     pub(super) fn workers(&self) -> i64 {
-        self.fleet.workers().into()
+        self.fleet.workers().max(self.retries.workers()).into()
     }
 
     async fn ask(&self, limited: &Limited, ask: RetriesAsk) {
         let answer = self.fleet.retries(&self.key, ask).await;
         let now = limited.age(clock::now());
         self.retries.answered(now, &ask, answer.map_err(|_| ()));
+    }
+
+    /// Asks how many workers there are, where no throttle is told with its leases: each has its part of the
+    /// reserve while the store is away.
+    async fn count(&self, limited: &Limited) {
+        if self.fleet.is_leasing() || !self.retries.counts(limited.age(clock::now())) {
+            return;
+        }
+        let period = self.retries.told_every();
+        if let Ok(workers) = self.fleet.count(&self.key, period).await {
+            self.retries.counted(workers);
+        }
     }
 }
 
@@ -79,6 +91,12 @@ impl Question {
             let waiting = common.waiting.load(Ordering::Relaxed);
             let ask = common.retries.ask(limited.age(clock::now()), waiting);
             common.ask(limited, ask).await;
+        }
+        let budget = self.0.clone();
+        // Nobody waits for the rest.
+        drop(self);
+        if let Some((limited, common)) = budget.common() {
+            common.count(limited).await;
         }
     }
 }
@@ -123,6 +141,7 @@ impl Budget {
         runtime.spawn(async move {
             if let Some((limited, common)) = budget.common() {
                 common.ask(limited, flush).await;
+                common.count(limited).await;
             }
         });
     }
