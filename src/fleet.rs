@@ -41,6 +41,7 @@ mod pauses;
 mod redis;
 mod retries;
 mod share;
+mod standing;
 
 use std::fmt;
 use std::pin::Pin;

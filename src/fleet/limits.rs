@@ -1,7 +1,7 @@
 //! The handle by which middlewares share limits with those of other processes.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::crew::Crew;
 use super::listening::{Listeners, PauseListener};
 use super::share::Share;
+use super::standing::Standing;
 use super::{
     FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Retries, RetriesAsk, SharedRate, WorkerId,
 };
@@ -211,7 +212,7 @@ impl FleetLimits {
         let after = self.0.max_wait;
         let answer = timeout(after, answer).await;
         let answer = answer.unwrap_or(Err(FleetError::TimedOut { after }));
-        self.0.standing.note(answer.as_ref().err());
+        self.0.standing.note(clock::now(), answer.as_ref().err());
         answer
     }
 }
@@ -233,53 +234,6 @@ impl fmt::Debug for FleetLimits {
             .field("round_trips", &self.round_trips())
             .finish_non_exhaustive()
     }
-}
-
-/// Whether the store answers, said in the log when it changes.
-#[derive(Debug, Default)]
-struct Standing {
-    is_away: AtomicBool,
-}
-
-#[derive(Debug, PartialEq)]
-enum Change {
-    Away,
-    Back,
-}
-
-impl Standing {
-    fn note(&self, error: Option<&FleetError>) -> Option<Change> {
-        let is_away = error.is_some();
-        // Read first, so that those who only read it do not take it from each other.
-        if self.is_away.load(Ordering::Relaxed) == is_away
-            || self.is_away.swap(is_away, Ordering::Relaxed) == is_away
-        {
-            return None;
-        }
-        match error {
-            Some(error) => say_away(error),
-            None => say_back(),
-        }
-        Some(if is_away { Change::Away } else { Change::Back })
-    }
-}
-
-fn say_away(error: &FleetError) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        target: "reqwest_steady",
-        "{error}; until it is back, each worker keeps to its part of the limits that were known last"
-    );
-    #[cfg(not(feature = "tracing"))]
-    let _ = error;
-}
-
-fn say_back() {
-    #[cfg(feature = "tracing")]
-    tracing::info!(
-        target: "reqwest_steady",
-        "the store of the fleet is back, and limits are shared again"
-    );
 }
 
 /// Builds [`FleetLimits`]. A value that makes no sense is refused in [`build`](FleetLimitsBuilder::build).

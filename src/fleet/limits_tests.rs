@@ -1,4 +1,4 @@
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use tokio::time::sleep;
 
@@ -117,17 +117,6 @@ fn private_texts_and_long_ones_do_not_get_into_the_store() {
     // The first sixteen bytes of SHA-256.
     let abc = FleetLimits::key(KeyKind::Gate, "abc", true);
     assert_eq!(abc, "gate:#ba7816bf8f01cfea414140de5dae2223");
-}
-
-#[test]
-fn it_is_said_once_that_the_store_is_away_and_once_that_it_is_back() {
-    let standing = Standing::default();
-    let error = FleetError::Unavailable { why: "a test" };
-    let noted: Vec<_> = [false, true, true, true, false, false, true]
-        .into_iter()
-        .filter_map(|fails| standing.note(fails.then_some(&error)))
-        .collect();
-    assert_eq!(noted, [Change::Away, Change::Back, Change::Away]);
 }
 
 #[tokio::test(start_paused = true)]
