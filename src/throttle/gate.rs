@@ -322,8 +322,13 @@ impl Room {
             in_flight: 0,
             most_in_flight: settings.max_in_flight,
             bucket: settings.rate.map(Bucket::new),
-            share: (settings.common.as_ref())
-                .map(|common| Box::new(common.fleet.share(common.rate))),
+            share: settings.common.as_ref().map(|common| {
+                let share = common.fleet.share(common.rate);
+                Box::new(match settings.adaptive {
+                    true => share,
+                    false => share.without_pauses(),
+                })
+            }),
             reminded: false,
             law: settings.adaptive.then(law),
             queue: Queue::default(),

@@ -333,3 +333,20 @@ async fn without_leases_each_worker_has_its_part_of_the_reserve_too() {
     // Once in five seconds each.
     assert!((8..=56).contains(&asked), "{asked}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_throttle_that_does_not_pause_is_not_held_by_pauses_of_others() {
+    let store = Odd::new();
+    let server = Server::new(|_| Reply::status(200));
+    let fixed = throttled(&server, throttle(&store).adaptive(false));
+    let second = Duration::from_secs(1);
+    call(&fixed).await.unwrap();
+    let pause = store.memory.pause("gate:api.example.com", 60 * second);
+    pause.await.unwrap();
+    let began = Instant::now();
+    for _ in 0..200 {
+        call(&fixed).await.unwrap();
+    }
+    let took = began.elapsed();
+    assert!(took > second && took < 3 * second, "{took:?}");
+}
