@@ -23,6 +23,8 @@ const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 const LONGEST_PERIOD: Duration = Duration::from_secs(10);
 const MAX_WAIT: Duration = Duration::from_millis(50);
 const MOST_WAIT: Duration = Duration::from_secs(10);
+const MOST_WORKERS: u32 = 1_000_000;
+const A_FEW: u32 = 4;
 /// A longer one is hashed, whether it is private or not: a store takes no key of any length.
 const LONGEST_TEXT: usize = 256;
 
@@ -176,6 +178,7 @@ impl FleetLimits {
     /// Asks the store, for `max_wait` at most.
     pub(crate) async fn lease(&self, key: &str, ask: LeaseAsk) -> Result<Lease, FleetError> {
         let lease = self.in_time(self.0.store.lease(key, ask)).await?;
+        let lease = sensible(lease, &ask);
         self.0.crew.note(clock::now(), lease.workers);
         Ok(lease)
     }
@@ -184,12 +187,14 @@ impl FleetLimits {
     pub(crate) async fn count(&self, key: &str, period: Duration) -> Result<u32, FleetError> {
         let ask = LeaseAsk::new(self.0.worker, period);
         let lease = self.in_time(self.0.store.lease(key, ask)).await?;
-        Ok(lease.workers)
+        Ok(sensible(lease, &ask).workers)
     }
 
     /// Asks the store, for `max_wait` at most.
     pub(crate) async fn retries(&self, key: &str, ask: RetriesAsk) -> Result<Retries, FleetError> {
-        self.in_time(self.0.store.retries(key, ask)).await
+        let mut retries = self.in_time(self.0.store.retries(key, ask)).await?;
+        retries.granted = retries.granted.min(ask.want);
+        Ok(retries)
     }
 
     /// Tells all workers to hold back.
@@ -215,6 +220,19 @@ impl FleetLimits {
         self.0.standing.note(clock::now(), answer.as_ref().err());
         answer
     }
+}
+
+/// What a store in good order can have answered: one that is not must neither flood a server nor stop a worker.
+fn sensible(mut lease: Lease, ask: &LeaseAsk) -> Lease {
+    lease.tokens = lease.tokens.min(ask.want);
+    lease.workers = lease.workers.clamp(1, MOST_WORKERS);
+    lease.pace = lease.pace.filter(|pace| pace.is_finite() && *pace >= 0.0);
+    // It is worth asking again after a period, or when the next token comes.
+    let token = (ask.rate).map_or(Duration::ZERO, |rate| {
+        Duration::from_secs_f64(1.0 / rate.per_second)
+    });
+    lease.retry_after = lease.retry_after.min(ask.period.max(token) * A_FEW);
+    lease
 }
 
 /// What a key is for: what a gate and a budget know of one host is kept apart.

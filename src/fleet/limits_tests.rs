@@ -196,3 +196,36 @@ async fn the_task_ends_with_the_last_handle_and_the_dead_are_forgotten() {
     sleep(Duration::from_millis(1)).await;
     assert_eq!(tasks(), before);
 }
+
+#[test]
+fn an_answer_that_makes_no_sense_does_little_harm() {
+    let period = Duration::from_millis(500);
+    let ask = LeaseAsk::new(WorkerId::random(), period)
+        .rate(10.0, 5)
+        .want(7);
+    let nonsense = Lease {
+        tokens: u32::MAX,
+        retry_after: Duration::MAX,
+        pause: Duration::ZERO,
+        workers: 0,
+        pace: Some(f64::NAN),
+    };
+    let lease = sensible(nonsense, &ask);
+    assert_eq!((lease.tokens, lease.workers, lease.pace), (7, 1, None));
+    // Four periods.
+    assert_eq!(lease.retry_after, Duration::from_secs(2));
+    let many = Lease {
+        workers: u32::MAX,
+        ..nonsense
+    };
+    assert_eq!(sensible(many, &ask).workers, 1_000_000);
+    // One that does is left as it is.
+    let good = Lease {
+        tokens: 3,
+        retry_after: Duration::from_millis(70),
+        pause: Duration::from_secs(1),
+        workers: 4,
+        pace: Some(80.0),
+    };
+    assert_eq!(sensible(good, &ask), good);
+}
