@@ -72,6 +72,43 @@ fn some_are_prepaid_where_many_are_wanted() {
 }
 
 #[test]
+fn all_who_wait_are_asked_for_and_who_gave_up_has_had_its_part() {
+    let retries = retries();
+    for _ in 0..40 {
+        assert_eq!(retries.take(millis(1)), Payment::Ask);
+    }
+    let ask = retries.ask(millis(1), 40);
+    assert_eq!(ask.want, 40);
+    for _ in 0..3 {
+        retries.gave_up();
+    }
+    retries.answered(millis(60), &ask, granted(5));
+    for _ in 0..2 {
+        assert_eq!(retries.take_again(millis(60)), Payment::Paid);
+    }
+    assert_eq!(retries.take_again(millis(60)), Payment::Refused);
+    // That was for this question.
+    let ask = retries.ask(millis(500), 1);
+    retries.answered(millis(501), &ask, granted(1));
+    assert_eq!(retries.take_again(millis(501)), Payment::Paid);
+}
+
+#[test]
+fn how_many_there_are_is_asked_about_as_often_as_deposits_are_told() {
+    let retries = retries();
+    let counts = (0..20_000).filter(|at| retries.counts(millis(*at)));
+    assert_eq!(counts.collect::<Vec<_>>(), [0, 4375, 8750, 13_125, 17_500]);
+    assert_eq!(retries.workers(), 1);
+    retries.counted(8);
+    assert_eq!(retries.workers(), 8);
+    // Not while it is away, and then it is what it was.
+    let ask = retries.ask(millis(20_000), 1);
+    retries.answered(millis(20_000), &ask, Err(()));
+    assert!(!retries.counts(millis(40_000)));
+    assert_eq!(retries.workers(), 8);
+}
+
+#[test]
 fn prepaid_ones_expire_and_are_given_back_with_the_next_question() {
     let retries = retries();
     assert_eq!(retries.take(Time::ZERO), Payment::Ask);

@@ -32,7 +32,6 @@ struct Odd {
     pauses_to_fail: AtomicUsize,
     leases: AtomicUsize,
     granted: AtomicUsize,
-    given_back: AtomicUsize,
 }
 
 impl Odd {
@@ -85,7 +84,6 @@ impl FleetStore for Odd {
             self.check().await?;
             let retries = self.memory.retries(key, ask).await?;
             self.granted.fetch_add(retries.granted as usize, Relaxed);
-            self.given_back.fetch_add(ask.unused as usize, Relaxed);
             sleep(self.delay).await;
             Ok(retries)
         })
@@ -138,7 +136,7 @@ async fn call(client: &ClientWithMiddleware) -> Result<u16, String> {
         .map_err(|error| error.to_string())
 }
 
-/// How many requests come of so many calls at once.
+/// So many calls of each.
 async fn all_at_once(clients: &[ClientWithMiddleware], calls: usize) {
     let mut tasks = JoinSet::new();
     for client in clients {
