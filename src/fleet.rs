@@ -29,6 +29,7 @@
 //! ```
 
 mod ask;
+mod crew;
 mod demand;
 mod error;
 mod limits;
@@ -40,6 +41,7 @@ mod pauses;
 mod redis;
 mod retries;
 mod share;
+mod standing;
 
 use std::fmt;
 use std::pin::Pin;

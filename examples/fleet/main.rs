@@ -66,11 +66,15 @@ or start one yourself, and say where it is:
     docker run --rm --publish 127.0.0.1:6379:6379 redis
     cargo run --example fleet --features redis -- --redis redis://127.0.0.1:6379";
 
+/// How long a Redis may take to say that it is there.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 fn main() -> anyhow::Result<()> {
     let settings = Settings::parse();
     if let Some(Part::Worker { control, number }) = settings.part {
         return worker::work(control, number, Vec::new);
     }
+    let given = given_redis(&settings)?;
     println!(
         "{} workers want twice what the server takes, which is {} a second, for {} s:\n",
         settings.workers, settings.rate, settings.seconds
@@ -95,10 +99,21 @@ fn main() -> anyhow::Result<()> {
     let adaptive = run(&settings, None, true)?;
     show("each its own", &adaptive, &settings);
 
-    let url = settings.redis.clone();
-    let url = url.or_else(|| std::env::var("REDIS_URL").ok());
-    let (url, _redis) = match url {
-        Some(url) => (url, None),
+    let (url, _redis) = match given {
+        Some((url, client)) => {
+            if let Err(error) = ping(&client) {
+                let why = match error.is_timeout() {
+                    true => format!("it said nothing for {PATIENCE:?}"),
+                    false if error.is_io_error() => error.to_string(),
+                    // Its own words may repeat a password.
+                    false => format!("{:?}", error.kind()),
+                };
+                println!("\nThe Redis that was given cannot be used: {why}.");
+                println!("{NO_REDIS}");
+                return Ok(());
+            }
+            (url, None)
+        }
         None => match RedisProcess::start(Vec::new)? {
             Some(redis) => (redis.url(), Some(redis)),
             None => {
@@ -117,6 +132,28 @@ fn main() -> anyhow::Result<()> {
         println!("\nThe first call that failed did so with: {failure}");
     }
     Ok(())
+}
+
+/// The Redis that was given, if any was, with a URL that can be one.
+fn given_redis(settings: &Settings) -> anyhow::Result<Option<(String, ::redis::Client)>> {
+    let by_environment = || std::env::var("REDIS_URL").ok();
+    let url = settings.redis.clone().or_else(by_environment);
+    let Some(url) = url.filter(|url| !url.is_empty()) else {
+        return Ok(None);
+    };
+    // What was given is not shown: it may hold a password.
+    let client = ::redis::Client::open(url.as_str()).map_err(|_| {
+        anyhow::anyhow!("the URL of Redis should be like redis://user:password@host:6379/0")
+    })?;
+    Ok(Some((url, client)))
+}
+
+/// Whether it answers in time.
+fn ping(client: &::redis::Client) -> ::redis::RedisResult<()> {
+    let mut connection = client.get_connection_with_timeout(PATIENCE)?;
+    connection.set_read_timeout(Some(PATIENCE))?;
+    connection.set_write_timeout(Some(PATIENCE))?;
+    ::redis::cmd("PING").query(&mut connection)
 }
 
 fn run(settings: &Settings, redis: Option<String>, adaptive: bool) -> anyhow::Result<Outcome> {

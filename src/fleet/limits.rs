@@ -1,25 +1,30 @@
 //! The handle by which middlewares share limits with those of other processes.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
+use super::crew::Crew;
 use super::listening::{Listeners, PauseListener};
 use super::share::Share;
+use super::standing::Standing;
 use super::{
     FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Retries, RetriesAsk, SharedRate, WorkerId,
 };
 use crate::ConfigError;
+use crate::clock;
 
 const PERIOD: Duration = Duration::from_millis(500);
 const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 const LONGEST_PERIOD: Duration = Duration::from_secs(10);
 const MAX_WAIT: Duration = Duration::from_millis(50);
 const MOST_WAIT: Duration = Duration::from_secs(10);
+const MOST_WORKERS: u32 = 1_000_000;
+const A_FEW: u32 = 4;
 /// A longer one is hashed, whether it is private or not: a store takes no key of any length.
 const LONGEST_TEXT: usize = 256;
 
@@ -74,8 +79,7 @@ struct Fleet {
     period: Duration,
     max_wait: Duration,
     round_trips: AtomicU64,
-    /// As the store has last said.
-    workers: AtomicU32,
+    crew: Crew,
     standing: Standing,
     listeners: Arc<Listeners>,
 }
@@ -121,7 +125,7 @@ impl FleetLimits {
             period,
             max_wait,
             round_trips: AtomicU64::new(0),
-            workers: AtomicU32::new(1),
+            crew: Crew::default(),
             standing: Standing::default(),
             listeners: Arc::default(),
         }))
@@ -137,7 +141,12 @@ impl FleetLimits {
 
     /// How many workers there are, as far as is known.
     pub(crate) fn workers(&self) -> u32 {
-        self.0.workers.load(Ordering::Relaxed)
+        self.0.crew.count()
+    }
+
+    /// Whether leases tell how many there are.
+    pub(crate) fn is_leasing(&self) -> bool {
+        self.0.crew.is_told(clock::now())
     }
 
     pub(crate) fn period(&self) -> Duration {
@@ -169,15 +178,23 @@ impl FleetLimits {
     /// Asks the store, for `max_wait` at most.
     pub(crate) async fn lease(&self, key: &str, ask: LeaseAsk) -> Result<Lease, FleetError> {
         let lease = self.in_time(self.0.store.lease(key, ask)).await?;
-        self.0
-            .workers
-            .store(lease.workers.max(1), Ordering::Relaxed);
+        let lease = sensible(lease, &ask);
+        self.0.crew.note(clock::now(), lease.workers);
         Ok(lease)
+    }
+
+    /// Says that this worker is there, as it will every `period`, and asks how many are.
+    pub(crate) async fn count(&self, key: &str, period: Duration) -> Result<u32, FleetError> {
+        let ask = LeaseAsk::new(self.0.worker, period);
+        let lease = self.in_time(self.0.store.lease(key, ask)).await?;
+        Ok(sensible(lease, &ask).workers)
     }
 
     /// Asks the store, for `max_wait` at most.
     pub(crate) async fn retries(&self, key: &str, ask: RetriesAsk) -> Result<Retries, FleetError> {
-        self.in_time(self.0.store.retries(key, ask)).await
+        let mut retries = self.in_time(self.0.store.retries(key, ask)).await?;
+        retries.granted = retries.granted.min(ask.want);
+        Ok(retries)
     }
 
     /// Tells all workers to hold back.
@@ -200,9 +217,22 @@ impl FleetLimits {
         let after = self.0.max_wait;
         let answer = timeout(after, answer).await;
         let answer = answer.unwrap_or(Err(FleetError::TimedOut { after }));
-        self.0.standing.note(answer.as_ref().err());
+        self.0.standing.note(clock::now(), answer.as_ref().err());
         answer
     }
+}
+
+/// What a store in good order can have answered: one that is not must neither flood a server nor stop a worker.
+fn sensible(mut lease: Lease, ask: &LeaseAsk) -> Lease {
+    lease.tokens = lease.tokens.min(ask.want);
+    lease.workers = lease.workers.clamp(1, MOST_WORKERS);
+    lease.pace = lease.pace.filter(|pace| pace.is_finite() && *pace >= 0.0);
+    // It is worth asking again after a period, or when the next token comes.
+    let token = (ask.rate).map_or(Duration::ZERO, |rate| {
+        Duration::from_secs_f64(1.0 / rate.per_second)
+    });
+    lease.retry_after = lease.retry_after.min(ask.period.max(token) * A_FEW);
+    lease
 }
 
 /// What a key is for: what a gate and a budget know of one host is kept apart.
@@ -222,53 +252,6 @@ impl fmt::Debug for FleetLimits {
             .field("round_trips", &self.round_trips())
             .finish_non_exhaustive()
     }
-}
-
-/// Whether the store answers, said in the log when it changes.
-#[derive(Debug, Default)]
-struct Standing {
-    is_away: AtomicBool,
-}
-
-#[derive(Debug, PartialEq)]
-enum Change {
-    Away,
-    Back,
-}
-
-impl Standing {
-    fn note(&self, error: Option<&FleetError>) -> Option<Change> {
-        let is_away = error.is_some();
-        // Read first, so that those who only read it do not take it from each other.
-        if self.is_away.load(Ordering::Relaxed) == is_away
-            || self.is_away.swap(is_away, Ordering::Relaxed) == is_away
-        {
-            return None;
-        }
-        match error {
-            Some(error) => say_away(error),
-            None => say_back(),
-        }
-        Some(if is_away { Change::Away } else { Change::Back })
-    }
-}
-
-fn say_away(error: &FleetError) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        target: "reqwest_steady",
-        "{error}; until it is back, each worker keeps to its part of the limits that were known last"
-    );
-    #[cfg(not(feature = "tracing"))]
-    let _ = error;
-}
-
-fn say_back() {
-    #[cfg(feature = "tracing")]
-    tracing::info!(
-        target: "reqwest_steady",
-        "the store of the fleet is back, and limits are shared again"
-    );
 }
 
 /// Builds [`FleetLimits`]. A value that makes no sense is refused in [`build`](FleetLimitsBuilder::build).

@@ -1,4 +1,4 @@
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use tokio::time::sleep;
 
@@ -119,17 +119,6 @@ fn private_texts_and_long_ones_do_not_get_into_the_store() {
     assert_eq!(abc, "gate:#ba7816bf8f01cfea414140de5dae2223");
 }
 
-#[test]
-fn it_is_said_once_that_the_store_is_away_and_once_that_it_is_back() {
-    let standing = Standing::default();
-    let error = FleetError::Unavailable { why: "a test" };
-    let noted: Vec<_> = [false, true, true, true, false, false, true]
-        .into_iter()
-        .filter_map(|fails| standing.note(fails.then_some(&error)))
-        .collect();
-    assert_eq!(noted, [Change::Away, Change::Back, Change::Away]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_is_given_up_and_every_question_is_counted() {
     let fleet = FleetLimits::builder()
@@ -206,4 +195,37 @@ async fn the_task_ends_with_the_last_handle_and_the_dead_are_forgotten() {
     drop(clone);
     sleep(Duration::from_millis(1)).await;
     assert_eq!(tasks(), before);
+}
+
+#[test]
+fn an_answer_that_makes_no_sense_does_little_harm() {
+    let period = Duration::from_millis(500);
+    let ask = LeaseAsk::new(WorkerId::random(), period)
+        .rate(10.0, 5)
+        .want(7);
+    let nonsense = Lease {
+        tokens: u32::MAX,
+        retry_after: Duration::MAX,
+        pause: Duration::ZERO,
+        workers: 0,
+        pace: Some(f64::NAN),
+    };
+    let lease = sensible(nonsense, &ask);
+    assert_eq!((lease.tokens, lease.workers, lease.pace), (7, 1, None));
+    // Four periods.
+    assert_eq!(lease.retry_after, Duration::from_secs(2));
+    let many = Lease {
+        workers: u32::MAX,
+        ..nonsense
+    };
+    assert_eq!(sensible(many, &ask).workers, 1_000_000);
+    // One that does is left as it is.
+    let good = Lease {
+        tokens: 3,
+        retry_after: Duration::from_millis(70),
+        pause: Duration::from_secs(1),
+        workers: 4,
+        pace: Some(80.0),
+    };
+    assert_eq!(sensible(good, &ask), good);
 }

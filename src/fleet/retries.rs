@@ -15,7 +15,7 @@ use super::{Retries, RetriesAsk, RetryTerms, Time};
 /// Calls are told of so often in the time for which they count, unless this worker asks for a retry. So there may be
 /// up to half as many more for a moment; but to tell of them with every lease would cost as much as all leases do.
 const TOLD: u32 = 2;
-/// No more are prepaid at a time: others need some, too.
+/// No more are prepaid at a time for which nobody waits yet: others need some, too.
 const MOST_PREPAID: u32 = 10;
 /// Nobody counts on one that looks whether the store is back for longer.
 const PROBE: Duration = Duration::from_secs(2);
@@ -53,6 +53,8 @@ struct Room {
     prepaid: u32,
     expires: Time,
     unused: u32,
+    /// How many have waited for the present question in vain.
+    given_up: u32,
     /// How many retries were wanted.
     demand: Demand,
     /// It is no use to ask before.
@@ -60,6 +62,9 @@ struct Room {
     outage: Option<Outage>,
     /// Until then, somebody looks whether the store is back.
     probe_until: Time,
+    /// How many share it, if that was asked, and when to ask again.
+    workers: u32,
+    count_at: Time,
 }
 
 impl SharedRetries {
@@ -76,10 +81,13 @@ impl SharedRetries {
                 prepaid: 0,
                 expires: Time::ZERO,
                 unused: 0,
+                given_up: 0,
                 demand: Demand::new(period),
                 empty_until: Time::ZERO,
                 outage: None,
                 probe_until: Time::ZERO,
+                workers: 1,
+                count_at: Time::ZERO,
             }),
         }
     }
@@ -115,12 +123,19 @@ impl SharedRetries {
         room.prepaid = room.prepaid.saturating_add(1);
     }
 
-    /// The question for a retry that has to be paid for: it, and as many as were wanted of late.
-    pub(crate) fn ask(&self, now: Time) -> RetriesAsk {
+    /// The question for retries that have to be paid for: as many as wait for it, or as were wanted of late.
+    pub(crate) fn ask(&self, now: Time, waiting: u32) -> RetriesAsk {
         let mut room = self.lock();
         let recent = room.demand.estimate(now);
+        room.given_up = 0;
         self.question(&mut room, now)
-            .want(recent.clamp(1, MOST_PREPAID))
+            .want(recent.clamp(1, MOST_PREPAID).max(waiting))
+    }
+
+    /// One who waited for the answer did so in vain, and goes without it. What is granted for it is spent, then.
+    pub(crate) fn gave_up(&self) {
+        let mut room = self.lock();
+        room.given_up = room.given_up.saturating_add(1);
     }
 
     /// The question that only tells of deposits, unless the store is away.
@@ -159,13 +174,41 @@ impl SharedRetries {
         if retries.granted > 0 {
             let life = (self.period * 4).min(self.terms.ttl);
             room.expire(now);
-            room.prepaid = room.prepaid.saturating_add(retries.granted);
+            let spent = std::mem::take(&mut room.given_up);
+            let rest = retries.granted.saturating_sub(spent);
+            room.prepaid = room.prepaid.saturating_add(rest);
             room.expires = now.saturating_add(life);
         }
     }
 
+    /// Whether it is time to ask how many share it, for a worker that nothing else tells. If it is, the caller asks,
+    /// with [`told_every`](Self::told_every) as the period, and the answer goes to [`counted`](Self::counted).
+    pub(crate) fn counts(&self, now: Time) -> bool {
+        let mut room = self.lock();
+        if room.outage.is_some() || now < room.count_at {
+            return false;
+        }
+        // A little sooner than it has to be, so that each time that deposits are told will do.
+        let wait = self.flush_every - self.flush_every / 8;
+        room.count_at = now.saturating_add(wait);
+        true
+    }
+
+    pub(crate) fn counted(&self, workers: u32) {
+        self.lock().workers = workers;
+    }
+
+    /// How many share it, as far as was asked.
+    pub(crate) fn workers(&self) -> u32 {
+        self.lock().workers
+    }
+
+    /// How often the store hears of it, if there are calls.
+    pub(crate) fn told_every(&self) -> Duration {
+        self.flush_every
+    }
+
     /// Whether the store does not answer.
-    #[cfg(test)]
     pub(crate) fn is_away(&self) -> bool {
         self.lock().outage.is_some()
     }

@@ -37,7 +37,7 @@ fn deposits_are_told_twice_in_their_life_by_one_of_those_who_make_them() {
     }
     assert_eq!(told, [(5000, 5001), (10_000, 5000), (15_000, 5000)]);
     // A question for a retry tells of them as well, and then there is time again.
-    let ask = retries.ask(millis(20_000));
+    let ask = retries.ask(millis(20_000), 1);
     assert_eq!((ask.deposits, ask.want), (4999, 1));
     assert!(!retries.deposit(millis(24_999)));
     assert!(retries.deposit(millis(25_000)));
@@ -60,7 +60,7 @@ fn some_are_prepaid_where_many_are_wanted() {
     for at in 0..100 {
         let now = millis(at);
         if retries.take(now) == Payment::Ask {
-            let ask = retries.ask(now);
+            let ask = retries.ask(now, 1);
             round_trips += 1;
             wants.push(ask.want);
             retries.answered(now, &ask, granted(ask.want));
@@ -72,15 +72,52 @@ fn some_are_prepaid_where_many_are_wanted() {
 }
 
 #[test]
+fn all_who_wait_are_asked_for_and_who_gave_up_has_had_its_part() {
+    let retries = retries();
+    for _ in 0..40 {
+        assert_eq!(retries.take(millis(1)), Payment::Ask);
+    }
+    let ask = retries.ask(millis(1), 40);
+    assert_eq!(ask.want, 40);
+    for _ in 0..3 {
+        retries.gave_up();
+    }
+    retries.answered(millis(60), &ask, granted(5));
+    for _ in 0..2 {
+        assert_eq!(retries.take_again(millis(60)), Payment::Paid);
+    }
+    assert_eq!(retries.take_again(millis(60)), Payment::Refused);
+    // That was for this question.
+    let ask = retries.ask(millis(500), 1);
+    retries.answered(millis(501), &ask, granted(1));
+    assert_eq!(retries.take_again(millis(501)), Payment::Paid);
+}
+
+#[test]
+fn how_many_there_are_is_asked_about_as_often_as_deposits_are_told() {
+    let retries = retries();
+    let counts = (0..20_000).filter(|at| retries.counts(millis(*at)));
+    assert_eq!(counts.collect::<Vec<_>>(), [0, 4375, 8750, 13_125, 17_500]);
+    assert_eq!(retries.workers(), 1);
+    retries.counted(8);
+    assert_eq!(retries.workers(), 8);
+    // Not while it is away, and then it is what it was.
+    let ask = retries.ask(millis(20_000), 1);
+    retries.answered(millis(20_000), &ask, Err(()));
+    assert!(!retries.counts(millis(40_000)));
+    assert_eq!(retries.workers(), 8);
+}
+
+#[test]
 fn prepaid_ones_expire_and_are_given_back_with_the_next_question() {
     let retries = retries();
     assert_eq!(retries.take(Time::ZERO), Payment::Ask);
-    let ask = retries.ask(Time::ZERO);
+    let ask = retries.ask(Time::ZERO, 1);
     retries.answered(Time::ZERO, &ask, granted(3));
     assert_eq!(retries.take_again(millis(1)), Payment::Paid);
     assert_eq!(retries.take(millis(1999)), Payment::Paid);
     assert_eq!(retries.take(millis(2000)), Payment::Ask);
-    assert_eq!(retries.ask(millis(2000)).unused, 1);
+    assert_eq!(retries.ask(millis(2000), 1).unused, 1);
     // One that was not sent after all comes back the same way, however late.
     retries.put_back();
     assert_eq!(retries.flush(millis(9000)).unwrap().unused, 1);
@@ -96,7 +133,7 @@ fn a_herd_that_is_refused_does_not_ask_one_by_one() {
         for _call in 0..10 {
             match retries.take(now) {
                 Payment::Ask => {
-                    let ask = retries.ask(now);
+                    let ask = retries.ask(now, 1);
                     retries.answered(now, &ask, granted(0));
                     assert_eq!(retries.take_again(now), Payment::Refused);
                     asked += 1;
@@ -115,7 +152,7 @@ fn while_the_store_is_away_one_asks_now_and_then_and_nobody_else_waits() {
     for at in 0..6000 {
         let now = millis(at);
         if retries.take(now) == Payment::Ask {
-            let ask = retries.ask(now);
+            let ask = retries.ask(now, 1);
             asked.push(at);
             if at > 0 {
                 assert!(retries.is_away());
@@ -141,7 +178,7 @@ fn while_the_store_is_away_one_asks_now_and_then_and_nobody_else_waits() {
 #[test]
 fn a_call_that_is_dropped_while_it_asks_keeps_nobody_from_asking() {
     let retries = retries();
-    let ask = retries.ask(Time::ZERO);
+    let ask = retries.ask(Time::ZERO, 1);
     retries.answered(Time::ZERO, &ask, Err(()));
     assert_eq!(retries.take(millis(250)), Payment::Ask);
     assert_eq!(retries.take(millis(2249)), Payment::Away);
@@ -166,7 +203,7 @@ async fn two_workers_have_one_budget() {
         for _ in 0..2 {
             let mut payment = retries.take(now());
             if payment == Payment::Ask {
-                let ask = retries.ask(now());
+                let ask = retries.ask(now(), 1);
                 let answer = store.retries("retry:a", ask).await;
                 retries.answered(now(), &ask, answer.map_err(drop));
                 payment = retries.take_again(now());

@@ -58,6 +58,8 @@ pub(crate) struct Share {
     max_wait: Duration,
     demand: Demand,
     pace: PaceBook,
+    /// Whether pauses of other workers hold for this one.
+    pauses: bool,
     pause_until: Time,
 
     // The store.
@@ -107,6 +109,7 @@ impl Share {
             max_wait,
             demand: Demand::new(period),
             pace: PaceBook::default(),
+            pauses: true,
             pause_until: Time::ZERO,
             asking: None,
             next_ask: Time::ZERO,
@@ -122,6 +125,12 @@ impl Share {
                 reach: Reach::new(),
             }),
         }
+    }
+
+    /// For one that does not pause when it is asked to itself.
+    pub(crate) fn without_pauses(mut self) -> Self {
+        self.pauses = false;
+        self
     }
 
     /// Whether a request may go by what this worker holds.
@@ -149,6 +158,14 @@ impl Share {
             return Turn::At(worth_asking);
         }
         Turn::WhenAnswered(now.saturating_add(self.max_wait))
+    }
+
+    /// Somebody can wait for the store no longer: from now on it is as if the answer were late.
+    pub(crate) fn stop_waiting(&mut self, now: Time) {
+        if matches!(self.turn(now), Turn::WhenAnswered(_)) {
+            self.asking = None;
+            self.go_alone(now);
+        }
     }
 
     /// One that comes now, with so many ahead, certainly cannot go earlier, whatever the store says.
@@ -201,6 +218,9 @@ impl Share {
 
     /// Nobody may go for so long.
     pub(crate) fn paused(&mut self, now: Time, length: Duration) {
+        if !self.pauses {
+            return;
+        }
         let until = now.saturating_add(length.min(MAX_PAUSE));
         self.pause_until = self.pause_until.max(until);
     }

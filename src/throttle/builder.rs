@@ -116,7 +116,8 @@ impl ThrottleMiddlewareBuilder {
 
     /// Shares the limits of each key with all workers of a fleet: the [`rate`](Self::rate) is that of all of
     /// them together then, a pause that one was asked for holds for all, and so does what they learn of the
-    /// rate that the server accepts. See [`FleetLimits`].
+    /// rate that the server accepts. One that is not [`adaptive`](Self::adaptive) shares the rate only: it neither
+    /// tells of pauses nor is held by them. See [`FleetLimits`].
     ///
     /// ```
     /// use reqwest_steady::{FleetLimits, ThrottleMiddleware};

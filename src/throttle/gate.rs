@@ -330,8 +330,13 @@ impl Room {
             in_flight: 0,
             most_in_flight: settings.max_in_flight,
             bucket: settings.rate.map(Bucket::new),
-            share: (settings.common.as_ref())
-                .map(|common| Box::new(common.fleet.share(common.rate))),
+            share: settings.common.as_ref().map(|common| {
+                let share = common.fleet.share(common.rate);
+                Box::new(match settings.adaptive {
+                    true => share,
+                    false => share.without_pauses(),
+                })
+            }),
             reminded: false,
             law: settings.adaptive.then(law),
             queue: Queue::default(),
@@ -490,6 +495,19 @@ impl Room {
         }
     }
 
+    /// One who has waited as long as it can goes by what this worker knows, if it is only the store that does not
+    /// answer: no call fails for that.
+    fn stop_asking(&mut self, place: Place, now: Time, wakers: &mut Wakers) {
+        let waiter = self.queue.get(place);
+        if !matches!(waiter.state, State::Waiting) || now < waiter.limit.at {
+            return;
+        }
+        if let Some(share) = &mut self.share {
+            share.stop_waiting(now);
+            self.let_through(now, wakers);
+        }
+    }
+
     /// When somebody has to look again who waits until `limit`. The next in the queue keeps the time.
     fn keep_time(&mut self, place: Place, limit: Time, now: Time) -> Time {
         // Whatever it was to keep, from now on it sleeps until what is returned here.
@@ -560,6 +578,7 @@ impl<'a> Waiting<'a> {
         let gate = self.gate;
         gate.change(|room, now, wakers| {
             room.let_through(now, wakers);
+            room.stop_asking(place, now, wakers);
             let waiter = room.queue.get(place);
             let limit = waiter.limit;
             let settled = match waiter.state {

@@ -13,7 +13,12 @@ use tokio::time::Instant;
 use super::builder::Settings;
 use super::gate::Gate;
 use super::key::GateKey;
+use crate::clock;
 use crate::fleet::{FleetLimits, KeyKind, Lease, LeaseAsk, PauseListener};
+
+/// A pause that the store did not take is told again after this long, and then after a while that doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// By which name a gate is known to the store, and how to get back to it.
 #[derive(Debug)]
@@ -62,11 +67,7 @@ impl Sharing {
             return;
         };
         if let Some(length) = news.pause {
-            let (fleet, key) = (self.fleet.clone(), self.key.clone());
-            runtime.spawn(async move {
-                // If it fails, the log has it.
-                let _ = fleet.pause(&key, length).await;
-            });
+            runtime.spawn(self.question().pause(length));
         }
         if let Some(ask) = news.ask {
             runtime.spawn(self.question().put(ask));
@@ -119,6 +120,23 @@ impl Question {
             match next {
                 Some(next) => at = next,
                 None => return,
+            }
+        }
+    }
+
+    /// Tells of it until the store has taken it. The gate tells each pause once, so nobody else would.
+    async fn pause(self, length: Duration) {
+        let end = clock::after(clock::now(), length);
+        let mut wait = FIRST_WAIT;
+        loop {
+            let left = end.saturating_duration_since(clock::now());
+            if left.is_zero() || self.fleet.pause(&self.key, left).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+            if self.gate.strong_count() == 0 {
+                return;
             }
         }
     }

@@ -40,6 +40,9 @@ const MOST_IN_A_SECOND: f64 = QUOTA + LEASE * WORKERS as f64;
 /// Until when a Redis that is back has been found again by all: two seconds, and some for the machine.
 const FOUND_AGAIN: Duration = Duration::from_secs(3);
 
+/// So much later the log says so: three seconds after the last failure.
+const SAID_AGAIN: Duration = Duration::from_secs(2);
+
 fn seconds(default: u64) -> Duration {
     let seconds = std::env::var("STEADY_FLEET_SECONDS").ok();
     Duration::from_secs(seconds.map_or(default, |it| it.parse().expect("seconds")))
@@ -188,6 +191,7 @@ fn trouble(
     sleep(Duration::from_secs(1));
     let asked = run::questions(redis) - asked;
     let workers = run::workers_known(redis);
+    sleep(SAID_AGAIN);
     let outcome = run.end(trial);
     let within = |from: Duration, to: Duration| {
         let arrivals = outcome.arrivals.iter();

@@ -4,6 +4,7 @@
 //! memory under tokio's paused clock, and on a real Redis in real time.
 
 mod budget;
+mod faults;
 mod pausing;
 mod retrying;
 mod sending;

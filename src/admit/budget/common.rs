@@ -1,9 +1,11 @@
 //! The part of a budget that is shared with other workers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{Budget, Limited, Paid, Withdrawal};
@@ -15,8 +17,10 @@ pub(super) struct Common {
     fleet: FleetLimits,
     key: String,
     retries: SharedRetries,
-    /// One asks at a time: what it is given may be enough for all who wait.
-    turn: tokio::sync::Mutex<()>,
+    /// There is one question at a time, for all who wait.
+    asking: AtomicBool,
+    waiting: AtomicU32,
+    answered: Notify,
 }
 
 impl Common {
@@ -25,7 +29,9 @@ impl Common {
             fleet: fleet.clone(),
             key: FleetLimits::key(KeyKind::Retry, host, false),
             retries: SharedRetries::new(terms, fleet.period()),
-            turn: tokio::sync::Mutex::default(),
+            asking: AtomicBool::new(false),
+            waiting: AtomicU32::new(0),
+            answered: Notify::new(),
         }
     }
 
@@ -36,26 +42,71 @@ impl Common {
 
     /// How many share it, as far as is known.
     pub(super) fn workers(&self) -> i64 {
-        self.fleet.workers().into()
-    }
-
-    /// Pays for a retry when it is its turn to ask, if that is still needed.
-    async fn pay(&self, limited: &Limited) -> Payment {
-        let _turn = self.turn.lock().await;
-        let now = limited.age(clock::now());
-        match self.retries.take_again(now) {
-            Payment::Ask => {
-                self.ask(limited, self.retries.ask(now)).await;
-                self.retries.take_again(limited.age(clock::now()))
-            }
-            payment => payment,
-        }
+        self.fleet.workers().max(self.retries.workers()).into()
     }
 
     async fn ask(&self, limited: &Limited, ask: RetriesAsk) {
         let answer = self.fleet.retries(&self.key, ask).await;
         let now = limited.age(clock::now());
         self.retries.answered(now, &ask, answer.map_err(|_| ()));
+    }
+
+    /// Asks how many workers there are, where no throttle is told with its leases: each has its part of the
+    /// reserve while the store is away.
+    async fn count(&self, limited: &Limited) {
+        if self.fleet.is_leasing() || !self.retries.counts(limited.age(clock::now())) {
+            return;
+        }
+        let period = self.retries.told_every();
+        if let Ok(workers) = self.fleet.count(&self.key, period).await {
+            self.retries.counted(workers);
+        }
+    }
+}
+
+/// One who waits for an answer, until it is dropped.
+struct Waiting<'a>(&'a Common);
+
+impl<'a> Waiting<'a> {
+    fn new(common: &'a Common) -> Self {
+        common.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(common)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The question that is under way. However it ends, all who wait are told.
+struct Question(Budget);
+
+impl Question {
+    /// What is granted is for whoever takes it first: those who have waited, if they are still there.
+    async fn put(self) {
+        if let Some((limited, common)) = self.0.common() {
+            // In here, so that those who come in the same moment are counted.
+            let waiting = common.waiting.load(Ordering::Relaxed);
+            let ask = common.retries.ask(limited.age(clock::now()), waiting);
+            common.ask(limited, ask).await;
+        }
+        let budget = self.0.clone();
+        // Nobody waits for the rest.
+        drop(self);
+        if let Some((limited, common)) = budget.common() {
+            common.count(limited).await;
+        }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        if let Some((_, common)) = self.0.common() {
+            common.asking.store(false, Ordering::Release);
+            common.answered.notify_waiters();
+        }
     }
 }
 
@@ -90,23 +141,61 @@ impl Budget {
         runtime.spawn(async move {
             if let Some((limited, common)) = budget.common() {
                 common.ask(limited, flush).await;
+                common.count(limited).await;
             }
         });
     }
 
-    /// Pays for one retry from what all workers have, and asks the store if need be; or else from its own.
-    pub(crate) async fn withdraw_from_all(&self) -> Option<Withdrawal> {
+    /// Pays for one retry from what all workers have, and asks the store if need be, until `latest` at most; or
+    /// else from its own.
+    pub(crate) async fn withdraw_from_all(&self, latest: Option<Instant>) -> Option<Withdrawal> {
         let (limited, common) = self.common()?;
-        let mut payment = common.retries.take(limited.age(clock::now()));
+        let now = clock::now();
+        let mut payment = common.retries.take(limited.age(now));
         if payment == Payment::Ask {
-            let end = clock::after(clock::now(), common.fleet.max_wait());
-            let asked = clock::within(end, common.pay(limited)).await;
-            payment = asked.unwrap_or(Payment::Away);
+            let end = clock::after(now, common.fleet.max_wait());
+            let end = latest.map_or(end, |latest| latest.min(end));
+            payment = match clock::within(end, self.ask_for_one()).await {
+                Some(payment) => payment,
+                None => {
+                    common.retries.gave_up();
+                    Payment::Away
+                }
+            };
         }
         match payment {
             Payment::Paid => Some(Withdrawal(Some((Arc::clone(limited), Paid::ByAll)))),
             Payment::Ask | Payment::Refused => None,
             Payment::Away => self.withdraw_at(clock::now()),
+        }
+    }
+
+    /// Waits for an answer of the store, and takes its part of it; and again, if others were faster.
+    async fn ask_for_one(&self) -> Payment {
+        let Some((limited, common)) = self.common() else {
+            return Payment::Away;
+        };
+        let _waiting = Waiting::new(common);
+        loop {
+            // Before it is asked, or the answer could be missed.
+            let answered = common.answered.notified();
+            if !common.asking.swap(true, Ordering::Acquire) {
+                let question = Question(self.clone());
+                let Ok(runtime) = Handle::try_current() else {
+                    return Payment::Away;
+                };
+                // Not by this call, which may be dropped: what was granted would be lost.
+                runtime.spawn(question.put());
+            }
+            if common.retries.is_away() {
+                // Somebody had to ask whether it is back, but nobody waits for that.
+                return Payment::Away;
+            }
+            answered.await;
+            let payment = common.retries.take_again(limited.age(clock::now()));
+            if payment != Payment::Ask {
+                return payment;
+            }
         }
     }
 

@@ -104,6 +104,9 @@ impl Call<'_> {
         let headers = || result.as_ref().ok().map(Response::headers);
         !verdict.is_success()
             && self.budget.is_common()
+            // What is not sent is not taken from others.
+            && self.sends_again()
+            && self.time.allow_wait(clock::now(), Duration::ZERO).is_ok()
             // The pause that the server asked for is being kept, and costs nothing.
             && !self.passed.is_some_and(|passed| passed.paced)
             && self.decide(verdict, headers()).is_ok()
@@ -111,7 +114,7 @@ impl Call<'_> {
 
     /// Pays for it, which may take a round trip. If it is not sent, it is given back.
     pub(crate) async fn pay_with_others(&mut self) {
-        let paid = self.budget.withdraw_from_all().await;
+        let paid = self.budget.withdraw_from_all(self.time.end()).await;
         self.aside.get_or_insert_default().paid = Some(paid);
     }
 

@@ -12,7 +12,7 @@ use reqwest_steady::testing::{Limit, Load, Outcome, SimulatedService, Simulation
 use reqwest_steady::{FleetLimits, RetryMiddleware, ThrottleMiddleware};
 use tokio::time::sleep;
 
-use crate::support::scripted::{Server, answer, call};
+use crate::support::scripted::{Server, answer, call, late};
 
 const SEC: Duration = Duration::from_secs(1);
 const QUOTA: f64 = 500.0;
@@ -98,6 +98,48 @@ fn without_sharing_the_same_workers_waste_requests() {
         alone.requests_per_success()
     );
     assert!(alone.arrivals.count() > alone.arrivals.successes());
+}
+
+/// How many of 300 calls at once a worker sends in a second that nobody has refused anything.
+async fn sent_in_a_second(fleet: FleetLimits) -> usize {
+    let server = Server::new(|_| late(Duration::from_millis(10), answer(200)));
+    let throttle = ThrottleMiddleware::builder().seed(2).fleet(fleet);
+    let client = server.client(throttle.build().unwrap());
+    // With the first question it hears of the others.
+    call(&client, 0).await.unwrap();
+    sleep(Duration::from_millis(10)).await;
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 1..=300 {
+        let client = client.clone();
+        calls.spawn(async move { call(&client, number).await.is_ok() });
+    }
+    sleep(SEC).await;
+    server.count() - 1
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_worker_has_learned_of_the_pace_holds_for_another() {
+    let store = Arc::new(MemoryStore::new());
+    let taught = FleetLimits::with_store(store.clone());
+    let refused = std::sync::atomic::AtomicUsize::new(0);
+    let server = Server::new(move |_| {
+        let number = refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        answer(if number % 10 == 9 { 429 } else { 200 })
+    });
+    let throttle = ThrottleMiddleware::builder().seed(1).fleet(taught);
+    let client = server.client(throttle.build().unwrap());
+    let start = tokio::time::Instant::now();
+    let mut number = 0;
+    while start.elapsed() < 10 * SEC {
+        number += 1;
+        call(&client, number).await.unwrap();
+        sleep(Duration::from_millis(20)).await;
+    }
+    let told = sent_in_a_second(FleetLimits::with_store(store)).await;
+    let untold = sent_in_a_second(FleetLimits::in_memory()).await;
+    println!("{told} with what the other has learned, {untold} without");
+    assert_eq!(untold, 300);
+    assert!((1..=60).contains(&told), "{told}");
 }
 
 #[tokio::test(start_paused = true)]
