@@ -109,7 +109,8 @@ fn eight_processes_keep_one_quota_together() {
                 together.requests_per_success() <= 1.1,
                 "too much was wasted",
             );
-            trial.expect(round_trips <= 50.0, "too many round trips");
+            // The goal of 50 is held in virtual time, by `steady`. Here it depends on how workers happen to meet.
+            trial.expect(round_trips <= 75.0, "too many round trips");
         });
     }
 }

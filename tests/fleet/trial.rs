@@ -7,8 +7,8 @@ use std::time::Duration;
 
 /// How often something is tried, if processes are kept waiting meanwhile.
 const TRIES: usize = 5;
-/// If one is not run for so long though it wants to, what is measured is the machine: some milliseconds are usual.
-const STALL: Duration = Duration::from_millis(15);
+/// If one is not run for so long though it wants to, what is measured is the machine: a millisecond or two are usual.
+const STALL: Duration = Duration::from_millis(5);
 
 /// Past the capture of the test harness, which would hide it.
 pub(crate) fn say(line: impl fmt::Display) {
