@@ -15,12 +15,12 @@ const URL: &str = "http://api.example.com/orders?page=7";
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
 
-fn retry() -> RetryMiddlewareBuilder {
+pub(crate) fn retry() -> RetryMiddlewareBuilder {
     let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
     RetryMiddleware::builder().seed(1).backoff(backoff)
 }
 
-fn throttle() -> ThrottleMiddlewareBuilder {
+pub(crate) fn throttle() -> ThrottleMiddlewareBuilder {
     ThrottleMiddleware::builder().seed(1).adaptive(false)
 }
 

@@ -11,17 +11,12 @@ use reqwest_steady::testing::{Reply, ScriptedServer as Server};
 use reqwest_steady::*;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::between::{retry, throttle};
+
 const URL: &str = "http://api.example.com/orders?page=7";
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
 
-fn retry() -> RetryMiddlewareBuilder {
-    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
-    RetryMiddleware::builder().seed(1).backoff(backoff)
-}
-fn throttle() -> ThrottleMiddlewareBuilder {
-    ThrottleMiddleware::builder().seed(1).adaptive(false)
-}
 fn budget() -> (Budget, f64) {
     let budget = Budget::builder()
         .retry_ratio(0.0)
@@ -87,17 +82,20 @@ fn greeted_stack(
     b.with_arc(server.clone()).build()
 }
 
+/// Takes the only place in the greeter's throttle, for ever.
+async fn hold(greeter: &ClientWithMiddleware) {
+    let holder = greeter.clone();
+    tokio::spawn(async move { holder.get("http://other.example.com").send().await });
+    sleep(MS).await;
+}
+
 /// A greeter whose call waits in its throttle, is given up there, and then the silent server: attempt_timeout
 /// must still cut it off.
 #[tokio::test(start_paused = true)]
 async fn the_clock_goes_on_when_a_wait_in_another_clients_throttle_is_given_up() {
     let greeted = Server::new(|_| Reply::silence());
     let greeter = greeted.client(throttle().max_in_flight(1).build().unwrap());
-    let holder = greeter.clone();
-    let _held = tokio::spawn(async move {
-        let _ = holder.get("http://other.example.com").send().await;
-    });
-    sleep(MS).await;
+    hold(&greeter).await;
     let server = Server::new(|_| Reply::silence());
     let client = greeted_stack(
         &server,
@@ -122,11 +120,7 @@ async fn the_clock_goes_on_when_another_clients_throttle_refuses() {
             .build()
             .unwrap(),
     );
-    let holder = greeter.clone();
-    let _held = tokio::spawn(async move {
-        let _ = holder.get("http://other.example.com").send().await;
-    });
-    sleep(MS).await;
+    hold(&greeter).await;
     let server = Server::new(|_| Reply::silence());
     let client = greeted_stack(
         &server,
@@ -153,11 +147,7 @@ async fn a_retry_is_paid_for_after_a_wait_in_another_clients_throttle() {
             .build()
             .unwrap(),
     );
-    let holder = greeter.clone();
-    let _held = tokio::spawn(async move {
-        let _ = holder.get("http://other.example.com").send().await;
-    });
-    sleep(MS).await;
+    hold(&greeter).await;
     let server = Server::new(|i| {
         if i == 0 {
             Reply::status(500)
@@ -535,11 +525,7 @@ async fn the_clock_goes_on_while_a_call_beside_the_attempt_waits_for_its_turn() 
             .build()
             .unwrap(),
     );
-    let holder = greeter.clone();
-    let _held = tokio::spawn(async move {
-        let _ = holder.get("http://other.example.com").send().await;
-    });
-    sleep(MS).await;
+    hold(&greeter).await;
     let server = Server::new(|_| Reply::silence());
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(retry().max_retries(0).attempt_timeout(SEC).build().unwrap())
