@@ -65,7 +65,7 @@ fn run(stack: Stack, case: Case) {
     let fails = case.trouble() != Trouble::None && stack != Stack::Bare;
     let client = stack.client(case.trouble(), Some(server));
     let call = || async {
-        let response = case.request(&client, URL).send().await.unwrap();
+        let response = case.request(stack, &client, URL).send().await.unwrap();
         assert_eq!(response.status(), case.status());
     };
     runtime.block_on(async {

@@ -16,6 +16,7 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::{FleetLimits, RetryMiddleware, ThrottleMiddleware};
 use support::cases::Case;
 use support::count::{Counted, Counting, Job, costs, tell_allocations};
+use support::stacks::Stack;
 use support::table::{Table, whole};
 use tokio::runtime::Runtime;
 
@@ -58,7 +59,11 @@ fn runtime() -> Runtime {
 }
 
 async fn call(client: &ClientWithMiddleware) {
-    let response = Case::Get.request(client, URL).send().await.unwrap();
+    let response = Case::Get
+        .request(Stack::Throttled, client, URL)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.status(), Case::Get.status());
 }
 

@@ -203,7 +203,7 @@ async fn attempts(stack: Stack, attempts: u32, calls: u32) {
     let client = stack.client(Trouble::Retries(1_000), Some(server));
     for _ in 0..calls {
         failures.store(attempts - 1, Ordering::Relaxed);
-        let request = Case::Get.request(&client, "http://localhost:8080/v1/orders");
+        let request = Case::Get.request(stack, &client, "http://localhost:8080/v1/orders");
         let call = async { assert_eq!(request.send().await.unwrap().status(), 200) };
         Counted(pin!(call)).await;
         assert_eq!(failures.load(Ordering::Relaxed), 0);

@@ -25,9 +25,10 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use reqwest_middleware::ClientWithMiddleware;
+use rustix::time::{ClockId, clock_gettime};
 use support::cases::{CASES, Case};
 use support::memory::Memory;
-use support::stacks::{STACKS, Trouble};
+use support::stacks::{STACKS, Stack, Trouble};
 use support::table::{Table, ratio};
 use tokio::net::TcpListener;
 
@@ -143,10 +144,12 @@ struct Round {
 
 /// How long this thread has run on any core. Everything that the client does, it does in this thread.
 fn seconds_on_a_core() -> f64 {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells this");
-    let nanos = told.split_whitespace().next().unwrap_or_default();
-    nanos.parse::<f64>().expect("nanoseconds") / 1e9
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
+
+/// What is measured.
+type Subject = (Stack, ClientWithMiddleware);
 
 /// The calls of one kind, each to a URL of its own so that none is coalesced.
 struct Load<'a> {
@@ -159,7 +162,7 @@ struct Load<'a> {
 
 impl Load<'_> {
     /// What a round takes; and each of its calls is added to `latencies`.
-    async fn round(&self, client: &ClientWithMiddleware, latencies: &mut Vec<f64>) -> Round {
+    async fn round(&self, subject: &Subject, latencies: &mut Vec<f64>) -> Round {
         let calls = calls_in_a_round(self.case, self.concurrency);
         let computed = seconds_on_a_core();
         let started = Instant::now();
@@ -167,7 +170,7 @@ impl Load<'_> {
             let mut took = Vec::new();
             for _ in 0..calls / self.concurrency {
                 let started = Instant::now();
-                self.call(client).await;
+                self.call(subject).await;
                 took.push(started.elapsed().as_secs_f64());
             }
             took
@@ -181,13 +184,18 @@ impl Load<'_> {
         round
     }
 
-    async fn call(&self, client: &ClientWithMiddleware) {
+    async fn call(&self, (stack, client): &Subject) {
         let number = self.number.replace(self.number.get() + 1);
         let fails = self.case.trouble() != Trouble::None && number % FAILS == 0;
         let path = if fails { FLAKY } else { "/steady/" };
         let url = format!("http://{}{path}{number}", self.server.address);
         loop {
-            let response = self.case.request(client, &url).send().await.unwrap();
+            let response = self
+                .case
+                .request(*stack, client, &url)
+                .send()
+                .await
+                .unwrap();
             let status = response.status();
             response.bytes().await.unwrap();
             if status == 200 {
@@ -211,22 +219,23 @@ fn measure(case: Case, concurrency: usize, server: &Server, table: &mut Table) {
         server,
         number: Cell::new(0),
     };
-    let clients = STACKS.map(|stack| stack.client::<Memory>(case.trouble(), None));
+    let subject = |stack: Stack| (stack, stack.client::<Memory>(case.trouble(), None));
+    let subjects = STACKS.map(subject);
     let mut latencies: [Vec<f64>; STACKS.len()] = Default::default();
     let mut throughputs: [Vec<f64>; STACKS.len()] = Default::default();
     let mut computings: [Vec<f64>; STACKS.len()] = Default::default();
     runtime().block_on(async {
-        for client in &clients {
+        for subject in &subjects {
             // Connections are opened, and gates.
             for _ in 0..3 {
-                load.round(client, &mut Vec::new()).await;
+                load.round(subject, &mut Vec::new()).await;
             }
         }
         for round in 0..ROUNDS {
             let mut rounds = [Round::default(); STACKS.len()];
             for turn in 0..STACKS.len() {
                 let place = (round + turn) % STACKS.len();
-                rounds[place] = load.round(&clients[place], &mut latencies[place]).await;
+                rounds[place] = load.round(&subjects[place], &mut latencies[place]).await;
             }
             let bare = rounds[0];
             for (place, own) in rounds.into_iter().enumerate() {

@@ -6,7 +6,7 @@ use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 use reqwest_steady::{IdempotencyKey, RequestBuilderExt};
 
 use super::memory::Memory;
-use super::stacks::Trouble;
+use super::stacks::{Stack, Trouble};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
@@ -85,20 +85,32 @@ impl Case {
         }
     }
 
-    pub(crate) fn request(self, client: &ClientWithMiddleware, url: &str) -> RequestBuilder {
-        let key = || IdempotencyKey::new("order-4711").unwrap();
+    /// For a client of this stack: what gets a key gets it as users of that stack would set it, so that the
+    /// same goes over the wire.
+    pub(crate) fn request(
+        self,
+        stack: Stack,
+        client: &ClientWithMiddleware,
+        url: &str,
+    ) -> RequestBuilder {
         match self {
             Self::Get | Self::Recovers | Self::NotFound | Self::Later | Self::GetEmpty => {
                 with_headers(client.get(url))
             }
             Self::Post | Self::PostEmpty => with_headers(client.post(url)).body("x".repeat(1024)),
-            Self::PostWithKey => with_headers(client.post(url))
-                .body("x".repeat(1024))
-                .idempotency_key(key()),
-            Self::Large => with_headers(client.post(url))
-                .body(Bytes::from_static(&LARGE))
-                .idempotency_key(key()),
+            Self::PostWithKey => with_key(stack, client.post(url)).body("x".repeat(1024)),
+            Self::Large => with_key(stack, client.post(url)).body(Bytes::from_static(&LARGE)),
         }
+    }
+}
+
+const KEY: &str = "order-4711";
+
+fn with_key(stack: Stack, builder: RequestBuilder) -> RequestBuilder {
+    let builder = with_headers(builder);
+    match stack {
+        Stack::Bare | Stack::ReqwestRetry => builder.header("idempotency-key", KEY),
+        _ => builder.idempotency_key(IdempotencyKey::new(KEY).unwrap()),
     }
 }
 
