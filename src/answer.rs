@@ -2,8 +2,9 @@
 //! it is not.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use reqwest::{Body, Response, ResponseBuilderExt};
 use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
-use crate::clock::{self, within};
+use crate::clock::{self, Alarm};
 
 /// A discarded answer is read so far, that its connection can be used again. Reading more would
 /// cost more than a new connection.
@@ -24,54 +25,111 @@ const DRAIN_TIME: Duration = Duration::from_millis(100);
 /// So much of an answer is kept in memory that may still be wanted. The rest stays where it is.
 const KEPT_BYTES: usize = 16 * 1024;
 
-/// Reads what is left of a discarded answer, within bounds, and not after `latest`.
-pub(crate) async fn drain(response: Response, latest: Instant) {
-    if !is_worth_reading(&response) {
+/// Reads what is left of an answer that is discarded then, within bounds, and not after `latest`.
+pub(crate) async fn drain(result: &mut Result<Response>, latest: Instant) {
+    let Ok(response) = result else {
+        return;
+    };
+    if !is_worth_reading(response) {
         return;
     }
-    // Whatever comes of it, the retry goes on.
-    Box::pin(within(drain_end(latest), read_off(response))).await;
-}
-
-async fn read_off(mut response: Response) {
-    let mut left = DRAIN_BYTES;
-    while let Ok(Some(chunk)) = response.chunk().await {
-        match left.checked_sub(chunk.len() as u64) {
-            Some(rest) => left = rest,
-            None => break,
+    let (mut left, mut limit) = (DRAIN_BYTES, DrainLimit::until(latest));
+    // Whatever comes of it, the retry goes on. Between two chunks there is nothing to keep but the answer.
+    poll_fn(|context| {
+        loop {
+            match pin!(response.chunk()).poll(context) {
+                Poll::Ready(Ok(Some(chunk))) => match left.checked_sub(chunk.len() as u64) {
+                    Some(rest) => left = rest,
+                    None => return Poll::Ready(()),
+                },
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return limit.poll(context),
+            }
         }
-    }
+    })
+    .await;
 }
 
-/// Reads what is left of an answer, within the same bounds, but keeps it: it may still be wanted.
-pub(crate) async fn read_ahead(response: Response, latest: Instant) -> Kept {
-    if !is_worth_reading(&response) {
-        return Kept::AsItCame(response);
-    }
-    Box::pin(keep(response, drain_end(latest))).await
+/// What an attempt came to, while it may still be wanted. Most are not, and so an answer is put together only
+/// then.
+pub(crate) struct Kept {
+    /// Or why there was no answer.
+    reading: Result<Reading>,
+    progress: Progress,
 }
 
-async fn keep(response: Response, end: Instant) -> Kept {
-    let mut reading = Reading::new(response, None);
-    let extent = within(end, reading.read(KEPT_BYTES)).await;
-    Kept::Read(Box::new(reading), extent)
-}
-
-/// An answer that may still be wanted. Most are not, and so it is put together only then.
-pub(crate) enum Kept {
-    AsItCame(Response),
-    /// So much of it was read in time.
-    Read(Box<Reading>, Option<Result<Extent>>),
+enum Progress {
+    /// Nobody has begun to read it.
+    Untouched,
+    /// There was no time to read it to its end.
+    Unfinished,
+    Ended(Result<Extent>),
 }
 
 impl Kept {
-    pub(crate) fn into_response(self) -> Response {
-        match self {
-            Self::AsItCame(response) => response,
-            Self::Read(reading, Some(Ok(Extent::Whole))) => reading.into_whole().into_response(),
-            Self::Read(reading, Some(Ok(Extent::OverLimit)) | None) => reading.into_stream(),
-            Self::Read(reading, Some(Err(error))) => reading.into_broken(error),
+    pub(crate) fn new(result: Result<Response>) -> Self {
+        Self {
+            reading: result.map(|response| Reading::new(response, None)),
+            progress: Progress::Untouched,
         }
+    }
+
+    /// Reads what is left of an answer, within the same bounds as if it were discarded.
+    pub(crate) async fn read_ahead(&mut self, latest: Instant) {
+        let Ok(reading) = &mut self.reading else {
+            return;
+        };
+        if !is_worth_reading(&reading.response) {
+            return;
+        }
+        let mut limit = DrainLimit::until(latest);
+        self.progress = poll_fn(|context| {
+            // What was read is kept in between.
+            match pin!(reading.read(KEPT_BYTES)).poll(context) {
+                Poll::Ready(extent) => Poll::Ready(Progress::Ended(extent)),
+                Poll::Pending => limit.poll(context).map(|()| Progress::Unfinished),
+            }
+        })
+        .await;
+    }
+
+    pub(crate) fn into_result(self) -> Result<Response> {
+        let reading = self.reading?;
+        Ok(match self.progress {
+            Progress::Untouched => reading.response,
+            Progress::Ended(Ok(Extent::Whole)) => reading.into_whole().into_response(),
+            Progress::Ended(Ok(Extent::OverLimit)) | Progress::Unfinished => reading.into_stream(),
+            Progress::Ended(Err(error)) => reading.into_broken(error),
+        })
+    }
+}
+
+/// Until when an answer that is out of the way already may be read.
+struct DrainLimit {
+    latest: Instant,
+    /// From when on it has to be waited for.
+    end: Option<Instant>,
+    alarm: Alarm,
+}
+
+impl DrainLimit {
+    fn until(latest: Instant) -> Self {
+        Self {
+            latest,
+            end: None,
+            alarm: Alarm::default(),
+        }
+    }
+
+    /// Ready when there is no more time. Most answers are short, and there with their head: these never
+    /// come here.
+    #[cold]
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let end = self.end.get_or_insert_with(|| {
+            let usual = clock::after(clock::now(), DRAIN_TIME);
+            usual.min(self.latest)
+        });
+        self.alarm.poll(*end, context)
     }
 }
 
@@ -81,10 +139,6 @@ fn is_worth_reading(response: &Response) -> bool {
     let length = response.content_length();
     response.version() < Version::HTTP_2
         && length.is_none_or(|length| (1..=DRAIN_BYTES).contains(&length))
-}
-
-fn drain_end(latest: Instant) -> Instant {
-    clock::after(clock::now(), DRAIN_TIME).min(latest)
 }
 
 /// Reads the body into memory. A body over the limit is given back as a stream that starts with

@@ -12,7 +12,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 
 pub use builder::RetryMiddlewareBuilder;
-use call::Call;
+use call::{Call, Turn};
 use settings::Settings;
 
 use crate::admit::with_passage;
@@ -116,25 +116,14 @@ impl Middleware for RetryMiddleware {
                 let mut result = call.run(answer).await;
                 call.close_passage(extensions);
                 let verdict = call.judge(&result);
-                if call.pays_with_others(verdict, &result) {
-                    Box::pin(call.pay_with_others()).await;
+                if verdict.is_success() && !call.wants_body() {
+                    call.succeed(verdict, &mut result);
+                    return result;
                 }
-                let mut step = call.next_step(verdict, &result);
-                if call.wants_body(&step) {
-                    (step, result) = Box::pin(call.read_body(step, result)).await;
+                match call.go_on(verdict, result, extensions).await {
+                    Turn::Again(again) => request = again,
+                    Turn::Over(result) => return result,
                 }
-                let end = match step {
-                    Ok(retry) if call.sends_again() => {
-                        request = Box::pin(call.wait(retry, result, extensions)).await;
-                        continue;
-                    }
-                    Ok(retry) => call.rehearse(*retry, &result),
-                    Err(end) => end,
-                };
-                if let Some(delivery) = call.report(end, &mut result) {
-                    delivery.await;
-                }
-                return result;
             }
         })
     }

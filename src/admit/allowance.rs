@@ -4,6 +4,7 @@
 //! all that fails, the outer call retries the whole of it. So layers multiply. Here each draws from
 //! all that are around it.
 
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -184,6 +185,14 @@ impl Allowance {
 
     /// Takes a retry, if this call and all around it have one left.
     pub(crate) fn draw(&mut self) -> Option<Draw> {
+        if let Some(Link {
+            left, around: None, ..
+        }) = &self.own
+        {
+            // Nobody else knows this link. If the retry is not sent, the call is over, and so is the link: there
+            // is nobody to put it back for.
+            return retries_left::take(iter::once(left.count())).then_some(Draw(None));
+        }
         let link = self.share()?;
         retries_left::take(link.counters()).then(|| Draw(Some(link)))
     }

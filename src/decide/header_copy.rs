@@ -9,7 +9,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 ///
 /// To clone them one by one takes an allocation for each name and value that nobody has cloned before.
 /// Here all of them take one, and are taken apart again when they are needed.
-pub(crate) struct HeaderCopy(Vec<u8>);
+pub(crate) struct HeaderCopy {
+    text: Vec<u8>,
+    lines: usize,
+}
 
 /// The lengths of a name and its value stand before them. The highest bit of the second says that the value
 /// is not to be shown: no header is anywhere near so long.
@@ -28,29 +31,30 @@ const USUAL: usize = 64;
 
 impl HeaderCopy {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let mut copy = Vec::with_capacity(headers.len() * USUAL);
+        let lines = headers.len();
+        let mut text = Vec::with_capacity(lines * USUAL);
         for (name, value) in headers {
             let name = name.as_str().as_bytes();
             let mut lengths = (value.len() as u64) << 32 | name.len() as u64;
             if value.is_sensitive() {
                 lengths |= SENSITIVE;
             }
-            copy.extend_from_slice(&lengths.to_le_bytes());
-            copy.extend_from_slice(name);
-            copy.extend_from_slice(value.as_bytes());
+            text.extend_from_slice(&lengths.to_le_bytes());
+            text.extend_from_slice(name);
+            text.extend_from_slice(value.as_bytes());
         }
-        Self(copy)
+        Self { text, lines }
     }
 
     /// All of them, in their order. Values share one allocation.
     pub(crate) fn put_together(&self) -> HeaderMap {
         // There may be more values than a map can have names.
-        let room = HeaderMap::try_with_capacity(self.lines().count());
+        let room = HeaderMap::try_with_capacity(self.lines);
         let mut headers = room.unwrap_or_default();
-        let shared = Bytes::copy_from_slice(&self.0);
+        let shared = Bytes::copy_from_slice(&self.text);
         for line in self.lines() {
             // They were a name and a value before, so they are now.
-            let name = HeaderName::from_bytes(&self.0[line.name]);
+            let name = HeaderName::from_bytes(&self.text[line.name]);
             let value = HeaderValue::from_maybe_shared(shared.slice(line.value));
             if let (Ok(name), Ok(mut value)) = (name, value) {
                 value.set_sensitive(line.sensitive);
@@ -63,7 +67,7 @@ impl HeaderCopy {
     fn lines(&self) -> impl Iterator<Item = Line> + '_ {
         let mut start = 0;
         std::iter::from_fn(move || {
-            let (lengths, _) = self.0[start..].split_first_chunk::<LENGTHS>()?;
+            let (lengths, _) = self.text[start..].split_first_chunk::<LENGTHS>()?;
             let lengths = u64::from_le_bytes(*lengths);
             let name = start + LENGTHS;
             let value = name + lengths as u32 as usize;

@@ -4,6 +4,7 @@ mod aside;
 mod letter;
 mod running;
 mod step;
+mod turn;
 mod watch;
 
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use tokio::time::Instant;
 
 use super::settings::Settings;
 use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope, chain_of};
-use crate::answer;
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
 use crate::entropy::up_to;
@@ -27,7 +27,8 @@ use crate::throttle::{Passage, Passed};
 use aside::{Aside, Earlier};
 use letter::DeliveryEnd;
 use running::{Limited, Running};
-pub(crate) use step::{End, Retry, Step};
+use step::{End, Retry, Step};
+pub(crate) use turn::Turn;
 
 /// The state of one call. It lives as long as `handle` runs, and nothing else holds it.
 pub(crate) struct Call<'a> {
@@ -118,11 +119,7 @@ impl<'a> Call<'a> {
             };
             let opened = Allowance::open(retries, time.end(), opener);
             if opened.is_nested() {
-                if opened.is_twice_in_chain() {
-                    settings.warn_of_two_in_a_chain();
-                }
-                time.bound_by(opened.deadline());
-                feeds_budget = !opened.shares_budget();
+                feeds_budget = nest(settings, &opened, &mut time);
             }
             allowance = Some(opened);
         }
@@ -277,108 +274,10 @@ impl<'a> Call<'a> {
         )
     }
 
-    /// Whether the body belongs to the attempt. It does if the answer is final by itself; one that
-    /// is retried or given up is not worth waiting for.
-    pub(crate) fn wants_body(&self, step: &Step) -> bool {
-        let is_final = |end: &End| {
-            matches!(end.reason, StopReason::Succeeded | StopReason::NotRetryable)
-                && end.verdict.status().is_some()
-        };
-        self.buffer().is_some() && step.as_ref().is_err_and(is_final)
-    }
-
-    /// Reads the body of the answer. If that fails, the attempt has failed.
-    pub(crate) async fn read_body(
-        &mut self,
-        step: Step,
-        result: Result<Response>,
-    ) -> (Step, Result<Response>) {
-        let limit = self.buffer().unwrap_or_default();
-        let read = async { answer::buffer(result?, limit).await };
-        let queued = self.passed.map_or(Duration::ZERO, |passed| passed.waited);
-        let sent_at = self.sent_at.saturating_add(queued);
-        let result = match self.time.attempt_limit(sent_at) {
-            None => read.await,
-            Some(limit) => limit.enforce(read).await,
-        };
-        if result.is_ok() {
-            return (step, result);
-        }
-        let verdict = Verdict {
-            // The answer had begun: whatever its end says, the request was processed.
-            unsent: false,
-            ..self.judge(&result)
-        };
-        if self.pays_with_others(verdict, &result) {
-            self.pay_with_others().await;
-        }
-        (self.next_step(verdict, &result), result)
-    }
-
-    /// Whether retries are sent, and not only decided on.
-    pub(crate) fn sends_again(&self) -> bool {
-        !self.settings.dry_run
-    }
-
-    /// Ends the call where it would have been sent again.
-    pub(crate) fn rehearse(&mut self, retry: Retry, result: &Result<Response>) -> End {
-        self.tell_retry(&retry, result);
-        // What others in this task may do is not touched.
-        retry.fare.withdrawal.spend();
-        End {
-            verdict: retry.verdict,
-            reason: StopReason::DryRun,
-            hint: retry.hint,
-        }
-    }
-
-    /// Clears the old answer away, waits, and gives out what to send next.
-    pub(crate) async fn wait(
-        &mut self,
-        retry: Box<Retry>,
-        result: Result<Response>,
-        extensions: &mut Extensions,
-    ) -> Request {
-        self.tell_retry(&retry, &result);
-        let wake = clock::after(retry.decided, retry.wait);
-        self.remember(&retry);
-        let drain_end = self.time.drain_end(wake);
-        let throttled = retry.passed.is_some();
-        let kept = match result {
-            Ok(response) if throttled => Some(Ok(answer::read_ahead(response, drain_end).await)),
-            Err(error) if throttled => Some(Err(error)),
-            Ok(response) => {
-                answer::drain(response, drain_end).await;
-                None
-            }
-            Err(_) => None,
-        };
-        self.made_earlier().kept = kept;
-        tokio::time::sleep_until(wake).await;
-        self.sent_at = self.time.elapsed(clock::now());
-
-        // Until the retry is sent, it is paid back if the call is dropped. Without a throttle, that
-        // is now.
-        if throttled {
-            self.made_earlier().fare = Some(retry.fare);
-        } else {
-            retry.fare.spend();
-        }
-        let request = self.next_request(extensions);
-        extensions.insert(self.attempt);
-        request
-    }
-
-    /// Goes on from the attempt that has ended to the next.
-    fn remember(&mut self, retry: &Retry) {
-        let mut ended = self.ended_attempt(retry.verdict, retry.hint);
-        ended.add_wait(retry.passed);
-        let earlier = self.made_earlier();
-        earlier.history.push(ended);
-        earlier.unclear |= retry.verdict.is_unclear();
-        earlier.backoff = Some(retry.backoff);
-        self.waited = retry.wait;
-        self.attempt = self.attempt.next();
+    /// Whether the body of a final answer belongs to the attempt.
+    #[inline]
+    pub(crate) fn wants_body(&self) -> bool {
+        self.own.is_some() && self.buffer().is_some()
     }
 
     fn made_earlier(&mut self) -> &mut Earlier {
@@ -386,31 +285,43 @@ impl<'a> Call<'a> {
         aside.earlier.get_or_insert_default()
     }
 
-    /// The same request once more.
-    fn next_request(&mut self, extensions: &mut Extensions) -> Request {
-        let body = self.own.as_ref().and_then(|own| own.body.as_ref());
-        let spare = (self.spare.as_mut()).expect("without a copy no retry is decided on");
-        spare.restore(extensions);
-        spare.request(body)
+    /// Ends a call whose answer is a success.
+    #[inline(always)] // Called once, by the loop.
+    pub(crate) fn succeed(&mut self, verdict: Verdict, result: &mut Result<Response>) {
+        let end = End {
+            verdict,
+            reason: StopReason::Succeeded,
+            hint: None,
+        };
+        match result {
+            // Most calls have no more to tell.
+            Ok(response) if self.aside.is_none() && self.own.is_none() && self.passed.is_none() => {
+                self.feed_budget(None);
+                response.extensions_mut().insert(self.first_report(end));
+            }
+            // A success leaves no letter.
+            _ => drop(self.report(end, result)),
+        }
+    }
+
+    /// What there is to say before anything is added to it.
+    #[inline]
+    fn first_report(&self, end: End) -> RetryReport {
+        RetryReport {
+            last: self.ended_attempt(end.verdict, end.hint),
+            earlier: Vec::new(),
+            stop: end.reason,
+        }
     }
 
     /// Puts the report beside the last answer, which is not changed otherwise. If the call is given up,
     /// there may be a letter about it, which is under way then.
-    #[inline(always)] // Called once, by the loop.
-    pub(crate) fn report(
-        &mut self,
-        end: End,
-        result: &mut Result<Response>,
-    ) -> Option<DeliveryEnd> {
+    #[cold]
+    fn report(&mut self, end: End, result: &mut Result<Response>) -> Option<DeliveryEnd> {
         let mut letter = None;
-        let mut report = RetryReport {
-            last: self.ended_attempt(end.verdict, end.hint),
-            earlier: Vec::new(),
-            stop: end.reason,
-        };
+        let mut report = self.first_report(end);
         report.last.add_wait(self.passed);
         if end.reason == StopReason::Succeeded && self.aside.is_none() {
-            // Most calls have no more to tell.
             self.feed_budget(None);
         } else {
             letter = self.conclude(end, &mut report, result);
@@ -425,7 +336,6 @@ impl<'a> Call<'a> {
     }
 
     /// Completes the report, and tells those who want to know.
-    #[cold]
     fn conclude(
         &mut self,
         end: End,
@@ -473,4 +383,14 @@ impl<'a> Call<'a> {
             hint,
         }
     }
+}
+
+/// Lets a call heed what is around it. Says whether it credits its budget.
+#[cold]
+fn nest(settings: &Settings, allowance: &Allowance, time: &mut CallTime<'_>) -> bool {
+    if allowance.is_twice_in_chain() {
+        settings.warn_of_two_in_a_chain();
+    }
+    time.bound_by(allowance.deadline());
+    !allowance.shares_budget()
 }

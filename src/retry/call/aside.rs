@@ -32,7 +32,7 @@ pub(super) struct Earlier {
     /// One of them ended without a clear answer.
     pub(super) unclear: bool,
     /// What the last of them came to, where a throttle may not let another one through.
-    pub(super) kept: Option<Result<Kept>>,
+    pub(super) kept: Option<Kept>,
     /// What the running attempt costs, until a throttle lets it through.
     pub(super) fare: Option<Fare>,
 }
@@ -45,7 +45,7 @@ impl Earlier {
             return;
         }
         if let Some(kept) = self.kept.take() {
-            *result = kept.map(Kept::into_response);
+            *result = kept.into_result();
             if let Some(last) = report.earlier.pop() {
                 report.last = last;
             }
@@ -54,6 +54,7 @@ impl Earlier {
 }
 
 impl Aside<'_> {
+    #[cold]
     pub(super) fn with_target(request: &Request) -> Box<Self> {
         let target = Target {
             method: request.method().clone(),

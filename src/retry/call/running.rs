@@ -68,28 +68,25 @@ impl<'a> Limited<'a> {
         }
         self.end = self.end.filter(|end| now < *end);
     }
-}
 
-impl<F: Future<Output = Result<Response>> + Unpin> Future for Running<'_, F> {
-    type Output = F::Output;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Self { answer, limited } = self.get_mut();
-        let Some(limited) = limited else {
-            return Pin::new(answer).poll(context);
-        };
-        while let Some(end) = limited.end {
+    /// Polls an answer for as long as it may take.
+    #[inline(never)] // Most calls have no limit, and need not have this in their way.
+    fn poll<F: Future<Output = Result<Response>> + Unpin>(
+        &mut self,
+        answer: &mut Covered<'_, F>,
+        context: &mut Context<'_>,
+    ) -> Poll<F::Output> {
+        while let Some(end) = self.end {
             if let Poll::Ready(result) = Pin::new(&mut *answer).poll(context) {
                 return Poll::Ready(
-                    result.map_err(|error| limited.name(error, answer.passage.as_ref())),
+                    result.map_err(|error| self.name(error, answer.passage.as_ref())),
                 );
             }
-            ready!(limited.alarm.poll(end, context));
-            limited.extend(answer.passage.as_ref());
+            ready!(self.alarm.poll(end, context));
+            self.extend(answer.passage.as_ref());
         }
-        let limit = limited.by_now(clock::now(), answer.passage.as_ref());
-        let has_limit = limited.time.limits.attempt.is_some();
+        let limit = self.by_now(clock::now(), answer.passage.as_ref());
+        let has_limit = self.time.limits.attempt.is_some();
         if let (Some(passage), true) = (&mut *answer.passage, has_limit) {
             passage.time_out();
         }
@@ -100,6 +97,19 @@ impl<F: Future<Output = Result<Response>> + Unpin> Future for Running<'_, F> {
             }
             // There is no limit after all.
             None => Pin::new(answer).poll(context),
+        }
+    }
+}
+
+impl<F: Future<Output = Result<Response>> + Unpin> Future for Running<'_, F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { answer, limited } = self.get_mut();
+        match limited {
+            None => Pin::new(answer).poll(context),
+            Some(limited) => limited.poll(answer, context),
         }
     }
 }

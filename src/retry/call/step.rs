@@ -46,8 +46,8 @@ impl End {
     }
 }
 
-/// What follows an attempt. In a box, since most calls need no retry.
-pub(crate) type Step = std::result::Result<Box<Retry>, End>;
+/// What follows an attempt.
+pub(crate) type Step = std::result::Result<Retry, End>;
 
 impl Call<'_> {
     /// Whether, how and when to go on.
@@ -87,7 +87,7 @@ impl Call<'_> {
             Ok(admitted) => admitted,
             Err(reason) => return Err(end(reason, hint)),
         };
-        Ok(Box::new(Retry {
+        Ok(Retry {
             verdict,
             fare,
             passed,
@@ -95,7 +95,7 @@ impl Call<'_> {
             wait,
             hint,
             decided: now,
-        }))
+        })
     }
 
     /// Whether a retry that may follow is paid for from what all workers of a fleet have.

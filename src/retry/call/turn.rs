@@ -1,0 +1,156 @@
+//! What comes after an attempt that is not simply a success: the rest of the loop, for calls that need it.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use http::Extensions;
+use reqwest::{Request, Response};
+use reqwest_middleware::Result;
+use tokio::time::Instant;
+
+use super::{Call, End, Retry, Step};
+use crate::answer::{self, Kept};
+use crate::clock;
+use crate::decide::Verdict;
+use crate::observe::StopReason;
+
+/// How a call goes on after an attempt.
+pub(crate) enum Turn {
+    /// It is sent again, now.
+    Again(Request),
+    /// It has come to this.
+    Over(Result<Response>),
+}
+
+impl<'a> Call<'a> {
+    /// What follows an attempt: another, once it is time for it; or the end, and the report.
+    ///
+    /// In one box, and out of the way of all the calls that end with their first answer.
+    #[cold]
+    pub(crate) fn go_on<'c>(
+        &'c mut self,
+        verdict: Verdict,
+        mut result: Result<Response>,
+        extensions: &'c mut Extensions,
+    ) -> Pin<Box<dyn Future<Output = Turn> + Send + 'c>> {
+        Box::pin(async move {
+            if self.pays_with_others(verdict, &result) {
+                Box::pin(self.pay_with_others()).await;
+            }
+            let mut step = self.next_step(verdict, &result);
+            if self.wants_body() && is_final(&step) {
+                (step, result) = Box::pin(self.read_body(step, result)).await;
+            }
+            let end = match step {
+                Ok(retry) if self.sends_again() => {
+                    let wake = self.leave_attempt(&retry, &result);
+                    let drain_end = self.time.drain_end(wake);
+                    if retry.passed.is_some() {
+                        self.keep(result).read_ahead(drain_end).await;
+                    } else {
+                        answer::drain(&mut result, drain_end).await;
+                        drop(result);
+                    }
+                    tokio::time::sleep_until(wake).await;
+                    return Turn::Again(self.begin_attempt(retry, extensions));
+                }
+                Ok(retry) => self.rehearse(retry, &result),
+                Err(end) => end,
+            };
+            if let Some(delivery) = self.report(end, &mut result) {
+                delivery.await;
+            }
+            Turn::Over(result)
+        })
+    }
+
+    /// Reads the body of the answer. If that fails, the attempt has failed.
+    pub(crate) async fn read_body(
+        &mut self,
+        step: Step,
+        result: Result<Response>,
+    ) -> (Step, Result<Response>) {
+        let limit = self.buffer().unwrap_or_default();
+        let read = async { answer::buffer(result?, limit).await };
+        let queued = self.passed.map_or(Duration::ZERO, |passed| passed.waited);
+        let sent_at = self.sent_at.saturating_add(queued);
+        let result = match self.time.attempt_limit(sent_at) {
+            None => read.await,
+            Some(limit) => limit.enforce(read).await,
+        };
+        if result.is_ok() {
+            return (step, result);
+        }
+        let verdict = Verdict {
+            // The answer had begun: whatever its end says, the request was processed.
+            unsent: false,
+            ..self.judge(&result)
+        };
+        if self.pays_with_others(verdict, &result) {
+            self.pay_with_others().await;
+        }
+        (self.next_step(verdict, &result), result)
+    }
+
+    /// Whether retries are sent, and not only decided on.
+    pub(crate) fn sends_again(&self) -> bool {
+        !self.settings.dry_run
+    }
+
+    /// Ends the call where it would have been sent again.
+    pub(crate) fn rehearse(&mut self, retry: Retry, result: &Result<Response>) -> End {
+        self.tell_retry(&retry, result);
+        // What others in this task may do is not touched.
+        retry.fare.withdrawal.spend();
+        End {
+            verdict: retry.verdict,
+            reason: StopReason::DryRun,
+            hint: retry.hint,
+        }
+    }
+
+    /// Goes on from the attempt that has ended to the next, which is due at the time that this says.
+    fn leave_attempt(&mut self, retry: &Retry, result: &Result<Response>) -> Instant {
+        self.tell_retry(retry, result);
+        let mut ended = self.ended_attempt(retry.verdict, retry.hint);
+        ended.add_wait(retry.passed);
+        let earlier = self.made_earlier();
+        earlier.history.push(ended);
+        earlier.unclear |= retry.verdict.is_unclear();
+        earlier.backoff = Some(retry.backoff);
+        earlier.kept = None;
+        self.waited = retry.wait;
+        self.attempt = self.attempt.next();
+        clock::after(retry.decided, retry.wait)
+    }
+
+    /// Puts aside what may still be wanted, if a throttle lets no other attempt through.
+    fn keep(&mut self, result: Result<Response>) -> &mut Kept {
+        self.made_earlier().kept.insert(Kept::new(result))
+    }
+
+    /// It is time: gives out what to send.
+    fn begin_attempt(&mut self, retry: Retry, extensions: &mut Extensions) -> Request {
+        self.sent_at = self.time.elapsed(clock::now());
+        // Until the retry is sent, it is paid back if the call is dropped. Without a throttle, that
+        // is now.
+        if retry.passed.is_some() {
+            self.made_earlier().fare = Some(retry.fare);
+        } else {
+            retry.fare.spend();
+        }
+        let body = self.own.as_ref().and_then(|own| own.body.as_ref());
+        let spare = (self.spare.as_mut()).expect("without a copy no retry is decided on");
+        spare.restore(extensions);
+        extensions.insert(self.attempt);
+        spare.request(body)
+    }
+}
+
+/// Whether an answer is final by itself. The body of one that is retried or given up is not worth waiting for.
+fn is_final(step: &Step) -> bool {
+    step.as_ref().is_err_and(|end| {
+        matches!(end.reason, StopReason::Succeeded | StopReason::NotRetryable)
+            && end.verdict.status().is_some()
+    })
+}
