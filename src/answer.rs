@@ -26,7 +26,7 @@ const DRAIN_TIME: Duration = Duration::from_millis(100);
 const KEPT_BYTES: usize = 16 * 1024;
 
 /// Reads what is left of an answer that is discarded then, within bounds, and not after `latest`.
-pub(crate) async fn drain(result: &mut Result<Response>, latest: Instant) {
+pub(crate) async fn drain(result: &mut Result<Response>, latest: impl Fn() -> Instant) {
     let Ok(response) = result else {
         return;
     };
@@ -75,7 +75,7 @@ impl Kept {
     }
 
     /// Reads what is left of an answer, within the same bounds as if it were discarded.
-    pub(crate) async fn read_ahead(&mut self, latest: Instant) {
+    pub(crate) async fn read_ahead(&mut self, latest: impl Fn() -> Instant) {
         let Ok(reading) = &mut self.reading else {
             return;
         };
@@ -105,15 +105,15 @@ impl Kept {
 }
 
 /// Until when an answer that is out of the way already may be read.
-struct DrainLimit {
-    latest: Instant,
-    /// From when on it has to be waited for.
+struct DrainLimit<F> {
+    latest: F,
+    /// Known from when on it has to be waited for. Most answers are short, and there with their head.
     end: Option<Instant>,
     alarm: Alarm,
 }
 
-impl DrainLimit {
-    fn until(latest: Instant) -> Self {
+impl<F: Fn() -> Instant> DrainLimit<F> {
+    fn until(latest: F) -> Self {
         Self {
             latest,
             end: None,
@@ -121,13 +121,12 @@ impl DrainLimit {
         }
     }
 
-    /// Ready when there is no more time. Most answers are short, and there with their head: these never
-    /// come here.
+    /// Ready when there is no more time.
     #[cold]
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let end = self.end.get_or_insert_with(|| {
             let usual = clock::after(clock::now(), DRAIN_TIME);
-            usual.min(self.latest)
+            usual.min((self.latest)())
         });
         self.alarm.poll(*end, context)
     }

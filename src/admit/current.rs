@@ -84,13 +84,29 @@ impl Restore<'_> {
         let _ = CURRENT.try_with(|current| {
             let current = &mut *current.borrow_mut();
             if let Some(allowance) = &mut self.allowance {
-                std::mem::swap(*allowance, &mut current.allowance);
+                exchange(allowance, &mut current.allowance);
             }
             if let Some(passage) = &mut self.passage {
-                std::mem::swap(*passage, &mut current.passage);
+                exchange(passage, &mut current.passage);
             }
         });
     }
+}
+
+/// Swaps them. One of the two is nearly always empty, and then only the other has to be moved.
+#[inline]
+fn exchange<T>(own: &mut Option<T>, current: &mut Option<T>) {
+    match (own.is_some(), current.is_some()) {
+        (false, false) => {}
+        (true, false) => *current = own.take(),
+        (false, true) => *own = current.take(),
+        (true, true) => swap_both(own, current),
+    }
+}
+
+#[cold]
+fn swap_both<T>(own: &mut Option<T>, current: &mut Option<T>) {
+    std::mem::swap(own, current);
 }
 
 impl Drop for Restore<'_> {

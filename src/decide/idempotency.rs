@@ -246,7 +246,20 @@ impl KeyRule {
     }
 
     /// Sees to it that the request carries the key that it should. Says whether it carries one.
+    #[inline]
     pub(crate) fn settle(
+        &self,
+        request: &mut Request,
+        own: Option<&RequestSettings>,
+    ) -> Result<bool, InvalidKey> {
+        match own {
+            // Whatever is in the header, there is nothing to be done twice.
+            None if is_safe(request.method()) => Ok(false),
+            _ => self.settle_for(request, own),
+        }
+    }
+
+    fn settle_for(
         &self,
         request: &mut Request,
         own: Option<&RequestSettings>,
@@ -254,7 +267,6 @@ impl KeyRule {
         let key = if let Some(key) = own.and_then(|own| own.key.as_ref()) {
             key.as_ref().map_err(InvalidKey::clone)?.header.clone()
         } else if is_safe(request.method()) {
-            // Whatever is in the header, there is nothing to be done twice.
             return Ok(false);
         } else if let Some(value) = self.find(request.headers()) {
             let lines = request.headers().get_all(&self.header).iter().count();

@@ -265,6 +265,7 @@ impl<'a> Call<'a> {
     }
 
     /// What the ending of an attempt means.
+    #[inline(always)] // Every attempt comes by here.
     pub(crate) fn judge(&self, result: &Result<Response>) -> Verdict {
         self.settings.classifier.judge(
             result,

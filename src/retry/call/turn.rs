@@ -44,7 +44,8 @@ impl<'a> Call<'a> {
             let end = match step {
                 Ok(retry) if self.sends_again() => {
                     let wake = self.leave_attempt(&retry, &result);
-                    let drain_end = self.time.drain_end(wake);
+                    let time = self.time;
+                    let drain_end = move || time.drain_end(wake);
                     if retry.passed.is_some() {
                         self.keep(result).read_ahead(drain_end).await;
                     } else {
