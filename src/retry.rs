@@ -113,14 +113,18 @@ impl Middleware for RetryMiddleware {
             loop {
                 call.prepare(&mut request, extensions);
                 let answer = next.clone().run(request, extensions);
-                let mut result = call.run(answer).await;
-                call.close_passage(extensions);
-                let verdict = call.judge(&result);
-                if verdict.is_success() && !call.wants_body() {
-                    call.succeed(verdict, &mut result);
-                    return result;
-                }
-                match call.go_on(verdict, result, extensions).await {
+                let turn = {
+                    let mut result = call.run(answer).await;
+                    call.close_passage(extensions);
+                    let verdict = call.judge(&result);
+                    if verdict.is_success() && !call.wants_body() {
+                        call.succeed(verdict, &mut result);
+                        return result;
+                    }
+                    // The result goes with it, and so the future of the loop needs no room for one.
+                    call.go_on(verdict, result, extensions)
+                };
+                match turn.await {
                     Turn::Again(again) => request = again,
                     Turn::Over(result) => return result,
                 }
