@@ -209,7 +209,7 @@ impl Reading {
     /// The answer with a body that is all there, to be given out as often as wanted.
     pub(crate) fn into_whole(self) -> Whole {
         let (head, _) = split(self.response);
-        let body = joined(self.beginning.into_chunks());
+        let body = self.beginning.into_bytes();
         Whole { head, body }
     }
 
@@ -244,10 +244,13 @@ const SMALL_CHUNK: usize = 4096;
 /// they came: each chunk has an owner that is a hundred times as large as its smallest content.
 #[derive(Default)]
 struct Beginning {
+    /// Often the only one, and there is room for it.
+    first: Option<Bytes>,
+    /// What comes after it.
     chunks: VecDeque<Bytes>,
     /// What comes after them.
     tail: BytesMut,
-    /// Of both.
+    /// Of all.
     length: usize,
 }
 
@@ -256,10 +259,10 @@ impl Beginning {
         if chunk.is_empty() {
             return;
         }
-        // The first is often the only one.
-        let is_first = self.length == 0;
         self.length = self.length.saturating_add(chunk.len());
-        if chunk.len() < SMALL_CHUNK && !is_first {
+        if self.first.is_none() {
+            self.first = Some(chunk);
+        } else if chunk.len() < SMALL_CHUNK {
             self.tail.extend_from_slice(&chunk);
         } else {
             self.close_tail();
@@ -277,7 +280,23 @@ impl Beginning {
     /// None of them is empty.
     fn into_chunks(mut self) -> VecDeque<Bytes> {
         self.close_tail();
+        if let Some(first) = self.first {
+            self.chunks.push_front(first);
+        }
         self.chunks
+    }
+
+    /// All of it in one piece.
+    fn into_bytes(self) -> Bytes {
+        match self.first {
+            Some(only) if only.len() == self.length => only,
+            None => Bytes::new(),
+            _ => {
+                let mut all = BytesMut::with_capacity(self.length);
+                all.extend(self.into_chunks());
+                all.freeze()
+            }
+        }
     }
 }
 
@@ -295,17 +314,6 @@ impl Whole {
     /// The answer, with a body that others can read as well: each from its beginning.
     pub(crate) fn response(&self) -> Response {
         http::Response::from_parts(self.head.clone(), self.body.clone()).into()
-    }
-}
-
-fn joined(mut chunks: VecDeque<Bytes>) -> Bytes {
-    match chunks.len() {
-        0 | 1 => chunks.pop_front().unwrap_or_default(),
-        _ => {
-            let mut all = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
-            all.extend(chunks);
-            all.freeze()
-        }
     }
 }
 
@@ -414,8 +422,7 @@ mod tests {
         let mut beginning = Beginning::default();
         beginning.push(Bytes::new());
         beginning.push(body.clone());
-        let joined = joined(beginning.into_chunks());
-        assert_eq!(joined.as_ptr(), body.as_ptr());
+        assert_eq!(beginning.into_bytes().as_ptr(), body.as_ptr());
     }
 
     #[tokio::test]
