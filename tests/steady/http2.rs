@@ -3,15 +3,17 @@
 //! each test says exactly what was on the wire.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 use reqwest_steady::{ReportSlot, RequestBuilderExt, StopReason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::support::raw::{client, direct, in_time, retry};
@@ -35,9 +37,6 @@ const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// Long enough for another call to begin in half of it, on the slowest machine.
-const PAUSE: Duration = Duration::from_secs(2);
-
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 
 /// What the server does with a request, one after the other.
@@ -57,8 +56,8 @@ enum Act {
     Close,
     /// RST of the TCP connection.
     Break,
-    /// Time for another call to begin.
-    Pause,
+    /// Nothing, until it is [told to go on](Server::go_on).
+    Wait,
 }
 
 type Script = fn(usize) -> &'static [Act];
@@ -67,6 +66,8 @@ type Script = fn(usize) -> &'static [Act];
 struct Seen {
     connections: AtomicUsize,
     requests: AtomicUsize,
+    request: Notify,
+    go_on: Notify,
 }
 
 /// It ends, with all its connections, when it is dropped.
@@ -113,6 +114,15 @@ impl Server {
         self.seen.connections.load(Ordering::SeqCst)
     }
 
+    /// Until there is another request, or the beginning of one.
+    async fn request(&self) {
+        in_time(self.seen.request.notified()).await;
+    }
+
+    fn go_on(&self) {
+        self.seen.go_on.notify_one();
+    }
+
     fn count(&self) -> usize {
         self.seen.requests.load(Ordering::SeqCst)
     }
@@ -130,16 +140,17 @@ async fn serve(mut tcp: TcpStream, settings: &[u8], seen: &Seen, script: Script)
         // Half a request has arrived, too.
         if kind == HEADERS {
             seen.requests.fetch_add(1, Ordering::SeqCst);
+            seen.request.notify_one();
         }
         if matches!(kind, HEADERS | DATA) && flags & END_STREAM != 0 {
             for act in script(seen.requests.load(Ordering::SeqCst) - 1) {
-                perform(*act, &mut tcp, stream).await?;
+                perform(*act, &mut tcp, stream, seen).await?;
             }
         }
     }
 }
 
-async fn perform(act: Act, tcp: &mut TcpStream, stream: u32) -> io::Result<()> {
+async fn perform(act: Act, tcp: &mut TcpStream, stream: u32, seen: &Seen) -> io::Result<()> {
     /// Entry 8 of HPACK's static table (RFC 7541, appendix A) is `:status: 200`.
     const STATUS_200: &[u8] = b"\x88";
     /// Then a literal whose name is entry 28, `content-length`.
@@ -170,8 +181,8 @@ async fn perform(act: Act, tcp: &mut TcpStream, stream: u32) -> io::Result<()> {
             tcp.set_zero_linger()?;
             Err(io::ErrorKind::ConnectionAborted.into())
         }
-        Act::Pause => {
-            tokio::time::sleep(PAUSE).await;
+        Act::Wait => {
+            seen.go_on.notified().await;
             Ok(())
         }
     }
@@ -527,16 +538,27 @@ async fn calls_that_waited_for_a_connection_that_was_refused_are_retried() {
     }
 }
 
+/// A call that begins while another has the only stream of a connection, which the server then ends.
+async fn in_turn(server: &Server, request: RequestBuilder) -> (Vec<String>, StopReason) {
+    server.request().await;
+    let mut call = pin!(attempts(request));
+    // With this it is handed to the connection, where it waits. All are on one thread, which runs what was woken
+    // first: the connection has it before the server goes on.
+    assert!(call.as_mut().now_or_never().is_none());
+    server.go_on();
+    call.await
+}
+
 // hyper does not say then that the connection has ended, but that the user has done something wrong.
 #[tokio::test]
 async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried() {
     let scripts: [Script; 2] = [
         |index| match index {
-            0 => &[Act::Pause, Act::Break],
+            0 => &[Act::Wait, Act::Break],
             _ => &[Act::Answer],
         },
         |index| match index {
-            0 => &[Act::Pause, Act::GoAwayAfter(INTERNAL_ERROR), Act::Close],
+            0 => &[Act::Wait, Act::GoAwayAfter(INTERNAL_ERROR), Act::Close],
             _ => &[Act::Answer],
         },
     ];
@@ -544,10 +566,7 @@ async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried()
         let server = Server::start_narrow(script).await;
         let client = single(retry());
         // The first has gone out, and the other cannot, until the connection ends.
-        let other = async {
-            tokio::time::sleep(PAUSE / 2).await;
-            attempts(client.get(&server.url)).await
-        };
+        let other = in_turn(&server, client.get(&server.url));
         let (first, other) = join(attempts(client.get(&server.url)), other).await;
         assert_eq!(first.0, ["reset", "200"]);
         assert_eq!(other.0, ["reset", "200"]);
@@ -555,10 +574,7 @@ async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried()
 
         let server = Server::start_narrow(script).await;
         let client = single(retry().retry_unsent().retry_without_key());
-        let other = async {
-            tokio::time::sleep(PAUSE / 2).await;
-            attempts(client.post(&server.url).body("order")).await
-        };
+        let other = in_turn(&server, client.post(&server.url).body("order"));
         let (_, other) = join(attempts(client.get(&server.url)), other).await;
         assert_eq!(other.0, ["reset"]);
         assert_eq!(other.1, StopReason::NotIdempotent);
