@@ -10,10 +10,10 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use http::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::Url;
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
-use support::cases::{Case, plain_headers};
+use reqwest_steady::{ThrottleMiddleware, ThrottleMiddlewareBuilder};
+use support::cases::Case;
 use support::count::{Cost, Counted, Counting, Job, costs, tell_allocations};
 use support::memory::Memory;
 use support::stacks::{Stack, Trouble};
@@ -72,8 +72,8 @@ impl Dimension {
     fn stacks(self, quick: bool) -> &'static [Stack] {
         use Stack::{Bare, Everything, ReqwestRetry, Retry, Throttled};
         match self {
-            Self::Attempts => &[ReqwestRetry, Retry],
-            Self::InFlight => &[Bare, Retry, Throttled],
+            Self::Attempts => &[ReqwestRetry, Retry, Throttled],
+            Self::InFlight => &[Bare, Retry, Throttled, Everything],
             _ if quick => &[Bare, Retry, Throttled, Everything],
             _ => &[Bare, ReqwestRetry, Retry, Throttled, Everything],
         }
@@ -123,11 +123,11 @@ fn run(dimension: Dimension, stack: Stack, size: u32) {
 
 async fn headers(stack: Stack, asked: u32, answered: u32, calls: u32) {
     let server = Memory {
-        headers: plain_headers(answered as usize),
+        headers: shuffled_headers(answered),
         ..Memory::default()
     };
     let client = stack.client(Trouble::None, Some(server));
-    let headers = plain_headers(asked as usize);
+    let headers = shuffled_headers(asked);
     for number in 0..WARM_UP + calls {
         let request = client.get("http://localhost:8080/v1/orders");
         let request = request.headers(headers.clone());
@@ -137,6 +137,18 @@ async fn headers(stack: Stack, asked: u32, answered: u32, calls: u32) {
             false => Counted(call).await,
         }
     }
+}
+
+/// So many headers, none of which means anything to a middleware. They come in no order of their names, and always
+/// in the same: to sort what is sorted already takes less than what users send.
+fn shuffled_headers(count: u32) -> HeaderMap {
+    assert!(count <= 64, "a name would come twice");
+    let value = HeaderValue::from_static("a value of some length");
+    (0..count)
+        .map(|number| (number * 37 + 11) % 64)
+        .map(|number| HeaderName::try_from(format!("x-plain-{number:02}")).unwrap())
+        .map(|name| (name, value.clone()))
+        .collect()
 }
 
 /// Calls to one host after another, over and over.
@@ -158,21 +170,22 @@ async fn hosts(stack: Stack, hosts: u32, calls: u32) {
     }
 }
 
-/// Rounds of so many calls that wait for their answers at the same time.
+/// Rounds of so many calls that wait for their answers at the same time. Each asks for something else, or coalescing
+/// would make one of them.
 async fn in_flight(stack: Stack, size: u32, calls: u32) {
     let server = Memory {
         waits: true,
         ..Memory::default()
     };
     let waiting = server.waiting.clone();
-    let client = roomy_client(stack, server);
+    let client = stack.client_with(roomy_throttle(), Trouble::None, Some(server));
     for _ in 0..calls / size {
-        let call = || {
-            let request = client.get("http://localhost:8080/v1/orders");
+        let call = |number| {
+            let request = client.get(format!("http://localhost:8080/v1/orders/{number:06}"));
             let call = async { assert_eq!(request.send().await.unwrap().status(), 200) };
             tokio::spawn(Counted(Box::pin(call)))
         };
-        let calls: Vec<_> = (0..size).map(|_| call()).collect();
+        let calls: Vec<_> = (0..size).map(call).collect();
         for call in calls {
             call.await.unwrap();
         }
@@ -180,27 +193,20 @@ async fn in_flight(stack: Stack, size: u32, calls: u32) {
     assert_eq!(waiting.most.load(Ordering::Relaxed), size);
 }
 
-/// With a throttle that has room for all of them. What it takes to wait in one is in `waiting.rs`.
-fn roomy_client(stack: Stack, server: Memory) -> ClientWithMiddleware {
-    if stack != Stack::Throttled {
-        return stack.client(Trouble::None, Some(server));
-    }
-    let throttle = ThrottleMiddleware::builder()
+/// It has room for all of them: what it takes to wait in one is in `waiting.rs`. It is not adaptive, for one that is
+/// opens step by step, and closes where hundreds of attempts fail in a row.
+fn roomy_throttle() -> ThrottleMiddlewareBuilder {
+    ThrottleMiddleware::builder()
         .max_in_flight(1_000_000)
         .adaptive(false)
-        .max_wait(Duration::from_secs(1));
-    ClientBuilder::new(reqwest::Client::new())
-        .with(RetryMiddleware::default())
-        .with(throttle.build().unwrap())
-        .with(server)
-        .build()
+        .max_wait(Duration::from_secs(1))
 }
 
 /// Calls that are answered in their last attempt only.
 async fn attempts(stack: Stack, attempts: u32, calls: u32) {
     let server = Memory::default();
     let failures = server.failures.clone();
-    let client = stack.client(Trouble::Retries(1_000), Some(server));
+    let client = stack.client_with(roomy_throttle(), Trouble::Retries(1_000), Some(server));
     for _ in 0..calls {
         failures.store(attempts - 1, Ordering::Relaxed);
         let request = Case::Get.request(stack, &client, "http://localhost:8080/v1/orders");

@@ -9,7 +9,7 @@ use reqwest_retry::RetryTransientMiddleware;
 use reqwest_retry::policies::ExponentialBackoff;
 use reqwest_steady::{
     Backoff, Budget, CoalesceMiddleware, Metrics, RetryMiddleware, RetryMiddlewareBuilder,
-    ThrottleMiddleware, dead_letter_channel,
+    ThrottleMiddleware, ThrottleMiddlewareBuilder, dead_letter_channel,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +71,20 @@ impl Stack {
         trouble: Trouble,
         server: Option<M>,
     ) -> ClientWithMiddleware {
+        self.client_with(ThrottleMiddleware::builder(), trouble, server)
+    }
+
+    /// The same with another throttle, if there is one in it.
+    pub(crate) fn client_with<M: Middleware>(
+        self,
+        throttle: ThrottleMiddlewareBuilder,
+        trouble: Trouble,
+        server: Option<M>,
+    ) -> ClientWithMiddleware {
         // Nothing but loopback is ever asked, and looking for a proxy takes time.
         let client = reqwest::Client::builder().no_proxy().build();
         let mut builder = ClientBuilder::new(client.expect("it is the default otherwise"));
-        for middleware in self.middlewares(trouble) {
+        for middleware in self.middlewares(throttle, trouble) {
             builder = builder.with_arc(middleware);
         }
         match server {
@@ -83,7 +93,11 @@ impl Stack {
         }
     }
 
-    fn middlewares(self, trouble: Trouble) -> Vec<Arc<dyn Middleware>> {
+    fn middlewares(
+        self,
+        throttle: ThrottleMiddlewareBuilder,
+        trouble: Trouble,
+    ) -> Vec<Arc<dyn Middleware>> {
         let retry = retry(trouble);
         match self {
             Self::Bare => Vec::new(),
@@ -92,9 +106,9 @@ impl Stack {
             Self::Observed => vec![Arc::new(retry.observe_fn(|_| {}).build().unwrap())],
             Self::Throttled => vec![
                 Arc::new(retry.build().unwrap()),
-                Arc::new(ThrottleMiddleware::default()),
+                Arc::new(throttle.build().unwrap()),
             ],
-            Self::Everything => everything(retry),
+            Self::Everything => everything(retry, throttle),
         }
     }
 }
@@ -125,7 +139,10 @@ fn reqwest_retry(trouble: Trouble) -> Arc<dyn Middleware> {
 }
 
 /// In the order of the guide: coalescing outside, the throttle inside.
-fn everything(retry: RetryMiddlewareBuilder) -> Vec<Arc<dyn Middleware>> {
+fn everything(
+    retry: RetryMiddlewareBuilder,
+    throttle: ThrottleMiddlewareBuilder,
+) -> Vec<Arc<dyn Middleware>> {
     let metrics = Arc::new(prometheus());
     // No call of the benches is given up, so nobody has to be there to receive.
     let (sink, _) = dead_letter_channel(100);
@@ -135,7 +152,7 @@ fn everything(retry: RetryMiddlewareBuilder) -> Vec<Arc<dyn Middleware>> {
         .dead_letter_sink(sink)
         .deadline(Duration::from_secs(60))
         .attempt_timeout(Duration::from_secs(10));
-    let throttle = ThrottleMiddleware::builder().observer(metrics);
+    let throttle = throttle.observer(metrics);
     vec![
         Arc::new(CoalesceMiddleware::default()),
         Arc::new(retry.build().unwrap()),

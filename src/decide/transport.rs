@@ -234,7 +234,8 @@ fn kind_of_hyper(error: &hyper::Error) -> Option<FailureKind> {
     } else if error.is_incomplete_message() || error.is_closed() {
         Some(FailureKind::Incomplete)
     } else {
-        None
+        let cause = error.source()?.downcast_ref::<io::Error>();
+        cause.and_then(kind_of_broken_connection)
     }
 }
 
@@ -250,8 +251,9 @@ fn kind_of_h2(error: &h2::Error) -> Option<FailureKind> {
         Some(h2::Reason::NO_ERROR) if by_peer && error.is_go_away() => {
             Some(FailureKind::NotProcessed)
         }
-        Some(_) if by_peer => Some(FailureKind::Reset),
-        _ => error.get_io().and_then(kind_of_io),
+        // What one stream did wrong may also be found here: it is the end of all of them.
+        Some(_) if by_peer || error.is_go_away() => Some(FailureKind::Reset),
+        _ => error.get_io().and_then(kind_of_broken_connection),
     }
 }
 
@@ -265,6 +267,14 @@ fn is_of_wrong_length(link: &(dyn StdError + 'static)) -> bool {
     }
     let _ = link;
     false
+}
+
+/// The same of a connection that was in use. If it ends within a frame of HTTP/2, that has no kind of its own.
+fn kind_of_broken_connection(error: &io::Error) -> Option<FailureKind> {
+    match error.kind() {
+        io::ErrorKind::Other => Some(FailureKind::Reset),
+        _ => kind_of_io(error),
+    }
 }
 
 fn kind_of_io(error: &io::Error) -> Option<FailureKind> {

@@ -3,15 +3,17 @@
 //! each test says exactly what was on the wire.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 use reqwest_steady::{ReportSlot, RequestBuilderExt, StopReason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::support::raw::{client, direct, in_time, retry};
@@ -35,9 +37,6 @@ const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// Long enough for another call to begin in half of it, on the slowest machine.
-const PAUSE: Duration = Duration::from_secs(2);
-
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 
 /// What the server does with a request, one after the other.
@@ -49,6 +48,12 @@ enum Act {
     Head,
     /// So many bytes of it, which are called the last.
     LastBytes(u8),
+    /// A head that is to be continued (RFC 9113 §6.10).
+    HeadWithoutEnd,
+    /// The first bytes of a frame.
+    TornHead,
+    /// What must belong to a stream, and does not (RFC 9113 §6.1): the client has to end the connection.
+    Violation,
     ResetStream(u32),
     /// No stream was, or will be, processed.
     GoAwayBefore(u32),
@@ -57,8 +62,8 @@ enum Act {
     Close,
     /// RST of the TCP connection.
     Break,
-    /// Time for another call to begin.
-    Pause,
+    /// Nothing, until it is [told to go on](Server::go_on).
+    Wait,
 }
 
 type Script = fn(usize) -> &'static [Act];
@@ -67,6 +72,8 @@ type Script = fn(usize) -> &'static [Act];
 struct Seen {
     connections: AtomicUsize,
     requests: AtomicUsize,
+    request: Notify,
+    go_on: Notify,
 }
 
 /// It ends, with all its connections, when it is dropped.
@@ -113,6 +120,15 @@ impl Server {
         self.seen.connections.load(Ordering::SeqCst)
     }
 
+    /// Until there is another request, or the beginning of one.
+    async fn request(&self) {
+        in_time(self.seen.request.notified()).await;
+    }
+
+    fn go_on(&self) {
+        self.seen.go_on.notify_one();
+    }
+
     fn count(&self) -> usize {
         self.seen.requests.load(Ordering::SeqCst)
     }
@@ -130,16 +146,17 @@ async fn serve(mut tcp: TcpStream, settings: &[u8], seen: &Seen, script: Script)
         // Half a request has arrived, too.
         if kind == HEADERS {
             seen.requests.fetch_add(1, Ordering::SeqCst);
+            seen.request.notify_one();
         }
         if matches!(kind, HEADERS | DATA) && flags & END_STREAM != 0 {
             for act in script(seen.requests.load(Ordering::SeqCst) - 1) {
-                perform(*act, &mut tcp, stream).await?;
+                perform(*act, &mut tcp, stream, seen).await?;
             }
         }
     }
 }
 
-async fn perform(act: Act, tcp: &mut TcpStream, stream: u32) -> io::Result<()> {
+async fn perform(act: Act, tcp: &mut TcpStream, stream: u32, seen: &Seen) -> io::Result<()> {
     /// Entry 8 of HPACK's static table (RFC 7541, appendix A) is `:status: 200`.
     const STATUS_200: &[u8] = b"\x88";
     /// Then a literal whose name is entry 28, `content-length`.
@@ -155,6 +172,9 @@ async fn perform(act: Act, tcp: &mut TcpStream, stream: u32) -> io::Result<()> {
             let body = vec![b'x'; length.into()];
             write_frame(tcp, DATA, END_STREAM, stream, &body).await
         }
+        Act::HeadWithoutEnd => write_frame(tcp, HEADERS, 0, stream, LENGTH_100).await,
+        Act::TornHead => tcp.write_all(&[0, 0, 100, HEADERS, END_HEADERS]).await,
+        Act::Violation => write_frame(tcp, DATA, 0, 0, b"for nobody").await,
         Act::ResetStream(code) => {
             write_frame(tcp, RST_STREAM, 0, stream, &code.to_be_bytes()).await
         }
@@ -170,8 +190,8 @@ async fn perform(act: Act, tcp: &mut TcpStream, stream: u32) -> io::Result<()> {
             tcp.set_zero_linger()?;
             Err(io::ErrorKind::ConnectionAborted.into())
         }
-        Act::Pause => {
-            tokio::time::sleep(PAUSE).await;
+        Act::Wait => {
+            seen.go_on.notified().await;
             Ok(())
         }
     }
@@ -423,6 +443,37 @@ async fn a_connection_that_just_ends_proves_nothing() {
     }
 }
 
+// Payments with a key were lost to both below: the end of a connection within a frame has no kind, and one that
+// h2 ends itself takes all streams with it, whichever of them the server has got wrong.
+#[tokio::test]
+async fn a_connection_that_ends_within_a_head_proves_nothing() {
+    let scripts: [Script; 2] = [
+        |index| match index {
+            0 | 1 => &[Act::HeadWithoutEnd, Act::Close],
+            _ => &[Act::Answer],
+        },
+        |index| match index {
+            0 | 1 => &[Act::TornHead, Act::Close],
+            _ => &[Act::Answer],
+        },
+    ];
+    for script in scripts {
+        is_no_proof(script, "reset").await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_ended_for_a_violation_proves_nothing() {
+    is_no_proof(
+        |index| match index {
+            0 | 1 => &[Act::Violation],
+            _ => &[Act::Answer],
+        },
+        "reset",
+    )
+    .await;
+}
+
 /// The body is cut, and the third answer has none.
 async fn is_retried_when_buffered(script: Script) {
     let server = Server::start(script).await;
@@ -454,6 +505,23 @@ async fn a_buffered_answer_whose_connection_is_closed_is_retried() {
         _ => &[Act::Answer],
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_buffered_answer_whose_connection_ends_within_a_frame_or_for_a_violation_is_retried() {
+    let scripts: [Script; 2] = [
+        |index| match index {
+            0 | 1 => &[Act::Head, Act::TornHead, Act::Close],
+            _ => &[Act::Answer],
+        },
+        |index| match index {
+            0 | 1 => &[Act::Head, Act::Violation],
+            _ => &[Act::Answer],
+        },
+    ];
+    for script in scripts {
+        is_retried_when_buffered(script).await;
+    }
 }
 
 #[tokio::test]
@@ -527,16 +595,27 @@ async fn calls_that_waited_for_a_connection_that_was_refused_are_retried() {
     }
 }
 
+/// A call that begins while another has the only stream of a connection, which the server then ends.
+async fn in_turn(server: &Server, request: RequestBuilder) -> (Vec<String>, StopReason) {
+    server.request().await;
+    let mut call = pin!(attempts(request));
+    // With this it is handed to the connection, where it waits. All are on one thread, which runs what was woken
+    // first: the connection has it before the server goes on.
+    assert!(call.as_mut().now_or_never().is_none());
+    server.go_on();
+    call.await
+}
+
 // hyper does not say then that the connection has ended, but that the user has done something wrong.
 #[tokio::test]
 async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried() {
     let scripts: [Script; 2] = [
         |index| match index {
-            0 => &[Act::Pause, Act::Break],
+            0 => &[Act::Wait, Act::Break],
             _ => &[Act::Answer],
         },
         |index| match index {
-            0 => &[Act::Pause, Act::GoAwayAfter(INTERNAL_ERROR), Act::Close],
+            0 => &[Act::Wait, Act::GoAwayAfter(INTERNAL_ERROR), Act::Close],
             _ => &[Act::Answer],
         },
     ];
@@ -544,10 +623,7 @@ async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried()
         let server = Server::start_narrow(script).await;
         let client = single(retry());
         // The first has gone out, and the other cannot, until the connection ends.
-        let other = async {
-            tokio::time::sleep(PAUSE / 2).await;
-            attempts(client.get(&server.url)).await
-        };
+        let other = in_turn(&server, client.get(&server.url));
         let (first, other) = join(attempts(client.get(&server.url)), other).await;
         assert_eq!(first.0, ["reset", "200"]);
         assert_eq!(other.0, ["reset", "200"]);
@@ -555,10 +631,7 @@ async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried()
 
         let server = Server::start_narrow(script).await;
         let client = single(retry().retry_unsent().retry_without_key());
-        let other = async {
-            tokio::time::sleep(PAUSE / 2).await;
-            attempts(client.post(&server.url).body("order")).await
-        };
+        let other = in_turn(&server, client.post(&server.url).body("order"));
         let (_, other) = join(attempts(client.get(&server.url)), other).await;
         assert_eq!(other.0, ["reset"]);
         assert_eq!(other.1, StopReason::NotIdempotent);

@@ -26,6 +26,7 @@ pub(crate) enum Fault {
     CloseAfterWork,
     ErrorAfterWork,
     SilenceAfterWork,
+    /// Over HTTP/2 it ends the connection, within a frame or between two.
     HalfAHead,
     BodyCut,
     /// Fewer bytes than were announced.
@@ -38,7 +39,8 @@ pub(crate) enum Fault {
     EarlyHints,
     /// The answer is right, and more bytes follow than it announced.
     Surplus,
-    /// The answer is right, and sent twice.
+    /// The answer is right, and sent twice. Over HTTP/2 that is a violation, for which a client may end the
+    /// connection.
     DuplicateAnswer,
 
     // HTTP/2 only.
@@ -95,6 +97,9 @@ pub(crate) const HTTP2: Odds = &[
     (Fault::BodyReset, 40),
     (Fault::WrongLength, 30),
     (Fault::Surplus, 20),
+    (Fault::SlowDrip, 15),
+    (Fault::HalfAHead, 8),
+    (Fault::DuplicateAnswer, 8),
     (Fault::GoAway, 8),
     (Fault::GoAwayAtOnce, 8),
     (Fault::GoAwayInTrouble, 8),

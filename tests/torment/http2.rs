@@ -2,41 +2,51 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::{Request, Response, StatusCode};
+use tokio::io::DuplexStream;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::faults::{Fault, HTTP2, ON_ACCEPT};
+use crate::frames::{self, Raw};
 use crate::ledger::{Entry, Order, Receipt};
 use crate::server::{SLOW_WORK, World};
 
-/// What ends a connection.
-#[derive(Clone, Copy)]
-enum Ending {
+/// What is said to all streams of a connection.
+enum Word {
     GoAway,
     GoAwayAtOnce(Reason),
-    Break,
+    Raw(Raw),
 }
 
-pub(crate) async fn serve(tcp: TcpStream, world: Arc<World>) -> io::Result<()> {
+pub(crate) async fn serve(mut tcp: TcpStream, world: Arc<World>) -> io::Result<()> {
     if world.dice.draw(ON_ACCEPT) == Fault::ResetOnAccept {
         return tcp.set_zero_linger();
     }
     tcp.set_nodelay(true)?;
-    // A second handle, for `h2` keeps the first.
-    let tcp = tcp.into_std()?;
-    let twin = TcpStream::from_std(tcp.try_clone()?)?;
-    let tcp = TcpStream::from_std(tcp)?;
+    // `h2` is not told all that is said.
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let (raw, raws) = mpsc::unbounded_channel();
+    let (carried, talked) =
+        tokio::join!(frames::carry(&mut tcp, far, raws), talk(near, world, raw));
+    carried.and(talked)
+}
 
-    let handshake = h2::server::handshake(tcp).await;
+async fn talk(
+    wire: DuplexStream,
+    world: Arc<World>,
+    raw: mpsc::UnboundedSender<Raw>,
+) -> io::Result<()> {
+    let handshake = h2::server::handshake(wire).await;
     let mut connection = handshake.map_err(io::Error::other)?;
     let mut hang_up = world.hang_up.subscribe();
-    let (end, mut ends) = mpsc::unbounded_channel();
+    let (say, mut words) = mpsc::unbounded_channel();
     let mut streams = JoinSet::new();
     loop {
         tokio::select! {
@@ -44,12 +54,14 @@ pub(crate) async fn serve(tcp: TcpStream, world: Arc<World>) -> io::Result<()> {
                 let Some(Ok((request, respond))) = accepted else {
                     return Ok(());
                 };
-                streams.spawn(answer(request, respond, world.clone(), end.clone()));
+                streams.spawn(answer(request, respond, world.clone(), say.clone()));
             }
-            Some(ending) = ends.recv() => match ending {
-                Ending::GoAway => connection.graceful_shutdown(),
-                Ending::GoAwayAtOnce(reason) => connection.abrupt_shutdown(reason),
-                Ending::Break => return twin.set_zero_linger(),
+            Some(word) = words.recv() => match word {
+                Word::GoAway => connection.graceful_shutdown(),
+                Word::GoAwayAtOnce(reason) => connection.abrupt_shutdown(reason),
+                Word::Raw(word) => {
+                    let _ = raw.send(word);
+                }
             },
             Ok(()) = hang_up.changed() => connection.graceful_shutdown(),
             Some(_) = streams.join_next() => {}
@@ -62,7 +74,7 @@ async fn answer(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
     world: Arc<World>,
-    end: mpsc::UnboundedSender<Ending>,
+    say: mpsc::UnboundedSender<Word>,
 ) -> Option<()> {
     let fault = world.dice.draw(HTTP2);
     if fault == Fault::RefusedStream {
@@ -90,6 +102,7 @@ async fn answer(
         Entry::Known(receipt) => receipt,
         Entry::Fresh if fault == Fault::SlowWork => {
             // It goes on when the stream, or its connection, has gone.
+            let world = world.clone();
             let work = tokio::spawn(async move {
                 tokio::time::sleep(SLOW_WORK).await;
                 world.ledger.finish(&order)
@@ -98,17 +111,19 @@ async fn answer(
         }
         Entry::Fresh => world.ledger.finish(&order),
     };
-    tell(&mut respond, end, fault, receipt).await
+    tell(&mut respond, &world, say, fault, receipt).await
 }
 
 /// The work is done: now the client is told, or not.
 async fn tell(
     respond: &mut SendResponse<Bytes>,
-    end: mpsc::UnboundedSender<Ending>,
+    world: &World,
+    say: mpsc::UnboundedSender<Word>,
     fault: Fault,
     receipt: Receipt,
 ) -> Option<()> {
     let body = receipt.to_string();
+    let stream = u32::from(respond.stream_id());
     match fault {
         Fault::StreamResetAfterWork => respond.send_reset(Reason::INTERNAL_ERROR),
         Fault::StreamCancelledAfterWork => respond.send_reset(Reason::CANCEL),
@@ -138,15 +153,37 @@ async fn tell(
             respond.send_informational(hints.body(()).ok()?).ok()?;
             return send(respond, Response::builder(), &body);
         }
+        Fault::SlowDrip => {
+            let pause = Duration::from_millis(1 + world.dice.below(20));
+            let head = Response::builder().header("content-length", body.len());
+            let mut stream = respond.send_response(head.body(()).ok()?, false).ok()?;
+            for byte in body.into_bytes() {
+                stream.send_data(vec![byte].into(), false).ok()?;
+                tokio::time::sleep(pause).await;
+            }
+            stream.send_data(Bytes::new(), true).ok()?;
+        }
+        Fault::DuplicateAnswer => {
+            send(respond, Response::builder(), &body)?;
+            // While the stream is still known there, or when it is forgotten.
+            tokio::time::sleep(Duration::from_millis(world.dice.below(3))).await;
+            let again = frames::answer(stream, &body);
+            say.send(Word::Raw(Raw::Frames(again))).ok()?;
+        }
+        Fault::HalfAHead => {
+            let half = match world.dice.below(2) {
+                0 => frames::head_without_end(stream),
+                _ => frames::torn_head(stream),
+            };
+            say.send(Word::Raw(Raw::Last(half))).ok()?;
+        }
         Fault::GoAway => {
-            end.send(Ending::GoAway).ok()?;
+            say.send(Word::GoAway).ok()?;
             return send(respond, Response::builder(), &body);
         }
-        Fault::GoAwayAtOnce => end.send(Ending::GoAwayAtOnce(Reason::NO_ERROR)).ok()?,
-        Fault::GoAwayInTrouble => end
-            .send(Ending::GoAwayAtOnce(Reason::INTERNAL_ERROR))
-            .ok()?,
-        Fault::ConnectionBroken => end.send(Ending::Break).ok()?,
+        Fault::GoAwayAtOnce => say.send(Word::GoAwayAtOnce(Reason::NO_ERROR)).ok()?,
+        Fault::GoAwayInTrouble => say.send(Word::GoAwayAtOnce(Reason::INTERNAL_ERROR)).ok()?,
+        Fault::ConnectionBroken => say.send(Word::Raw(Raw::Break)).ok()?,
         _ => return send(respond, Response::builder(), &body),
     }
     Some(())

@@ -8,6 +8,7 @@
 
 mod client;
 mod faults;
+mod frames;
 mod given_up;
 mod http1;
 mod http2;
