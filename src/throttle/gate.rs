@@ -135,28 +135,41 @@ impl Gate {
     }
 
     /// Lets a call through, gives it a place in the queue, or refuses it. `again`: it was sent
-    /// before, and waits before those that were not.
+    /// before, and waits before those that were not. `has_passage` is asked only if it has to wait.
+    #[inline]
     pub(super) fn enter<'a>(
         &'a self,
         now: Instant,
         settings: &'a Settings,
         again: bool,
-        has_passage: bool,
+        has_passage: impl FnOnce() -> bool,
     ) -> Result<Entry<'a>, Refusal> {
         let now = self.time(now);
         let mut room = self.lock();
         room.last_used = now;
-        if room.queue.is_empty() && room.turn(now) == Turn::Now {
-            let ticket = room.send(now);
-            let sight = settings
-                .is_watched()
-                .then(|| room.sight(now, LoadChange::Sent));
-            let ask = room.question(now);
-            drop(room);
-            self.tell(ToTell { ask, pause: None });
-            let pass = Pass::new(self, settings, ticket, has_passage);
-            return Ok(Entry::Passed(pass, sight));
+        if !room.queue.is_empty() || room.turn(now) != Turn::Now {
+            let waiting = self.queue_up(room, now, settings, again, has_passage());
+            return waiting.map(Entry::Waits);
         }
+        let ticket = room.send(now);
+        let sight = settings
+            .is_watched()
+            .then(|| room.sight(now, LoadChange::Sent));
+        if room.share.is_some() {
+            self.ask(room, now);
+        }
+        Ok(Entry::Passed(Pass::new(self, settings, ticket), sight))
+    }
+
+    #[cold]
+    fn queue_up<'a>(
+        &'a self,
+        mut room: MutexGuard<'_, Room>,
+        now: Time,
+        settings: &'a Settings,
+        again: bool,
+        has_passage: bool,
+    ) -> Result<Waiting<'a>, Refusal> {
         let limit = self.limit(now, settings.max_wait, has_passage);
         let ahead = room.queue.len_of(again);
         let refused = if ahead >= settings.max_queue {
@@ -174,14 +187,21 @@ impl Gate {
         }
         let place = room.queue.push(again, now, limit);
         room.first_limit = Some(room.first_limit.map_or(limit.at, |at| at.min(limit.at)));
-        let ask = room.question(now);
-        drop(room);
-        self.tell(ToTell { ask, pause: None });
-        Ok(Entry::Waits(Waiting {
+        self.ask(room, now);
+        Ok(Waiting {
             gate: self,
             settings,
             place: Some(place),
-        }))
+            has_passage,
+        })
+    }
+
+    /// Asks the store, if there is one and something to ask, once the lock is free again.
+    #[cold]
+    fn ask(&self, mut room: MutexGuard<'_, Room>, now: Time) {
+        let ask = room.question(now);
+        drop(room);
+        self.tell(ToTell { ask, pause: None });
     }
 
     /// Until when a call can wait that comes now.
@@ -297,15 +317,6 @@ impl Gate {
 
     /// Changes something, and lets through whoever may go now.
     fn change<T>(&self, change: impl FnOnce(&mut Room, Time, &mut Wakers) -> T) -> T {
-        self.change_and_see(change, |_, _| ()).0
-    }
-
-    /// The same, and then looks at what has become of it.
-    fn change_and_see<T, S>(
-        &self,
-        change: impl FnOnce(&mut Room, Time, &mut Wakers) -> T,
-        see: impl FnOnce(&mut Room, Time) -> S,
-    ) -> (T, S) {
         let now = self.now();
         let mut wakers = Wakers::default();
         let mut room = self.lock();
@@ -313,13 +324,17 @@ impl Gate {
         if !room.queue.is_empty() {
             room.let_through(now, &mut wakers);
         }
-        let seen = see(&mut room, now);
+        self.settle(room, now, wakers);
+        output
+    }
+
+    /// Does what is left to do after a change.
+    fn settle(&self, mut room: MutexGuard<'_, Room>, now: Time, mut wakers: Wakers) {
         wakers.to_tell.ask = room.question(now);
         // Waking, or dropping a waker, may run anything: even something that comes back here.
         drop(room);
         self.tell(wakers.to_tell);
         wakers.to_wake.into_iter().for_each(Waker::wake);
-        (output, seen)
     }
 }
 
@@ -395,6 +410,7 @@ impl Room {
         }
     }
 
+    #[inline]
     fn sight(&mut self, now: Time, change: LoadChange) -> Sight {
         Sight {
             load: self.load(now, change),
@@ -402,22 +418,34 @@ impl Room {
         }
     }
 
+    #[inline]
     fn load(&self, now: Time, change: LoadChange) -> ThrottleLoad {
-        let oldest = self.queue.oldest();
+        let waiting = self.queue.len();
         ThrottleLoad {
             change,
             in_flight: self.in_flight,
-            waiting: self.queue.len(),
-            oldest: oldest.map_or(Duration::ZERO, |since| now.saturating_sub(since)),
+            waiting,
+            oldest: match waiting {
+                0 => Duration::ZERO,
+                _ => self.queue.longest_wait(now),
+            },
         }
     }
 
-    /// What nobody was told yet. A gate that opens for a probe only, and closes again, was not open.
+    /// What nobody was told yet.
+    #[inline]
     fn news(&mut self, now: Time) -> Option<News> {
         let law = self.law.as_ref()?;
-        if self.told_closed.is_none() && law.is_plain() {
-            return None;
+        match self.told_closed.is_none() && law.is_plain() {
+            true => None,
+            false => self.special_news(now),
         }
+    }
+
+    /// A gate that opens for a probe only, and closes again, was not open.
+    #[cold]
+    fn special_news(&mut self, now: Time) -> Option<News> {
+        let law = self.law.as_ref()?;
         let closed = law.closed_until(now);
         if now < closed {
             // Once for each time, however many answers say the same, give or take a second by chance.
@@ -538,6 +566,8 @@ pub(super) struct Waiting<'a> {
     settings: &'a Settings,
     /// `None` once it is given back.
     place: Option<Place>,
+    /// The retry around it wants to know.
+    pub(super) has_passage: bool,
 }
 
 /// What one who waits finds.
@@ -549,7 +579,7 @@ enum Look {
 
 impl<'a> Waiting<'a> {
     /// Waits for the turn, and not longer than it makes sense.
-    pub(super) async fn turn(mut self, has_passage: bool) -> Result<Pass<'a>, Refusal> {
+    pub(super) async fn turn(mut self) -> Result<Pass<'a>, Refusal> {
         let mut sleep = pin!(tokio::time::sleep_until(self.gate.born));
         let outcome = poll_fn(|context| {
             loop {
@@ -566,7 +596,9 @@ impl<'a> Waiting<'a> {
             }
         });
         let ticket = outcome.await?;
-        Ok(Pass::new(self.gate, self.settings, ticket, has_passage))
+        let mut pass = Pass::new(self.gate, self.settings, ticket);
+        pass.has_passage = self.has_passage;
+        Ok(pass)
     }
 
     /// Looks whether the turn has come, and keeps the time if it is the next.
@@ -619,21 +651,17 @@ pub(super) struct Pass<'a> {
     settings: &'a Settings,
     /// `None` while it has no slot, or once that is given back.
     ticket: Option<Option<Ticket>>,
-    has_passage: bool,
+    /// The retry around it wants to know.
+    pub(super) has_passage: bool,
 }
 
 impl<'a> Pass<'a> {
-    fn new(
-        gate: &'a Gate,
-        settings: &'a Settings,
-        ticket: Option<Ticket>,
-        has_passage: bool,
-    ) -> Self {
+    fn new(gate: &'a Gate, settings: &'a Settings, ticket: Option<Ticket>) -> Self {
         Self {
             gate,
             settings,
             ticket: Some(ticket),
-            has_passage,
+            has_passage: false,
         }
     }
 
@@ -662,22 +690,47 @@ impl<'a> Pass<'a> {
             Ending::Accepted => 1.0,
             _ => self.spread(),
         };
+        let now = self.gate.now();
+        let mut room = self.gate.lock();
+        room.in_flight -= 1;
+        let (in_flight, waiting) = (room.in_flight, !room.queue.is_empty());
+        if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
+            law.answered(now, ticket, answer, in_flight, waiting, spread);
+        }
+        if waiting || room.share.is_some() {
+            return self.answered_with_others(room, now, answer.hint);
+        }
+        self.sight(&mut room, now)
+    }
+
+    /// Lets those who wait go or give up, and other workers know. Most calls have neither.
+    #[cold]
+    fn answered_with_others(
+        &self,
+        mut room: MutexGuard<'_, Room>,
+        now: Time,
+        hint: Option<Duration>,
+    ) -> Option<Sight> {
+        let mut wakers = Wakers::default();
+        let has_learned = room.law.is_some();
+        if let (true, Some(share), Some(hint)) = (has_learned, &mut room.share, hint) {
+            wakers.to_tell.pause = share.is_asked_to_pause(now, hint).then_some(hint);
+        }
+        if has_learned && !room.queue.is_empty() {
+            room.refuse_hopeless(now, &mut wakers);
+        }
+        if !room.queue.is_empty() {
+            room.let_through(now, &mut wakers);
+        }
+        let sight = self.sight(&mut room, now);
+        self.gate.settle(room, now, wakers);
+        sight
+    }
+
+    #[inline]
+    fn sight(&self, room: &mut Room, now: Time) -> Option<Sight> {
         let watched = self.settings.is_watched();
-        let learn = |room: &mut Room, now, wakers: &mut Wakers| {
-            room.in_flight -= 1;
-            let waiting = !room.queue.is_empty();
-            if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
-                law.answered(now, ticket, answer, room.in_flight, waiting, spread);
-                if let (Some(share), Some(hint)) = (&mut room.share, answer.hint) {
-                    wakers.to_tell.pause = share.is_asked_to_pause(now, hint).then_some(hint);
-                }
-                if waiting {
-                    room.refuse_hopeless(now, wakers);
-                }
-            }
-        };
-        let see = |room: &mut Room, now| watched.then(|| room.sight(now, LoadChange::Ended));
-        self.gate.change_and_see(learn, see).1
+        watched.then(|| room.sight(now, LoadChange::Ended))
     }
 
     /// Holds are up to a quarter longer: clients that were refused together do not come back
@@ -712,7 +765,7 @@ mod tests {
     }
 
     fn enter<'a>(gate: &'a Gate, settings: &'a Settings) -> Entry<'a> {
-        let entry = gate.enter(clock::now(), settings, false, false);
+        let entry = gate.enter(clock::now(), settings, false, || false);
         entry.unwrap_or_else(|refusal| panic!("{refusal}"))
     }
 
