@@ -3,18 +3,18 @@
 //! There is no task behind it. Whoever is next in the queue keeps the time, and whoever ends makes
 //! room: every change is followed by letting through as many as may go now.
 
-use std::future::poll_fn;
-use std::pin::pin;
+mod pass;
+mod waiting;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
-use rand::RngExt;
 use tokio::time::Instant;
 
 use super::builder::Settings;
 use super::key::{GateKey, Key};
-use super::law::{Answer, Ending, LONGEST_SPREAD, Law, Ticket, Time, Turn};
+use super::law::{LONGEST_SPREAD, Law, Ticket, Time, Turn};
 use super::passage::Passage;
 use super::queue::{Limit, Place, Queue, State};
 use super::rate::Bucket;
@@ -24,6 +24,8 @@ use crate::admit;
 use crate::clock;
 use crate::fleet::{self, Lease, LeaseAsk, Share};
 use crate::observe::{LoadChange, ThrottleLoad};
+pub(super) use pass::Pass;
+pub(super) use waiting::Waiting;
 
 /// Giving up this much before a deadline is giving up before it: a timer may be late by half of it.
 const MARGIN: Duration = Duration::from_millis(2);
@@ -302,14 +304,17 @@ impl Gate {
         }
     }
 
+    #[inline]
     fn now(&self) -> Time {
         self.time(clock::now())
     }
 
+    #[inline]
     fn time(&self, at: Instant) -> Time {
         at.saturating_duration_since(self.born)
     }
 
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, Room> {
         // Nothing in here panics halfway through a change.
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
@@ -363,6 +368,7 @@ impl Room {
     }
 
     /// When the next may go.
+    #[inline]
     fn turn(&mut self, now: Time) -> Turn {
         if self.in_flight >= self.most_in_flight {
             return Turn::AfterAnswer;
@@ -385,6 +391,7 @@ impl Room {
         }
     }
 
+    #[inline]
     fn send(&mut self, now: Time) -> Option<Ticket> {
         self.in_flight += 1;
         if let Some(bucket) = &mut self.bucket {
@@ -560,204 +567,9 @@ impl Room {
     }
 }
 
-/// A place in the queue, which is left when this is dropped.
-pub(super) struct Waiting<'a> {
-    gate: &'a Gate,
-    settings: &'a Settings,
-    /// `None` once it is given back.
-    place: Option<Place>,
-    /// The retry around it wants to know.
-    pub(super) has_passage: bool,
-}
-
-/// What one who waits finds.
-enum Look {
-    /// Nothing yet; look again then.
-    Waits(Instant),
-    Settled(Result<Option<Ticket>, Refusal>),
-}
-
-impl<'a> Waiting<'a> {
-    /// Waits for the turn, and not longer than it makes sense.
-    pub(super) async fn turn(mut self) -> Result<Pass<'a>, Refusal> {
-        let mut sleep = pin!(tokio::time::sleep_until(self.gate.born));
-        let outcome = poll_fn(|context| {
-            loop {
-                let until = match self.look(context.waker()) {
-                    Look::Waits(until) => until,
-                    Look::Settled(outcome) => return Poll::Ready(outcome),
-                };
-                if sleep.deadline() != until {
-                    sleep.as_mut().reset(until);
-                }
-                if sleep.as_mut().poll(context).is_pending() {
-                    return Poll::Pending;
-                }
-            }
-        });
-        let ticket = outcome.await?;
-        let mut pass = Pass::new(self.gate, self.settings, ticket);
-        pass.has_passage = self.has_passage;
-        Ok(pass)
-    }
-
-    /// Looks whether the turn has come, and keeps the time if it is the next.
-    fn look(&mut self, waker: &Waker) -> Look {
-        let Some(place) = self.place else {
-            // Nobody polls a future again that is done.
-            return Look::Waits(clock::after(self.gate.born, Duration::MAX));
-        };
-        let gate = self.gate;
-        gate.change(|room, now, wakers| {
-            room.let_through(now, wakers);
-            room.stop_asking(place, now, wakers);
-            let waiter = room.queue.get(place);
-            let limit = waiter.limit;
-            let settled = match waiter.state {
-                State::Waiting if now < limit.at => {
-                    match &mut waiter.waker {
-                        Some(known) if known.will_wake(waker) => {}
-                        known => wakers.unused.extend(known.replace(waker.clone())),
-                    }
-                    let until = room.keep_time(place, limit.at, now);
-                    return Look::Waits(clock::after(gate.born, until));
-                }
-                State::Waiting => Err(limit.reason),
-                State::Refused(reason) => Err(reason),
-                State::Granted(ticket) => Ok(ticket),
-            };
-            room.leave(place, wakers);
-            self.place = None;
-            Look::Settled(settled.map_err(|reason| gate.refusal(room, reason, now)))
-        })
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            self.gate.change(|room, _, wakers| {
-                if let State::Granted(ticket) = room.leave(place, wakers) {
-                    room.unsend(ticket);
-                }
-            });
-        }
-    }
-}
-
-/// A request that was let through. It gives its slot back when dropped.
-pub(super) struct Pass<'a> {
-    gate: &'a Gate,
-    settings: &'a Settings,
-    /// `None` while it has no slot, or once that is given back.
-    ticket: Option<Option<Ticket>>,
-    /// The retry around it wants to know.
-    pub(super) has_passage: bool,
-}
-
-impl<'a> Pass<'a> {
-    fn new(gate: &'a Gate, settings: &'a Settings, ticket: Option<Ticket>) -> Self {
-        Self {
-            gate,
-            settings,
-            ticket: Some(ticket),
-            has_passage: false,
-        }
-    }
-
-    /// For a request that has no slot yet.
-    pub(super) fn none(gate: &'a Gate, settings: &'a Settings) -> Self {
-        Self {
-            gate,
-            settings,
-            ticket: None,
-            has_passage: false,
-        }
-    }
-
-    /// Whether this is one of the requests by which the whole chain is judged.
-    pub(super) fn is_sample(&self) -> bool {
-        self.ticket
-            .flatten()
-            .is_none_or(|ticket| ticket.is_sample())
-    }
-
-    /// Gives the slot back, and lets everybody learn from the answer. Says what there is to see then, if
-    /// somebody wants to know.
-    pub(super) fn answered(&mut self, answer: &Answer) -> Option<Sight> {
-        let ticket = self.ticket.take()?;
-        let spread = match answer.ending {
-            Ending::Accepted => 1.0,
-            _ => self.spread(),
-        };
-        let now = self.gate.now();
-        let mut room = self.gate.lock();
-        room.in_flight -= 1;
-        let (in_flight, waiting) = (room.in_flight, !room.queue.is_empty());
-        if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
-            law.answered(now, ticket, answer, in_flight, waiting, spread);
-        }
-        if waiting || room.share.is_some() {
-            return self.answered_with_others(room, now, answer.hint);
-        }
-        self.sight(&mut room, now)
-    }
-
-    /// Lets those who wait go or give up, and other workers know. Most calls have neither.
-    #[cold]
-    fn answered_with_others(
-        &self,
-        mut room: MutexGuard<'_, Room>,
-        now: Time,
-        hint: Option<Duration>,
-    ) -> Option<Sight> {
-        let mut wakers = Wakers::default();
-        let has_learned = room.law.is_some();
-        if let (true, Some(share), Some(hint)) = (has_learned, &mut room.share, hint) {
-            wakers.to_tell.pause = share.is_asked_to_pause(now, hint).then_some(hint);
-        }
-        if has_learned && !room.queue.is_empty() {
-            room.refuse_hopeless(now, &mut wakers);
-        }
-        if !room.queue.is_empty() {
-            room.let_through(now, &mut wakers);
-        }
-        let sight = self.sight(&mut room, now);
-        self.gate.settle(room, now, wakers);
-        sight
-    }
-
-    #[inline]
-    fn sight(&self, room: &mut Room, now: Time) -> Option<Sight> {
-        let watched = self.settings.is_watched();
-        watched.then(|| room.sight(now, LoadChange::Ended))
-    }
-
-    /// Holds are up to a quarter longer: clients that were refused together do not come back
-    /// together.
-    fn spread(&self) -> f64 {
-        (self.settings.entropy).with(|rng| rng.random_range(1.0..1.25))
-    }
-}
-
-impl Drop for Pass<'_> {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            let spread = self.spread();
-            let late = self.has_passage
-                && admit::with_passage(|passage| passage.has_timed_out()) == Some(true);
-            self.gate.change(|room, now, _| {
-                room.in_flight -= 1;
-                if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
-                    law.abandoned(now, ticket, late, spread);
-                }
-            });
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::law::{Answer, Ending};
     use super::*;
 
     fn gate(settings: &Settings) -> Gate {
