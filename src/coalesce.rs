@@ -4,6 +4,7 @@ mod builder;
 mod flight;
 mod identity;
 mod shareable;
+mod spare_text;
 
 use std::pin::Pin;
 use std::sync::Arc;
