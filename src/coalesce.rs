@@ -3,7 +3,9 @@
 mod builder;
 mod flight;
 mod identity;
+mod passenger;
 mod shareable;
+mod spare_text;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,8 +18,9 @@ use tokio::time::Instant;
 
 pub use builder::CoalesceMiddlewareBuilder;
 use builder::Settings;
-use flight::{Boarding, Flights, Leadership, News, Seat};
+use flight::{Flights, Leadership, News, Seat};
 use identity::{Identity, Unshared};
+use passenger::Passenger;
 use shareable::is_shareable;
 
 use crate::admit::{Scope, current_deadline};
@@ -183,7 +186,7 @@ impl Middleware for CoalesceMiddleware {
         Self: 'async_trait,
     {
         let (ignored, hasher) = (&self.settings.ignored, self.flights.hasher());
-        let (identity, hash) = match Identity::of(&request, extensions, ignored, hasher) {
+        let identity = match Identity::of(&request, extensions, ignored, hasher) {
             Ok(known) => known,
             Err(reason) => {
                 if reason == Unshared::UnknownExtensions {
@@ -195,25 +198,12 @@ impl Middleware for CoalesceMiddleware {
         if extensions.get::<Attempt>().is_some() {
             self.settings.warn_of_order();
         }
-        Box::pin(async move {
-            let call = Call::open(&self.settings, &identity, extensions);
-            match self.flights.board(identity, hash, call.started) {
-                Boarding::Lead(mut leadership) => {
-                    let answer = next.run(request, extensions).await;
-                    if !leadership.is_awaited() {
-                        return answer;
-                    }
-                    Box::pin(call.land(leadership, answer)).await
-                }
-                Boarding::Follow(seat) => {
-                    Box::pin(call.follow(seat, request, extensions, next)).await
-                }
-            }
-        })
+        Box::pin(Passenger::new(self, identity, request, extensions, next))
     }
 }
 
 /// The state of one call.
+#[derive(Clone, Copy)]
 struct Call<'a> {
     settings: &'a Settings,
     is_head: bool,
@@ -261,12 +251,12 @@ impl<'a> Call<'a> {
     }
 
     /// Waits for the answer of another, and asks by itself if there is none.
-    async fn follow<'b>(
-        &self,
+    async fn follow(
+        self,
         seat: Seat,
         request: Request,
-        extensions: &'b mut Extensions,
-        next: Next<'b>,
+        extensions: &mut Extensions,
+        next: Next<'_>,
     ) -> Result<Response> {
         let slot = RequestSettings::of(extensions).and_then(|own| own.report.clone());
         if let Some(slot) = &slot {
@@ -319,7 +309,7 @@ impl<'a> Call<'a> {
     }
 
     /// Ends a flight that is awaited, or hands it over, and gives out the leader's own answer.
-    async fn land(&self, leadership: Leadership, answer: Result<Response>) -> Result<Response> {
+    async fn land(self, leadership: Leadership, answer: Result<Response>) -> Result<Response> {
         let response = match answer {
             Ok(response) => response,
             Err(error) => {

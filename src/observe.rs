@@ -4,6 +4,7 @@ mod attempt;
 mod dead_letter;
 mod event;
 mod following;
+mod host_name;
 #[cfg(feature = "tracing")]
 mod levels;
 mod log;
@@ -32,6 +33,7 @@ pub use event::{
     ThrottleRefused, ThrottleWaited,
 };
 pub(crate) use following::Following;
+pub(crate) use host_name::host_name;
 #[cfg(feature = "tracing")]
 pub use levels::LogLevels;
 pub(crate) use log::{

@@ -141,13 +141,18 @@ impl Shared {
             *watch = Some(Watch::new(settings, gate, request, attempt));
         }
         let now = clock::now();
-        let is_own = |passage: &mut Passage| passage.is_of(extensions, request.url());
-        let has_passage = with_passage(is_own) == Some(true);
+        let is_own = |passage: &Passage| passage.is_of(extensions, request.url());
+        let has_passage = || with_passage(|passage| is_own(passage)) == Some(true);
         match gate.enter(now, settings, attempt.is_retry(), has_passage)? {
-            Entry::Passed(pass, sight) => {
-                if has_passage {
-                    with_passage(|passage| passage.pass(now));
-                }
+            Entry::Passed(mut pass, sight) => {
+                let passed = with_passage(|passage| {
+                    let is_own = is_own(passage);
+                    if is_own {
+                        passage.pass(now);
+                    }
+                    is_own
+                });
+                pass.has_passage = passed == Some(true);
                 if let (Some(watch), Some(sight)) = (watch, sight) {
                     watch.sent(sight);
                 }
@@ -156,7 +161,6 @@ impl Shared {
             Entry::Waits(waiting) => {
                 let queued = Queued {
                     waiting,
-                    has_passage,
                     since: now,
                 };
                 Ok((Pass::none(gate, settings), Some(Box::new(queued))))
@@ -178,8 +182,6 @@ impl Shared {
 /// A request that has to wait.
 struct Queued<'a> {
     waiting: Waiting<'a>,
-    /// The retry around it wants to know.
-    has_passage: bool,
     since: Instant,
 }
 
@@ -189,16 +191,13 @@ impl<'a> Queued<'a> {
         self: Box<Self>,
         watch: &mut Option<Watch<'a>>,
     ) -> (std::result::Result<Pass<'a>, Refusal>, Duration) {
-        let Self {
-            waiting,
-            has_passage,
-            since,
-        } = *self;
+        let Self { waiting, since } = *self;
+        let has_passage = waiting.has_passage;
         let stay = Stay::begin(has_passage);
         if let Some(watch) = watch {
             watch.queued();
         }
-        let turn = waiting.turn(has_passage).await;
+        let turn = waiting.turn().await;
         let now = clock::now();
         let waited = now.saturating_duration_since(since);
         drop(stay);
@@ -274,7 +273,7 @@ impl Middleware for ThrottleMiddleware {
                 shared.check_order(response);
             }
             let sight = pass.answered(&answer);
-            if let (Some(watch), Some(sight)) = (watch, sight) {
+            if let (Some(watch), Some(sight)) = (&mut watch, sight) {
                 watch.answered(sight);
             }
             let failed = result

@@ -75,18 +75,6 @@ impl Table {
         self.counter += 1;
         self.counter
     }
-
-    /// Where the flight of this identity is, or belongs. Of two that share a hash, which hardly ever
-    /// happens, the second goes beside the first; if that ends, a third may miss the second, and
-    /// begins a flight of its own.
-    fn slot(&self, identity: &Identity, hash: u64) -> u64 {
-        let mut slot = hash;
-        let is_taken = |flight: &Flight| flight.identity != *identity;
-        while self.flights.get(&slot).is_some_and(is_taken) {
-            slot = slot.wrapping_add(1);
-        }
-        slot
-    }
 }
 
 struct Flight {
@@ -159,21 +147,23 @@ impl Flights {
     pub(crate) fn board(self: &Arc<Self>, identity: Identity, hash: u64, now: Instant) -> Boarding {
         let mut table = self.lock();
         let number = table.number();
-        let slot = table.slot(&identity, hash);
-        let place = |flight| Place {
-            flights: self.clone(),
-            slot,
-            flight,
-        };
-        let flight = match table.flights.entry(slot) {
-            Entry::Occupied(flight) => flight.into_mut(),
-            Entry::Vacant(free) => {
-                free.insert(Flight::new(identity, number, now));
-                return Boarding::Lead(Leadership {
-                    place: place(number),
-                    leader: number,
-                    is_over: false,
-                });
+        let mut slot = hash;
+        // Of two that share a hash, which hardly ever happens, the second goes beside the first; if that ends,
+        // a third may miss the second, and begins a flight of its own.
+        let flight = loop {
+            match table.flights.entry(slot) {
+                Entry::Vacant(free) => {
+                    free.insert(Flight::new(identity, number, now));
+                    return Boarding::Lead(Leadership {
+                        place: self.place(slot, number),
+                        leader: number,
+                        is_over: false,
+                    });
+                }
+                Entry::Occupied(flight) if flight.get().identity == identity => {
+                    break flight.into_mut();
+                }
+                Entry::Occupied(_) => slot = slot.wrapping_add(1),
             }
         };
         let turn_end = identity.timeout().map(|timeout| clock::after(now, timeout));
@@ -186,13 +176,21 @@ impl Flights {
         let followers = flight.followers.get_or_insert_default();
         followers.insert(number, follower);
         Boarding::Follow(Seat {
-            place: place(flight.number),
+            place: self.place(slot, flight.number),
             number,
             first_leader: flight.leader,
             patient_until: clock::after(flight.led_since, self.max_wait),
             turn_end,
             news,
         })
+    }
+
+    fn place(self: &Arc<Self>, slot: u64, flight: u64) -> Place {
+        Place {
+            flights: self.clone(),
+            slot,
+            flight,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -302,19 +300,14 @@ impl Leadership {
     /// another.
     pub(crate) fn is_awaited(&mut self) -> bool {
         let mut table = self.place.flights.lock();
-        let mut ended = None;
-        self.is_over = match self.place.entry(&mut table) {
-            None => true,
-            Some(flight) if flight.get().is_awaited() => false,
-            Some(flight) => {
-                if flight.get().leader == self.leader {
-                    ended = Some(flight.remove());
-                }
-                true
-            }
-        };
-        drop(table);
-        drop(ended);
+        let flight = self.place.entry(&mut table);
+        self.is_over = !(flight.as_ref()).is_some_and(|flight| flight.get().is_awaited());
+        let own = flight.filter(|flight| self.is_over && flight.get().leader == self.leader);
+        if let Some(flight) = own {
+            let ended = flight.remove();
+            drop(table);
+            drop(ended);
+        }
         !self.is_over
     }
 

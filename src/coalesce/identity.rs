@@ -9,6 +9,7 @@ use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
 use http::{Extensions, Method, Version};
 use reqwest::{Request, Url};
 
+use super::spare_text::{empty_text, leave_text};
 use crate::observe::Attempt;
 use crate::request::RequestSettings;
 use crate::throttle::Passed;
@@ -205,7 +206,7 @@ impl Identity {
             return Err(Unshared::ByItself);
         }
         let headers = request.headers();
-        if !ignored.extensions && !are_known(extensions) {
+        if !extensions.is_empty() && !ignored.extensions && !are_known(extensions) {
             let wants_its_own = headers
                 .iter()
                 .any(|(name, line)| wants_its_own(name.as_str(), line));
@@ -221,7 +222,7 @@ impl Identity {
             max_retries: own.and_then(|own| own.max_retries),
         };
         let url = sent(request.url());
-        let mut text = Vec::with_capacity(LENGTH + url.len() + headers.len() * HEADER);
+        let mut text = empty_text(LENGTH + url.len() + headers.len() * HEADER);
         text.extend_from_slice(&(url.len() as u64).to_ne_bytes());
         text.extend_from_slice(url.as_bytes());
         let mut state = hasher.build_hasher();
@@ -258,6 +259,12 @@ impl Identity {
 
 /// Name and value of a header.
 type Line<'a> = [&'a [u8]; 2];
+
+impl Drop for Identity {
+    fn drop(&mut self) {
+        leave_text(std::mem::take(&mut self.text));
+    }
+}
 
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
@@ -348,10 +355,8 @@ fn lists(line: &HeaderValue, directives: &[&str]) -> bool {
 }
 
 /// Extensions cannot be compared, but counted.
+#[inline(never)] // Most requests have none.
 fn are_known(extensions: &Extensions) -> bool {
-    if extensions.is_empty() {
-        return true;
-    }
     let known = [
         extensions.get::<Arc<RequestSettings>>().is_some(),
         extensions.get::<Attempt>().is_some(),

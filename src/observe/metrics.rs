@@ -96,19 +96,27 @@ impl Metrics {
         }))
     }
 
-    #[inline]
+    #[inline] // Most hosts are those of the event before.
     fn of(&self, call: &CallInfo<'_>) -> &HostMetrics {
         let hosts = &*self.0;
-        let full = hosts.known.is_full();
-        match hosts.known.get(call.host) {
+        match hosts.known.last(call.host) {
             Some(host) => host,
-            None if full => hosts.other(),
-            None => hosts.add(call.host),
+            None => hosts.find(call.host),
         }
     }
 }
 
 impl Hosts {
+    #[inline(never)]
+    fn find(&self, host: &str) -> &HostMetrics {
+        let full = self.known.is_full();
+        match self.known.search(host) {
+            Some(host) => host,
+            None if full => self.other(),
+            None => self.add(host),
+        }
+    }
+
     fn add(&self, host: &str) -> &HostMetrics {
         // One that bears the name of the others shares it.
         let own = (host != OTHER).then(|| self.known.add(host, self.max));
@@ -166,7 +174,7 @@ impl Observer for Metrics {
 
     fn stopped(&self, call: &CallInfo<'_>, stop: &Stopped) {
         let host = self.of(call);
-        host.request(stop.reason.label());
+        host.request(stop.reason);
         if let Some(balance) = stop.budget {
             host.balance(balance);
         }
@@ -180,7 +188,7 @@ impl Observer for Metrics {
                 host.retry(cause);
             }
         }
-        host.request("abandoned");
+        host.abandoned();
     }
 
     fn dead_lettered(&self, call: &CallInfo<'_>, outcome: DeadLetterOutcome) {

@@ -1,5 +1,6 @@
 //! Whoever wants to know, told in a way that can do no harm.
 
+use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -123,13 +124,18 @@ impl Observers {
                 }
             });
             if let Err(payload) = catch_unwind(rest) {
-                // What it panicked with may panic when it is dropped; and then one has to stop.
-                let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-                dropped.unwrap_or_else(std::mem::forget);
-                log::observer_panicked();
+                observer_panicked(payload);
             }
         }
     }
+}
+
+#[cold]
+fn observer_panicked(payload: Box<dyn Any + Send>) {
+    // What it panicked with may panic when it is dropped; and then one has to stop.
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+    dropped.unwrap_or_else(std::mem::forget);
+    log::observer_panicked();
 }
 
 impl fmt::Debug for Observers {

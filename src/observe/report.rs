@@ -87,7 +87,8 @@ impl StopReason {
         }
     }
 
-    const ALL: [Self; 14] = [
+    /// Each at its own place: what is kept for each is found there.
+    pub(crate) const ALL: [Self; 14] = [
         Self::Succeeded,
         Self::NotRetryable,
         Self::NotIdempotent,
@@ -275,7 +276,8 @@ mod tests {
 
     #[test]
     fn every_reason_is_found_by_its_label() {
-        for reason in StopReason::ALL {
+        for (place, reason) in StopReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, place);
             // A new one is missed here first, and belongs into `ALL` as well.
             match reason {
                 StopReason::Succeeded

@@ -3,18 +3,18 @@
 //! There is no task behind it. Whoever is next in the queue keeps the time, and whoever ends makes
 //! room: every change is followed by letting through as many as may go now.
 
-use std::future::poll_fn;
-use std::pin::pin;
+mod pass;
+mod waiting;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
-use rand::RngExt;
 use tokio::time::Instant;
 
 use super::builder::Settings;
 use super::key::{GateKey, Key};
-use super::law::{Answer, Ending, LONGEST_SPREAD, Law, Ticket, Time, Turn};
+use super::law::{LONGEST_SPREAD, Law, Ticket, Time, Turn};
 use super::passage::Passage;
 use super::queue::{Limit, Place, Queue, State};
 use super::rate::Bucket;
@@ -24,6 +24,8 @@ use crate::admit;
 use crate::clock;
 use crate::fleet::{self, Lease, LeaseAsk, Share};
 use crate::observe::{LoadChange, ThrottleLoad};
+pub(super) use pass::Pass;
+pub(super) use waiting::Waiting;
 
 /// Giving up this much before a deadline is giving up before it: a timer may be late by half of it.
 const MARGIN: Duration = Duration::from_millis(2);
@@ -135,28 +137,41 @@ impl Gate {
     }
 
     /// Lets a call through, gives it a place in the queue, or refuses it. `again`: it was sent
-    /// before, and waits before those that were not.
+    /// before, and waits before those that were not. `has_passage` is asked only if it has to wait.
+    #[inline]
     pub(super) fn enter<'a>(
         &'a self,
         now: Instant,
         settings: &'a Settings,
         again: bool,
-        has_passage: bool,
+        has_passage: impl FnOnce() -> bool,
     ) -> Result<Entry<'a>, Refusal> {
         let now = self.time(now);
         let mut room = self.lock();
         room.last_used = now;
-        if room.queue.is_empty() && room.turn(now) == Turn::Now {
-            let ticket = room.send(now);
-            let sight = settings
-                .is_watched()
-                .then(|| room.sight(now, LoadChange::Sent));
-            let ask = room.question(now);
-            drop(room);
-            self.tell(ToTell { ask, pause: None });
-            let pass = Pass::new(self, settings, ticket, has_passage);
-            return Ok(Entry::Passed(pass, sight));
+        if !room.queue.is_empty() || room.turn(now) != Turn::Now {
+            let waiting = self.queue_up(room, now, settings, again, has_passage());
+            return waiting.map(Entry::Waits);
         }
+        let ticket = room.send(now);
+        let sight = settings
+            .is_watched()
+            .then(|| room.sight(now, LoadChange::Sent));
+        if room.share.is_some() {
+            self.ask(room, now);
+        }
+        Ok(Entry::Passed(Pass::new(self, settings, ticket), sight))
+    }
+
+    #[cold]
+    fn queue_up<'a>(
+        &'a self,
+        mut room: MutexGuard<'_, Room>,
+        now: Time,
+        settings: &'a Settings,
+        again: bool,
+        has_passage: bool,
+    ) -> Result<Waiting<'a>, Refusal> {
         let limit = self.limit(now, settings.max_wait, has_passage);
         let ahead = room.queue.len_of(again);
         let refused = if ahead >= settings.max_queue {
@@ -174,14 +189,21 @@ impl Gate {
         }
         let place = room.queue.push(again, now, limit);
         room.first_limit = Some(room.first_limit.map_or(limit.at, |at| at.min(limit.at)));
-        let ask = room.question(now);
-        drop(room);
-        self.tell(ToTell { ask, pause: None });
-        Ok(Entry::Waits(Waiting {
+        self.ask(room, now);
+        Ok(Waiting {
             gate: self,
             settings,
             place: Some(place),
-        }))
+            has_passage,
+        })
+    }
+
+    /// Asks the store, if there is one and something to ask, once the lock is free again.
+    #[cold]
+    fn ask(&self, mut room: MutexGuard<'_, Room>, now: Time) {
+        let ask = room.question(now);
+        drop(room);
+        self.tell(ToTell { ask, pause: None });
     }
 
     /// Until when a call can wait that comes now.
@@ -282,14 +304,17 @@ impl Gate {
         }
     }
 
+    #[inline]
     fn now(&self) -> Time {
         self.time(clock::now())
     }
 
+    #[inline]
     fn time(&self, at: Instant) -> Time {
         at.saturating_duration_since(self.born)
     }
 
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, Room> {
         // Nothing in here panics halfway through a change.
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
@@ -297,15 +322,6 @@ impl Gate {
 
     /// Changes something, and lets through whoever may go now.
     fn change<T>(&self, change: impl FnOnce(&mut Room, Time, &mut Wakers) -> T) -> T {
-        self.change_and_see(change, |_, _| ()).0
-    }
-
-    /// The same, and then looks at what has become of it.
-    fn change_and_see<T, S>(
-        &self,
-        change: impl FnOnce(&mut Room, Time, &mut Wakers) -> T,
-        see: impl FnOnce(&mut Room, Time) -> S,
-    ) -> (T, S) {
         let now = self.now();
         let mut wakers = Wakers::default();
         let mut room = self.lock();
@@ -313,13 +329,17 @@ impl Gate {
         if !room.queue.is_empty() {
             room.let_through(now, &mut wakers);
         }
-        let seen = see(&mut room, now);
+        self.settle(room, now, wakers);
+        output
+    }
+
+    /// Does what is left to do after a change.
+    fn settle(&self, mut room: MutexGuard<'_, Room>, now: Time, mut wakers: Wakers) {
         wakers.to_tell.ask = room.question(now);
         // Waking, or dropping a waker, may run anything: even something that comes back here.
         drop(room);
         self.tell(wakers.to_tell);
         wakers.to_wake.into_iter().for_each(Waker::wake);
-        (output, seen)
     }
 }
 
@@ -348,6 +368,7 @@ impl Room {
     }
 
     /// When the next may go.
+    #[inline]
     fn turn(&mut self, now: Time) -> Turn {
         if self.in_flight >= self.most_in_flight {
             return Turn::AfterAnswer;
@@ -370,6 +391,7 @@ impl Room {
         }
     }
 
+    #[inline]
     fn send(&mut self, now: Time) -> Option<Ticket> {
         self.in_flight += 1;
         if let Some(bucket) = &mut self.bucket {
@@ -395,6 +417,7 @@ impl Room {
         }
     }
 
+    #[inline]
     fn sight(&mut self, now: Time, change: LoadChange) -> Sight {
         Sight {
             load: self.load(now, change),
@@ -402,22 +425,34 @@ impl Room {
         }
     }
 
+    #[inline]
     fn load(&self, now: Time, change: LoadChange) -> ThrottleLoad {
-        let oldest = self.queue.oldest();
+        let waiting = self.queue.len();
         ThrottleLoad {
             change,
             in_flight: self.in_flight,
-            waiting: self.queue.len(),
-            oldest: oldest.map_or(Duration::ZERO, |since| now.saturating_sub(since)),
+            waiting,
+            oldest: match waiting {
+                0 => Duration::ZERO,
+                _ => self.queue.longest_wait(now),
+            },
         }
     }
 
-    /// What nobody was told yet. A gate that opens for a probe only, and closes again, was not open.
+    /// What nobody was told yet.
+    #[inline]
     fn news(&mut self, now: Time) -> Option<News> {
         let law = self.law.as_ref()?;
-        if self.told_closed.is_none() && law.is_plain() {
-            return None;
+        match self.told_closed.is_none() && law.is_plain() {
+            true => None,
+            false => self.special_news(now),
         }
+    }
+
+    /// A gate that opens for a probe only, and closes again, was not open.
+    #[cold]
+    fn special_news(&mut self, now: Time) -> Option<News> {
+        let law = self.law.as_ref()?;
         let closed = law.closed_until(now);
         if now < closed {
             // Once for each time, however many answers say the same, give or take a second by chance.
@@ -532,179 +567,9 @@ impl Room {
     }
 }
 
-/// A place in the queue, which is left when this is dropped.
-pub(super) struct Waiting<'a> {
-    gate: &'a Gate,
-    settings: &'a Settings,
-    /// `None` once it is given back.
-    place: Option<Place>,
-}
-
-/// What one who waits finds.
-enum Look {
-    /// Nothing yet; look again then.
-    Waits(Instant),
-    Settled(Result<Option<Ticket>, Refusal>),
-}
-
-impl<'a> Waiting<'a> {
-    /// Waits for the turn, and not longer than it makes sense.
-    pub(super) async fn turn(mut self, has_passage: bool) -> Result<Pass<'a>, Refusal> {
-        let mut sleep = pin!(tokio::time::sleep_until(self.gate.born));
-        let outcome = poll_fn(|context| {
-            loop {
-                let until = match self.look(context.waker()) {
-                    Look::Waits(until) => until,
-                    Look::Settled(outcome) => return Poll::Ready(outcome),
-                };
-                if sleep.deadline() != until {
-                    sleep.as_mut().reset(until);
-                }
-                if sleep.as_mut().poll(context).is_pending() {
-                    return Poll::Pending;
-                }
-            }
-        });
-        let ticket = outcome.await?;
-        Ok(Pass::new(self.gate, self.settings, ticket, has_passage))
-    }
-
-    /// Looks whether the turn has come, and keeps the time if it is the next.
-    fn look(&mut self, waker: &Waker) -> Look {
-        let Some(place) = self.place else {
-            // Nobody polls a future again that is done.
-            return Look::Waits(clock::after(self.gate.born, Duration::MAX));
-        };
-        let gate = self.gate;
-        gate.change(|room, now, wakers| {
-            room.let_through(now, wakers);
-            room.stop_asking(place, now, wakers);
-            let waiter = room.queue.get(place);
-            let limit = waiter.limit;
-            let settled = match waiter.state {
-                State::Waiting if now < limit.at => {
-                    match &mut waiter.waker {
-                        Some(known) if known.will_wake(waker) => {}
-                        known => wakers.unused.extend(known.replace(waker.clone())),
-                    }
-                    let until = room.keep_time(place, limit.at, now);
-                    return Look::Waits(clock::after(gate.born, until));
-                }
-                State::Waiting => Err(limit.reason),
-                State::Refused(reason) => Err(reason),
-                State::Granted(ticket) => Ok(ticket),
-            };
-            room.leave(place, wakers);
-            self.place = None;
-            Look::Settled(settled.map_err(|reason| gate.refusal(room, reason, now)))
-        })
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            self.gate.change(|room, _, wakers| {
-                if let State::Granted(ticket) = room.leave(place, wakers) {
-                    room.unsend(ticket);
-                }
-            });
-        }
-    }
-}
-
-/// A request that was let through. It gives its slot back when dropped.
-pub(super) struct Pass<'a> {
-    gate: &'a Gate,
-    settings: &'a Settings,
-    /// `None` while it has no slot, or once that is given back.
-    ticket: Option<Option<Ticket>>,
-    has_passage: bool,
-}
-
-impl<'a> Pass<'a> {
-    fn new(
-        gate: &'a Gate,
-        settings: &'a Settings,
-        ticket: Option<Ticket>,
-        has_passage: bool,
-    ) -> Self {
-        Self {
-            gate,
-            settings,
-            ticket: Some(ticket),
-            has_passage,
-        }
-    }
-
-    /// For a request that has no slot yet.
-    pub(super) fn none(gate: &'a Gate, settings: &'a Settings) -> Self {
-        Self {
-            gate,
-            settings,
-            ticket: None,
-            has_passage: false,
-        }
-    }
-
-    /// Whether this is one of the requests by which the whole chain is judged.
-    pub(super) fn is_sample(&self) -> bool {
-        self.ticket
-            .flatten()
-            .is_none_or(|ticket| ticket.is_sample())
-    }
-
-    /// Gives the slot back, and lets everybody learn from the answer. Says what there is to see then, if
-    /// somebody wants to know.
-    pub(super) fn answered(&mut self, answer: &Answer) -> Option<Sight> {
-        let ticket = self.ticket.take()?;
-        let spread = match answer.ending {
-            Ending::Accepted => 1.0,
-            _ => self.spread(),
-        };
-        let watched = self.settings.is_watched();
-        let learn = |room: &mut Room, now, wakers: &mut Wakers| {
-            room.in_flight -= 1;
-            let waiting = !room.queue.is_empty();
-            if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
-                law.answered(now, ticket, answer, room.in_flight, waiting, spread);
-                if let (Some(share), Some(hint)) = (&mut room.share, answer.hint) {
-                    wakers.to_tell.pause = share.is_asked_to_pause(now, hint).then_some(hint);
-                }
-                if waiting {
-                    room.refuse_hopeless(now, wakers);
-                }
-            }
-        };
-        let see = |room: &mut Room, now| watched.then(|| room.sight(now, LoadChange::Ended));
-        self.gate.change_and_see(learn, see).1
-    }
-
-    /// Holds are up to a quarter longer: clients that were refused together do not come back
-    /// together.
-    fn spread(&self) -> f64 {
-        (self.settings.entropy).with(|rng| rng.random_range(1.0..1.25))
-    }
-}
-
-impl Drop for Pass<'_> {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            let spread = self.spread();
-            let late = self.has_passage
-                && admit::with_passage(|passage| passage.has_timed_out()) == Some(true);
-            self.gate.change(|room, now, _| {
-                room.in_flight -= 1;
-                if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
-                    law.abandoned(now, ticket, late, spread);
-                }
-            });
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::law::{Answer, Ending};
     use super::*;
 
     fn gate(settings: &Settings) -> Gate {
@@ -712,7 +577,7 @@ mod tests {
     }
 
     fn enter<'a>(gate: &'a Gate, settings: &'a Settings) -> Entry<'a> {
-        let entry = gate.enter(clock::now(), settings, false, false);
+        let entry = gate.enter(clock::now(), settings, false, || false);
         entry.unwrap_or_else(|refusal| panic!("{refusal}"))
     }
 

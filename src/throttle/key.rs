@@ -157,7 +157,10 @@ impl Hash for Key<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Url { url, path } => {
-                Host(url).parts().hash(state);
+                let (host, port) = Host(url).parts();
+                // The port is of one length, so it need not be told where the host ends.
+                state.write(host.as_bytes());
+                state.write_u16(port);
                 // Most have none, and hashing nothing takes its time, too.
                 if !path.is_empty() {
                     path.hash(state);

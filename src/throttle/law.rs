@@ -117,6 +117,9 @@ pub(crate) struct Quota {
 
 #[derive(Debug)]
 pub(crate) struct Law {
+    /// Nothing but the window holds anybody back, whatever the time is. Kept, for every request asks.
+    is_plain: bool,
+
     // The window.
     window: f64,
     /// Below it the window opens fast.
@@ -198,6 +201,7 @@ impl Law {
     pub(crate) fn new(most: u32) -> Self {
         let most = f64::from(most);
         Self {
+            is_plain: true,
             window: FIRST_WINDOW.min(most),
             threshold: most,
             most,
@@ -255,8 +259,14 @@ impl Law {
         self.trouble.is_some() || self.pace.is_some() || self.closed_until(now) > now
     }
 
-    /// Whether nothing but the window holds anybody back, whatever the time is.
+    /// Whether nothing but the window holds anybody back, whatever the time is, as far as was noticed.
+    #[inline]
     pub(crate) fn is_plain(&self) -> bool {
+        debug_assert!(!self.is_plain || self.looks_plain());
+        self.is_plain
+    }
+
+    fn looks_plain(&self) -> bool {
         self.trouble.is_none()
             && self.pace.is_none()
             && self.quota.is_none()
@@ -271,6 +281,7 @@ impl Law {
 
     /// Goes on at a pace that was found together with others.
     pub(crate) fn adopt(&mut self, now: Time, rate: f64) {
+        self.is_plain = false;
         let rate = rate.max(LEAST_RATE);
         match &mut self.pace {
             Some(pace) => pace.scale(rate / pace.rate),
@@ -280,14 +291,17 @@ impl Law {
 
     /// Whether a call may go now, and if not, when to ask again.
     pub(crate) fn turn(&mut self, now: Time, in_flight: u32) -> Turn {
-        let special = match self.is_plain() {
-            true => None,
-            false => self.special_turn(now),
-        };
-        special.unwrap_or_else(|| self.usual_turn(now, in_flight))
+        if !self.is_plain() {
+            self.is_plain = self.looks_plain();
+            if let Some(turn) = self.special_turn(now) {
+                return turn;
+            }
+        }
+        self.usual_turn(now, in_flight)
     }
 
     /// Closed, half-open, or at the end of a quota.
+    #[cold]
     fn special_turn(&mut self, now: Time) -> Option<Turn> {
         let closed = self.closed_until(now);
         if now < closed {
@@ -404,6 +418,7 @@ impl Law {
         let latency = now.saturating_sub(ticket.sent);
         let hint = answer.hint.map(|hint| hint.min(LONGEST_PAUSE));
         if let Some(hint) = hint {
+            self.is_plain = false;
             // Not all at the same moment, where many were told the same.
             let spread = hint.min(LONGEST_SPREAD).mul_f64((spread - 1.0) * 4.0);
             self.pause_until = self.pause_until.max(now + hint + spread);
@@ -470,6 +485,7 @@ impl Law {
         });
     }
 
+    #[cold]
     fn learn_quota(&mut self, now: Time, ticket: Ticket, quota: Quota) {
         let known = self.quota.as_ref().map_or(0, |quota| quota.source);
         if self.asked_after_reset == Some(ticket.number) {
@@ -479,6 +495,7 @@ impl Law {
         let is_far = quota.reset >= SHORTEST_RESET.max(self.usual() * 4);
         if is_far && ticket.number >= known && !self.distrusts_quota {
             let since = self.sent - ticket.number;
+            self.is_plain = false;
             self.quota = Some(Remainder {
                 left: quota.left.saturating_sub(since),
                 is_spent: quota.left == 0,
@@ -520,6 +537,7 @@ impl Law {
     }
 
     /// One failure may be chance; many are a server in trouble.
+    #[cold]
     fn failed(
         &mut self,
         now: Time,
@@ -566,6 +584,7 @@ impl Law {
         }
     }
 
+    #[cold]
     fn refused(&mut self, now: Time, ticket: Ticket, hint: Option<Duration>, spread: f64) {
         if ticket.number <= self.reacted {
             return;
@@ -594,6 +613,7 @@ impl Law {
 
     /// Down to one probe at a time, each after a longer hold.
     fn half_open(&mut self, now: Time) -> Duration {
+        self.is_plain = false;
         let trouble = self.trouble.get_or_insert(Trouble {
             since: now,
             holds: 0,
@@ -606,7 +626,9 @@ impl Law {
     }
 
     /// A probe came through. From here on there is a pace: what the server has really taken.
+    #[cold]
     fn reopen(&mut self, now: Time) {
+        self.is_plain = false;
         self.trouble = None;
         let before = self.pace.as_ref().map(|pace| pace.reference);
         let measured = self.accepted.rate(now);

@@ -3,6 +3,7 @@
 //! Everybody can leave from anywhere, and every step takes the same time however many wait.
 
 use std::task::Waker;
+use std::time::Duration;
 
 use super::law::{Ticket, Time};
 use super::refusal::RefusalReason;
@@ -88,11 +89,17 @@ impl Queue {
         &mut self.waiters[place]
     }
 
-    /// Since when the one waits that waits longest.
-    pub(super) fn oldest(&self) -> Option<Time> {
+    /// How long the one waits that waits longest. Mostly nobody does, and then nobody asks.
+    #[cold]
+    pub(super) fn longest_wait(&self, now: Time) -> Duration {
         let firsts = [self.again.first, self.fresh.first];
-        let since = |place: Place| self.waiters[place].since;
-        firsts.into_iter().flatten().map(since).min()
+        let wait = |place: Place| now.saturating_sub(self.waiters[place].since);
+        firsts
+            .into_iter()
+            .flatten()
+            .map(wait)
+            .max()
+            .unwrap_or_default()
     }
 
     pub(super) fn push(&mut self, again: bool, now: Time, limit: Limit) -> Place {

@@ -1,5 +1,6 @@
 //! One request at a throttle, as its observers see it.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http::Method;
@@ -19,8 +20,8 @@ pub(super) struct Watch<'a> {
     settings: &'a Settings,
     gate: &'a Gate,
     method: Method,
-    /// Only if the gate does not know it.
-    host: Option<Box<str>>,
+    /// Its own only if the gate does not know it.
+    host: Cow<'a, str>,
     attempt: Attempt,
     stage: Stage,
 }
@@ -33,6 +34,7 @@ enum Stage {
 }
 
 impl<'a> Watch<'a> {
+    #[inline]
     pub(super) fn new(
         settings: &'a Settings,
         gate: &'a Gate,
@@ -40,8 +42,8 @@ impl<'a> Watch<'a> {
         attempt: Attempt,
     ) -> Self {
         let host = match gate.host() {
-            Some(_) => None,
-            None => Some(Host(request.url()).as_str().into()),
+            Some(host) => Cow::Borrowed(host),
+            None => Cow::Owned(Host(request.url()).as_str().to_owned()),
         };
         Self {
             settings,
@@ -56,7 +58,7 @@ impl<'a> Watch<'a> {
     fn tell(&self, kind: EventKind) {
         let call = CallInfo {
             method: &self.method,
-            host: (self.host.as_deref().or(self.gate.host())).unwrap_or_default(),
+            host: &self.host,
             attempt: self.attempt.number(),
         };
         self.settings.observers.tell(&Event { call, kind });
@@ -109,7 +111,7 @@ impl<'a> Watch<'a> {
     }
 
     /// It has its answer, or knows that there will be none.
-    pub(super) fn answered(mut self, sight: Sight) {
+    pub(super) fn answered(&mut self, sight: Sight) {
         self.stage = Stage::Outside;
         self.tell_sight(sight);
     }

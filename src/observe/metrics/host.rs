@@ -10,12 +10,16 @@ use super::catalogue::{
     LIMITER_WAIT, QUEUE_AGE, QUEUE_DEPTH, REQUESTS, RETRIES,
 };
 use crate::decide::AttemptOutcome;
-use crate::observe::{DeadLetterOutcome, LimitHeader, LimitHeaders, LoadChange, ThrottleLoad};
+use crate::observe::{
+    DeadLetterOutcome, LimitHeader, LimitHeaders, LoadChange, StopReason, ThrottleLoad,
+};
 
 /// The handles are kept, so that counting needs neither an allocation nor a search in the recorder.
 pub(super) struct HostMetrics {
     host: Arc<str>,
-    requests: ByLabel<&'static str>,
+    /// By why they ended. Made when they first count, as those that were abandoned.
+    requests: [OnceLock<Counter>; StopReason::ALL.len()],
+    abandoned: OnceLock<Counter>,
     retries: ByLabel<AttemptOutcome>,
     /// Made when there is a balance: a gauge that nobody sets would say 0, and so that it is empty.
     budget_balance: OnceLock<Gauge>,
@@ -50,7 +54,8 @@ impl HostMetrics {
             counter
         };
         Self {
-            requests: ByLabel::default(),
+            requests: [const { OnceLock::new() }; StopReason::ALL.len()],
+            abandoned: OnceLock::new(),
             retries: ByLabel::default(),
             budget_balance: OnceLock::new(),
             budget_exhausted: from_zero(counter!(BUDGET_EXHAUSTED, "host" => host.clone())),
@@ -74,9 +79,17 @@ impl HostMetrics {
         &self.host
     }
 
-    pub(super) fn request(&self, outcome: &'static str) {
+    pub(super) fn request(&self, reason: StopReason) {
+        self.count_request(&self.requests[reason as usize], reason.label());
+    }
+
+    pub(super) fn abandoned(&self) {
+        self.count_request(&self.abandoned, "abandoned");
+    }
+
+    fn count_request(&self, counter: &OnceLock<Counter>, outcome: &'static str) {
         let make = || counter!(REQUESTS, "host" => self.host.clone(), "outcome" => outcome);
-        self.requests.get(outcome, make).increment(1);
+        counter.get_or_init(make).increment(1);
     }
 
     pub(super) fn retry(&self, cause: AttemptOutcome) {
@@ -134,26 +147,14 @@ impl HostMetrics {
         let throttle = self.throttle();
         self.change_load(|load| {
             match told.change {
-                LoadChange::Queued => {
-                    load.waiting += 1;
-                    throttle.queue_depth.increment(1);
-                }
-                LoadChange::Left => {
-                    load.waiting -= 1;
-                    throttle.queue_depth.decrement(1);
-                }
                 LoadChange::Sent => load.sent += 1,
                 LoadChange::Ended => load.sent -= 1,
+                LoadChange::Queued => throttle.change_queue(load, 1),
+                LoadChange::Left => throttle.change_queue(load, -1),
             }
-            // What another thread saw before must not outlive the last who waited. And a host may have
-            // several gates: an empty one says nothing of the others.
-            if load.waiting == 0 {
-                if std::mem::take(&mut load.aged) {
-                    throttle.queue_age.set(0);
-                }
-            } else if told.waiting > 0 {
-                throttle.queue_age.set(told.oldest);
-                load.aged = true;
+            // Most have no queue, and had none.
+            if load.waiting != 0 || load.aged {
+                throttle.tell_age(load, told);
             }
         });
     }
@@ -178,8 +179,39 @@ impl HostMetrics {
         change(&mut load);
         match load.in_flight() - before {
             0 => {}
-            step @ 1.. => self.in_flight.increment(step as f64),
-            step => self.in_flight.decrement(-step as f64),
+            step => self.move_in_flight(step),
+        }
+    }
+
+    #[inline(never)] // Half of all changes make no difference.
+    fn move_in_flight(&self, step: i64) {
+        match step {
+            1.. => self.in_flight.increment(step as f64),
+            _ => self.in_flight.decrement(-step as f64),
+        }
+    }
+}
+
+impl ThrottleMetrics {
+    #[cold]
+    fn change_queue(&self, load: &mut Load, step: i64) {
+        load.waiting += step;
+        match step {
+            1.. => self.queue_depth.increment(step as f64),
+            _ => self.queue_depth.decrement(-step as f64),
+        }
+    }
+
+    /// What another thread saw before must not outlive the last who waited. And a host may have several
+    /// gates: an empty one says nothing of the others.
+    #[cold]
+    fn tell_age(&self, load: &mut Load, told: &ThrottleLoad) {
+        if load.waiting == 0 {
+            load.aged = false;
+            self.queue_age.set(0);
+        } else if told.waiting > 0 {
+            self.queue_age.set(told.oldest);
+            load.aged = true;
         }
     }
 }

@@ -35,21 +35,19 @@ thread_local! {
 }
 
 impl Known {
-    #[inline(always)] // Most hosts are those of the event before.
-    pub(super) fn get(&self, host: &str) -> Option<&HostMetrics> {
-        match self.last() {
-            Some(last) if last.host() == host => Some(last),
-            _ => self.search(host),
-        }
+    fn get(&self, host: &str) -> Option<&HostMetrics> {
+        self.last(host).or_else(|| self.search(host))
     }
 
+    /// The host that this thread found last, if it is this one.
     #[inline(always)]
-    fn last(&self) -> Option<&HostMetrics> {
+    pub(super) fn last(&self, host: &str) -> Option<&HostMetrics> {
         let (part, place) = LAST.try_with(Cell::get).ok()?;
-        Some(self.parts.get(part)?.get()?.get(place)?.get()?)
+        let last = self.parts.get(part)?.get()?.get(place)?.get()?;
+        (last.host() == host).then_some(last)
     }
 
-    fn search(&self, host: &str) -> Option<&HostMetrics> {
+    pub(super) fn search(&self, host: &str) -> Option<&HostMetrics> {
         let found = self.find(host);
         // If there is none, the next event need not look at the last: it is not the one.
         let place = found.map_or((PARTS, 0), |(place, _)| place);

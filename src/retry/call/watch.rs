@@ -1,5 +1,6 @@
 //! One call as those see it who want to know: observers, the log, and whoever gets the letters.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
@@ -14,7 +15,7 @@ use crate::clock;
 use crate::decide::{AttemptOutcome, Spare, Verdict};
 use crate::observe::{
     Abandoned, Attempt, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeaders,
-    RetryReport, RetryScheduled, StopReason, Stopped,
+    RetryReport, RetryScheduled, StopReason, Stopped, host_name,
 };
 
 /// What is kept of a call only because somebody wants to know. When this is dropped before the call
@@ -22,7 +23,7 @@ use crate::observe::{
 pub(crate) struct Watch<'a> {
     settings: &'a Settings,
     pub(super) method: Method,
-    pub(super) host: String,
+    pub(super) host: Arc<str>,
     pub(super) attempt: Attempt,
     started: Instant,
     stage: Stage,
@@ -47,7 +48,7 @@ impl<'a> Watch<'a> {
         Self {
             settings,
             method: method.clone(),
-            host: Host(url).as_str().to_owned(),
+            host: host_name(Host(url).as_str()),
             attempt: Attempt::FIRST,
             started,
             stage: Stage::Waiting,
