@@ -10,8 +10,14 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// To clone them one by one takes an allocation for each name and value that nobody has cloned before.
 /// Here all of them take one, and are taken apart again when they are needed.
 pub(crate) struct HeaderCopy {
-    text: Vec<u8>,
+    text: Text,
     lines: usize,
+}
+
+enum Text {
+    Own(Vec<u8>),
+    /// With the headers that were put together from it.
+    Shared(Bytes),
 }
 
 /// The lengths of a name and its value stand before them. The highest bit of the second says that the value
@@ -43,42 +49,49 @@ impl HeaderCopy {
             text.extend_from_slice(name);
             text.extend_from_slice(value.as_bytes());
         }
-        Self { text, lines }
+        Self {
+            text: Text::Own(text),
+            lines,
+        }
     }
 
-    /// All of them, in their order. Values share one allocation.
-    pub(crate) fn put_together(&self) -> HeaderMap {
+    /// All of them, in their order. Values share the text.
+    pub(crate) fn put_together(&mut self) -> HeaderMap {
         // There may be more values than a map can have names.
         let room = HeaderMap::try_with_capacity(self.lines);
         let mut headers = room.unwrap_or_default();
-        let shared = Bytes::copy_from_slice(&self.text);
-        for line in self.lines() {
+        let text = match std::mem::replace(&mut self.text, Text::Own(Vec::new())) {
+            Text::Own(text) => text.into(),
+            Text::Shared(text) => text,
+        };
+        for line in lines(&text) {
             // They were a name and a value before, so they are now.
-            let name = HeaderName::from_bytes(&self.text[line.name]);
-            let value = HeaderValue::from_maybe_shared(shared.slice(line.value));
+            let name = HeaderName::from_bytes(&text[line.name]);
+            let value = HeaderValue::from_maybe_shared(text.slice(line.value));
             if let (Ok(name), Ok(mut value)) = (name, value) {
                 value.set_sensitive(line.sensitive);
                 headers.append(name, value);
             }
         }
+        self.text = Text::Shared(text);
         headers
     }
+}
 
-    fn lines(&self) -> impl Iterator<Item = Line> + '_ {
-        let mut start = 0;
-        std::iter::from_fn(move || {
-            let (lengths, _) = self.text[start..].split_first_chunk::<LENGTHS>()?;
-            let lengths = u64::from_le_bytes(*lengths);
-            let name = start + LENGTHS;
-            let value = name + lengths as u32 as usize;
-            start = value + ((lengths & !SENSITIVE) >> 32) as usize;
-            Some(Line {
-                name: name..value,
-                value: value..start,
-                sensitive: lengths & SENSITIVE != 0,
-            })
+fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let (lengths, _) = text[start..].split_first_chunk::<LENGTHS>()?;
+        let lengths = u64::from_le_bytes(*lengths);
+        let name = start + LENGTHS;
+        let value = name + lengths as u32 as usize;
+        start = value + ((lengths & !SENSITIVE) >> 32) as usize;
+        Some(Line {
+            name: name..value,
+            value: value..start,
+            sensitive: lengths & SENSITIVE != 0,
         })
-    }
+    })
 }
 
 #[cfg(test)]
@@ -99,7 +112,8 @@ mod tests {
         ] {
             headers.append(name, value);
         }
-        let back = HeaderCopy::of(&headers).put_together();
+        let mut copy = HeaderCopy::of(&headers);
+        let back = copy.put_together();
         assert_eq!(back, headers);
         let all = |headers: &HeaderMap| -> Vec<_> {
             let all = headers.iter().map(|(name, value)| {
@@ -109,6 +123,7 @@ mod tests {
             all.collect()
         };
         assert_eq!(all(&back), all(&headers));
+        assert_eq!(all(&copy.put_together()), all(&headers), "the second time");
         assert!(back["authorization"].is_sensitive() && !back["accept"].is_sensitive());
 
         let none = HeaderCopy::of(&HeaderMap::new()).put_together();

@@ -163,7 +163,7 @@ impl Spare {
     }
 
     /// What a letter takes from it.
-    pub(crate) fn into_parts(self) -> (Method, Url, HeaderMap, SpareBody) {
+    pub(crate) fn into_parts(mut self) -> (Method, Url, HeaderMap, SpareBody) {
         let headers = self.headers.put_together();
         (self.method, self.url, headers, self.body)
     }
