@@ -94,6 +94,10 @@ impl Backoff {
 
     /// The longest wait before retry `n`, counted from 0, without jitter.
     pub fn ceiling(&self, n: u32) -> Duration {
+        if n == 0 {
+            // Most retries are the first.
+            return self.base.min(self.cap);
+        }
         let exponent = i32::try_from(n).unwrap_or(i32::MAX);
         // Grows to infinity at most, which is over any cap.
         let nanos = self.base.as_nanos() as f64 * self.multiplier.powi(exponent);
