@@ -53,8 +53,8 @@ impl CallTime<'_> {
     }
 
     /// Whether a retry may begin after this wait. Remaining time is measured anew at every call.
-    pub(crate) fn allow_wait(&self, now: Instant, wait: Duration) -> Result<(), StopReason> {
-        let begins = self.elapsed(now).saturating_add(wait);
+    pub(crate) fn allow_wait(&self, elapsed: Duration, wait: Duration) -> Result<(), StopReason> {
+        let begins = elapsed.saturating_add(wait);
         if begins > self.limits.window {
             Err(StopReason::WindowClosed)
         } else if self
@@ -286,16 +286,19 @@ mod tests {
         let call = call(&limits);
         let now = call.started + 4 * SEC;
         let almost = 6 * SEC - 2 * TICK;
-        assert_eq!(call.allow_wait(now, almost), Ok(()));
+        assert_eq!(call.allow_wait(call.elapsed(now), almost), Ok(()));
         assert_eq!(
-            call.allow_wait(now, almost + TICK),
+            call.allow_wait(call.elapsed(now), almost + TICK),
             Err(StopReason::DeadlineTooClose)
         );
         assert_eq!(
-            call.allow_wait(now, 6 * SEC),
+            call.allow_wait(call.elapsed(now), 6 * SEC),
             Err(StopReason::DeadlineTooClose)
         );
-        assert_eq!(call.allow_wait(now, 7 * SEC), Err(StopReason::WindowClosed));
+        assert_eq!(
+            call.allow_wait(call.elapsed(now), 7 * SEC),
+            Err(StopReason::WindowClosed)
+        );
     }
 
     #[test]
@@ -335,7 +338,7 @@ mod tests {
         assert!(call.attempt_limit(Duration::MAX).is_some());
         assert!(call.drain_end(call.started) > call.started);
         assert_eq!(
-            call.allow_wait(call.started, Duration::MAX),
+            call.allow_wait(Duration::ZERO, Duration::MAX),
             Err(StopReason::DeadlineTooClose)
         );
     }

@@ -26,6 +26,8 @@ pub(crate) struct Retry {
     pub(super) hint: Option<Duration>,
     /// The wait begins here.
     pub(super) decided: Instant,
+    /// So long after the call began.
+    pub(super) elapsed: Duration,
 }
 
 /// Why there is none, and the hint in the last answer, if one was looked for.
@@ -77,10 +79,11 @@ impl Call<'_> {
             .zip(headers)
             .and_then(|(status, headers)| server_hint(status, headers, clock::wall()));
         let now = clock::now();
+        let elapsed = self.time.elapsed(now);
         let passed = self.passed;
         // The throttle keeps the pause that the server asks for.
         let paced = passed.is_some_and(|passed| passed.paced);
-        let scheduled = self.schedule(hint, now, paced);
+        let scheduled = self.schedule(hint, elapsed, paced);
         // Last, so that a refusal leaks nothing.
         let admitted = scheduled.and_then(|times| Ok((times, self.admit(now, paced)?)));
         let ((backoff, wait), fare) = match admitted {
@@ -95,6 +98,7 @@ impl Call<'_> {
             wait,
             hint,
             decided: now,
+            elapsed,
         })
     }
 
@@ -106,7 +110,7 @@ impl Call<'_> {
             && self.budget.is_common()
             // What is not sent is not taken from others.
             && self.sends_again()
-            && self.time.allow_wait(clock::now(), Duration::ZERO).is_ok()
+            && self.time.allow_wait(self.time.elapsed(clock::now()), Duration::ZERO).is_ok()
             // The pause that the server asked for is being kept, and costs nothing.
             && !self.passed.is_some_and(|passed| passed.paced)
             && self.decide(verdict, headers()).is_ok()
@@ -141,7 +145,7 @@ impl Call<'_> {
     fn schedule(
         &self,
         hint: Option<Duration>,
-        now: Instant,
+        elapsed: Duration,
         paced: bool,
     ) -> std::result::Result<(Duration, Duration), StopReason> {
         if hint.is_some_and(|hint| hint > self.settings.max_server_delay) {
@@ -156,10 +160,10 @@ impl Call<'_> {
         if paced {
             // After that it waits for its turn in the throttle.
             let asked_for = hint.unwrap_or_default();
-            self.time.allow_wait(now, asked_for)?;
+            self.time.allow_wait(elapsed, asked_for)?;
             return Ok((backoff, asked_for));
         }
-        self.time.allow_wait(now, wait)?;
+        self.time.allow_wait(elapsed, wait)?;
         Ok((backoff, wait))
     }
 

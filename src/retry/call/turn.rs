@@ -9,6 +9,7 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::{Call, End, Retry, Step};
+use crate::admit::Fare;
 use crate::answer::{self, Kept};
 use crate::clock;
 use crate::decide::Verdict;
@@ -46,14 +47,15 @@ impl<'a> Call<'a> {
                     let wake = self.leave_attempt(&retry, &result);
                     let time = self.time;
                     let drain_end = move || time.drain_end(wake);
-                    if retry.passed.is_some() {
+                    let throttled = retry.passed.is_some();
+                    if throttled {
                         self.keep(result).read_ahead(drain_end).await;
                     } else {
                         answer::drain(&mut result, drain_end).await;
                         drop(result);
                     }
                     tokio::time::sleep_until(wake).await;
-                    return Turn::Again(self.begin_attempt(retry, extensions));
+                    return Turn::Again(self.begin_attempt(throttled, retry.fare, extensions));
                 }
                 Ok(retry) => self.rehearse(retry, &result),
                 Err(end) => end,
@@ -131,14 +133,19 @@ impl<'a> Call<'a> {
     }
 
     /// It is time: gives out what to send.
-    fn begin_attempt(&mut self, retry: Retry, extensions: &mut Extensions) -> Request {
+    fn begin_attempt(
+        &mut self,
+        throttled: bool,
+        fare: Fare,
+        extensions: &mut Extensions,
+    ) -> Request {
         self.sent_at = self.time.elapsed(clock::now());
         // Until the retry is sent, it is paid back if the call is dropped. Without a throttle, that
         // is now.
-        if retry.passed.is_some() {
-            self.made_earlier().fare = Some(retry.fare);
+        if throttled {
+            self.made_earlier().fare = Some(fare);
         } else {
-            retry.fare.spend();
+            fare.spend();
         }
         let body = self.own.as_ref().and_then(|own| own.body.as_ref());
         let spare = (self.spare.as_mut()).expect("without a copy no retry is decided on");

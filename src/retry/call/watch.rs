@@ -136,7 +136,7 @@ impl<'a> Call<'a> {
     pub(super) fn tell_retry(&mut self, retry: &Retry, result: &Result<Response>) {
         self.watch_late();
         let max_attempts = self.max_attempts();
-        let took = self.attempt_took(self.time.elapsed(retry.decided));
+        let took = self.attempt_took(retry.elapsed);
         let Some((watch, budget)) = self.watched_with_budget() else {
             return;
         };
