@@ -185,16 +185,24 @@ impl Allowance {
 
     /// Takes a retry, if this call and all around it have one left.
     pub(crate) fn draw(&mut self) -> Option<Draw> {
-        if let Some(Link {
-            left, around: None, ..
-        }) = &self.own
-        {
-            // Nobody else knows this link. If the retry is not sent, the call is over, and so is the link: there
-            // is nobody to put it back for.
-            return retries_left::take(iter::once(left.count())).then_some(Draw(None));
+        if let Some(left) = self.only_counter() {
+            // The draw need not know of it, and it need not be shared for that.
+            return retries_left::take(iter::once(left)).then_some(Draw(None));
         }
         let link = self.share()?;
         retries_left::take(link.counters()).then(|| Draw(Some(link)))
+    }
+
+    /// Puts back a retry that was not sent, where the draw could not do that by itself when it was dropped.
+    pub(crate) fn put_back(&self) {
+        retries_left::put_back(self.only_counter().into_iter());
+    }
+
+    /// What is left, if nothing is around this call: then nobody outside has to know. A call that goes on puts back
+    /// what it does not send; one that is over takes its counter with it.
+    fn only_counter(&self) -> Option<&AtomicU32> {
+        let link = self.link().filter(|link| link.around.is_none())?;
+        Some(link.left.count())
     }
 
     fn link(&self) -> Option<&Link> {

@@ -526,6 +526,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn one_that_was_overtaken_does_not_end_the_flight_of_another() {
+        let flights = flights();
+        let mut slow = lead(&flights);
+        let News::Lead(mut leader) = follow(&flights).news().await else {
+            panic!("the leader is slow");
+        };
+        assert!(!slow.is_awaited());
+        drop(slow);
+        let third = follow(&flights);
+        assert!(leader.is_awaited());
+        leader.dissolve();
+        assert!(matches!(third.news().await, News::Alone));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn one_that_was_overtaken_hands_over_nothing_but_an_answer() {
         let flights = flights();
         let slow = lead(&flights);

@@ -267,6 +267,7 @@ impl KeyRule {
         let key = if let Some(key) = own.and_then(|own| own.key.as_ref()) {
             key.as_ref().map_err(InvalidKey::clone)?.header.clone()
         } else if is_safe(request.method()) {
+            // One that asked for something else.
             return Ok(false);
         } else if let Some(value) = self.find(request.headers()) {
             let lines = request.headers().get_all(&self.header).iter().count();

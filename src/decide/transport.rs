@@ -27,7 +27,8 @@ pub enum FailureKind {
     Connect,
     /// No answer in time.
     Timeout,
-    /// The connection broke, or the peer reset the stream.
+    /// The connection broke, or the peer reset the stream, or the connection had to be ended because the peer broke
+    /// the rules of HTTP/2.
     Reset,
     /// The connection was closed before the answer was complete.
     Incomplete,
@@ -251,7 +252,9 @@ fn kind_of_h2(error: &h2::Error) -> Option<FailureKind> {
         Some(h2::Reason::NO_ERROR) if by_peer && error.is_go_away() => {
             Some(FailureKind::NotProcessed)
         }
-        // What one stream did wrong may also be found here: it is the end of all of them.
+        // What it begins with is no frame: it speaks another protocol, and will the next time.
+        Some(h2::Reason::FRAME_SIZE_ERROR) if !by_peer => None,
+        // A violation that was found here, on whichever stream, is the end of all of them.
         Some(_) if by_peer || error.is_go_away() => Some(FailureKind::Reset),
         _ => error.get_io().and_then(kind_of_broken_connection),
     }
@@ -269,10 +272,15 @@ fn is_of_wrong_length(link: &(dyn StdError + 'static)) -> bool {
     false
 }
 
-/// The same of a connection that was in use. If it ends within a frame of HTTP/2, that has no kind of its own.
+/// What the failure of a connection in use is. If that ends within a frame of HTTP/2, it has no kind of its own, and
+/// nothing more exact inside.
 fn kind_of_broken_connection(error: &io::Error) -> Option<FailureKind> {
+    let inner = || error.get_ref()?.downcast_ref::<io::Error>();
     match error.kind() {
-        io::ErrorKind::Other => Some(FailureKind::Reset),
+        io::ErrorKind::Other => match inner() {
+            Some(inner) => kind_of_io(inner),
+            None => Some(FailureKind::Reset),
+        },
         _ => kind_of_io(error),
     }
 }

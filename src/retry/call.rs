@@ -239,7 +239,10 @@ impl<'a> Call<'a> {
             if passage.has_timed_out() {
                 extensions.insert(Passed::default());
             }
-            passage.end();
+            let is_given_back = passage.end();
+            if let (true, Some(allowance)) = (is_given_back, &self.allowance) {
+                allowance.put_back();
+            }
         }
         self.passed = match extensions.is_empty() {
             true => None,
@@ -278,7 +281,7 @@ impl<'a> Call<'a> {
     /// Whether the body of a final answer belongs to the attempt.
     #[inline]
     pub(crate) fn wants_body(&self) -> bool {
-        self.own.is_some() && self.buffer().is_some()
+        self.buffer().is_some()
     }
 
     fn made_earlier(&mut self) -> &mut Earlier {

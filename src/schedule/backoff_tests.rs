@@ -143,3 +143,12 @@ fn a_value_that_makes_no_sense_is_named() {
         assert_eq!(backoff.check().unwrap_err().to_string(), said);
     }
 }
+
+#[test]
+fn the_cap_holds_from_the_first_wait_on() {
+    let capped = Backoff::exponential(Duration::from_secs(10)).cap(Duration::from_secs(1));
+    assert_eq!(
+        [0, 1].map(|n| capped.ceiling(n)),
+        [Duration::from_secs(1); 2]
+    );
+}

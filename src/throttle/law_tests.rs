@@ -652,3 +652,20 @@ proptest! {
         prop_assert_eq!(turn, Turn::Now);
     }
 }
+
+#[test]
+fn a_pace_or_a_pause_holds_a_law_that_knew_nothing_but_its_window() {
+    let mut paced = World::new();
+    paced.law.adopt(paced.now, 10.0);
+    assert!(paced.send_all() < 16);
+
+    let mut paused = World::new();
+    paused.send_all();
+    let hint = Some(SEC);
+    paused.answer(Answer { hint, ..ACCEPTED });
+    assert!(
+        matches!(paused.turn(), Turn::At(at) if at >= SEC),
+        "{:?}",
+        paused.turn()
+    );
+}

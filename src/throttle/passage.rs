@@ -173,10 +173,12 @@ impl Passage {
         }
     }
 
-    /// The attempt has ended. If it came to no throttle, it may have been sent all the same.
-    pub(crate) fn end(mut self) {
+    /// The attempt has ended. If it came to no throttle, it may have been sent all the same. Says whether what was
+    /// paid for it is given back.
+    pub(crate) fn end(mut self) -> bool {
         if self.stage == Stage::Unknown {
             self.pay();
         }
+        self.again.is_some_and(|again| again.fare.is_some())
     }
 }

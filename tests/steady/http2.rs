@@ -637,3 +637,29 @@ async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried()
         assert_eq!(other.1, StopReason::NotIdempotent);
     }
 }
+
+#[tokio::test]
+async fn a_server_that_speaks_no_http2_is_not_asked_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let connections = Arc::new(AtomicUsize::new(0));
+    let seen = connections.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            seen.fetch_add(1, Ordering::Relaxed);
+            let answer =
+                b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            // A client that is gone is none of its business.
+            let _ = stream.read(&mut [0; 1024]).await;
+            let _ = stream.write_all(answer).await;
+            let _ = stream.shutdown().await;
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+    });
+    let client = client(direct().http2_prior_knowledge(), retry());
+    let slot = ReportSlot::new();
+    let sent = client.get(&url).report_to(&slot).send();
+    in_time(sent).await.unwrap_err();
+    assert_eq!(connections.load(Ordering::Relaxed), 1);
+    assert_eq!(slot.get().unwrap().stop(), StopReason::NotRetryable);
+}

@@ -9,6 +9,7 @@
 mod support;
 
 mod admit;
+mod after_an_attempt;
 mod between;
 mod bodies;
 mod cancellation;

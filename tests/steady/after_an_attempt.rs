@@ -1,0 +1,206 @@
+//! What becomes of an attempt's answer, and of what was paid for it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::stream;
+use http::Extensions;
+use reqwest::{Body, Request, Response};
+use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, Result};
+use reqwest_steady::{
+    Attempt, AttemptOutcome, Backoff, FailureKind, Jitter, Refusal, RetryMiddleware,
+    RetryMiddlewareBuilder, RetryReport, StatusClass, ThrottleMiddleware,
+    ThrottleMiddlewareBuilder,
+};
+use tokio::time::sleep;
+
+use crate::support::scripted::{Reply, Server, URL, answer, call, late, throttled};
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+
+/// Waits of 1 s, 2 s, 4 s.
+fn retry() -> RetryMiddlewareBuilder {
+    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
+    RetryMiddleware::builder().seed(1).backoff(backoff)
+}
+
+/// Lets one through at a time, and refuses all others at once.
+fn one_place() -> ThrottleMiddlewareBuilder {
+    let throttle = ThrottleMiddleware::builder().seed(1).adaptive(false);
+    throttle.max_in_flight(1).max_queue(0)
+}
+
+fn failed_with(body: Body) -> Reply {
+    let response = http::Response::builder().status(500);
+    Reply::response(response.body(body).unwrap())
+}
+
+fn chain(
+    server: &Arc<Server>,
+    retry: RetryMiddlewareBuilder,
+    between: impl Middleware,
+) -> ClientWithMiddleware {
+    let chain: [Arc<dyn Middleware>; 3] = [
+        Arc::new(retry.build().unwrap()),
+        Arc::new(between),
+        Arc::new(one_place().build().unwrap()),
+    ];
+    server.client_behind(chain)
+}
+
+/// A call whose first retry finds the only place taken by another call, which has it for a minute.
+async fn call_that_is_refused(client: &ClientWithMiddleware) -> Result<Response> {
+    tokio::select! {
+        result = client.get(URL).send() => result,
+        _ = async {
+            sleep(500 * MS).await;
+            call(client, 1).await
+        } => panic!("the other call was over first"),
+    }
+}
+
+/// Asks for a token in one of the attempts.
+struct Token {
+    client: ClientWithMiddleware,
+    attempt: u32,
+}
+
+#[async_trait::async_trait]
+impl Middleware for Token {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        if Attempt::of(extensions).number() == self.attempt {
+            // Whatever comes of it.
+            let _ = self.client.get("http://token.example.com/").send().await;
+        }
+        next.run(request, extensions).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_is_refused_is_given_back_to_calls_inside_a_later_attempt() {
+    let token = Server::statuses([503]);
+    let few = || retry().no_budget().max_retries(3);
+    let asks = Token {
+        client: token.client(few().build().unwrap()),
+        attempt: 3,
+    };
+    let server = Server::new(|index| match index {
+        0 => answer(500),
+        1 => late(1500 * MS, answer(200)),
+        _ => answer(200),
+    });
+    let patient = few().classify_fn(|view| match view.outcome() {
+        AttemptOutcome::Failure(FailureKind::Throttled) => Some(StatusClass::Conditional),
+        _ => None,
+    });
+    let client = chain(&server, patient, asks);
+    let (result, _) = tokio::join!(client.get(URL).send(), async {
+        sleep(500 * MS).await;
+        call(&client, 1).await
+    });
+    assert_eq!(result.unwrap().status(), 200);
+    // One retry was refused and one was sent, so two of three are left for the token.
+    assert_eq!(token.count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_success_that_waited_in_a_throttle_says_so() {
+    let server = Server::new(|_| late(100 * MS, answer(200)));
+    let client = throttled(&server, retry(), one_place().max_queue(1));
+    let (first, second) = tokio::join!(client.get(URL).send(), client.get(URL).send());
+    let waited = |response: &Response| RetryReport::of(response).unwrap().waited();
+    assert_eq!(waited(&first.unwrap()), Duration::ZERO);
+    assert_eq!(waited(&second.unwrap()), 100 * MS);
+}
+
+/// Answers the second attempt by itself.
+struct Gateway;
+
+#[async_trait::async_trait]
+impl Middleware for Gateway {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        match Attempt::of(extensions).number() {
+            2 => Ok(http::Response::builder()
+                .status(502)
+                .body("")
+                .unwrap()
+                .into()),
+            _ => next.run(request, extensions).await,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_kept_is_not_given_out_for_a_later_one() {
+    let server = Server::new(|index| match index {
+        0 => answer(500),
+        _ => late(60 * SEC, answer(200)),
+    });
+    let client = chain(&server, retry(), Gateway);
+    let error = call_that_is_refused(&client).await.unwrap_err();
+    // The second answer came through no throttle and is gone, and the first is not the last.
+    assert!(Refusal::of(&error).is_some(), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_kept_breaks_off_where_it_did() {
+    let server = Server::new(|index| match index {
+        0 => failed_with(Body::wrap_stream(stream::iter([
+            Ok("half"),
+            Err(io::Error::other("broken")),
+        ]))),
+        _ => late(60 * SEC, answer(200)),
+    });
+    let client = throttled(&server, retry(), one_place());
+    let mut response = call_that_is_refused(&client).await.unwrap();
+    assert_eq!(response.status(), 500);
+    assert_eq!(response.chunk().await.unwrap().unwrap(), "half");
+    assert!(response.chunk().await.is_err());
+}
+
+/// Tells when it is dropped.
+struct Held(Arc<AtomicBool>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_let_go_before_the_wait_and_not_after_it() {
+    let gone = Arc::new(AtomicBool::new(false));
+    let told = gone.clone();
+    let server = Server::new(move |index| match index {
+        0 => {
+            let held = Held(told.clone());
+            let endless = stream::poll_fn(move |_| {
+                let _ = &held;
+                Poll::<Option<io::Result<&'static str>>>::Pending
+            });
+            failed_with(Body::wrap_stream(endless))
+        }
+        _ => answer(200),
+    });
+    let client = server.client(retry().build().unwrap());
+    let (result, gone) = tokio::join!(client.get(URL).send(), async {
+        sleep(500 * MS).await;
+        gone.load(Ordering::Relaxed)
+    });
+    assert_eq!(result.unwrap().status(), 200);
+    assert!(gone, "it was held while the call waited");
+}
