@@ -199,11 +199,13 @@ impl Gate {
     }
 
     /// Asks the store, if there is one and something to ask, once the lock is free again.
-    #[cold]
     fn ask(&self, mut room: MutexGuard<'_, Room>, now: Time) {
         let ask = room.question(now);
         drop(room);
-        self.tell(ToTell { ask, pause: None });
+        // Most calls go by what was leased before.
+        if ask.is_some() {
+            self.tell(ToTell { ask, pause: None });
+        }
     }
 
     /// Until when a call can wait that comes now.

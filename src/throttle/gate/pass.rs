@@ -66,13 +66,17 @@ impl<'a> Pass<'a> {
         if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
             law.answered(now, ticket, answer, in_flight, waiting, spread);
         }
-        if waiting || room.share.is_some() {
+        if waiting || answer.hint.is_some() {
             return self.answered_with_others(room, now, answer.hint);
         }
-        self.sight(&mut room, now)
+        let sight = self.sight(&mut room, now);
+        if room.share.is_some() {
+            self.gate.ask(room, now);
+        }
+        sight
     }
 
-    /// Lets those who wait go or give up, and other workers know. Most calls have neither.
+    /// Lets those who wait go or give up, and other workers know of a pause. Most calls have neither.
     #[cold]
     fn answered_with_others(
         &self,
