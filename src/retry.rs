@@ -18,7 +18,7 @@ use settings::Settings;
 use crate::admit::with_passage;
 use crate::observe::Attempt;
 use crate::request::RequestSettings;
-use crate::throttle::Passed;
+use crate::throttle::{Passed, QueuedBefore};
 
 /// Sends a request again where that is safe, spread out in time, and bounded in number.
 ///
@@ -137,4 +137,5 @@ impl Middleware for RetryMiddleware {
 fn forget_earlier_call(extensions: &mut Extensions) {
     extensions.remove::<Attempt>();
     extensions.remove::<Passed>();
+    extensions.remove::<QueuedBefore>();
 }

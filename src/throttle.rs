@@ -28,7 +28,7 @@ pub use builder::ThrottleMiddlewareBuilder;
 use gate::{Entry, Gate, Pass, Waiting};
 pub use key::{KeyBy, KeyFn};
 use law::Ending;
-pub(crate) use passage::{Passage, Passed, Stage};
+pub(crate) use passage::{Passage, Passed, QueuedBefore, Stage};
 pub use refusal::{Refusal, RefusalReason};
 use watch::Watch;
 
@@ -133,9 +133,9 @@ impl Shared {
         watch: &mut Option<Watch<'a>>,
     ) -> std::result::Result<(Pass<'a>, Option<Box<Queued<'a>>>), Refusal> {
         let settings = &*self.settings;
-        let attempt = match extensions.is_empty() {
-            true => Attempt::FIRST,
-            false => Attempt::of(extensions),
+        let (attempt, queued) = match extensions.is_empty() {
+            true => (Attempt::FIRST, Duration::ZERO),
+            false => (Attempt::of(extensions), QueuedBefore::of(extensions)),
         };
         if settings.is_watched() {
             *watch = Some(Watch::new(settings, gate, request, attempt));
@@ -143,7 +143,7 @@ impl Shared {
         let now = clock::now();
         let is_own = |passage: &Passage| passage.is_of(extensions, request.url());
         let has_passage = || with_passage(|passage| is_own(passage)) == Some(true);
-        match gate.enter(now, settings, attempt.is_retry(), has_passage)? {
+        match gate.enter(now, settings, attempt.is_retry(), queued, has_passage)? {
             Entry::Passed(mut pass, sight) => {
                 let passed = with_passage(|passage| {
                     let is_own = is_own(passage);
@@ -193,7 +193,7 @@ impl<'a> Queued<'a> {
     ) -> (std::result::Result<Pass<'a>, Refusal>, Duration) {
         let Self { waiting, since } = *self;
         let has_passage = waiting.has_passage;
-        let stay = Stay::begin(has_passage);
+        let stay = Stay::begin(has_passage, since);
         if let Some(watch) = watch {
             watch.queued();
         }
@@ -216,18 +216,24 @@ impl<'a> Queued<'a> {
 }
 
 /// While it lasts, the clock of the attempt stands still.
-struct Stay(Option<Stage>);
+struct Stay {
+    /// `None` where no retry wants to know.
+    before: Option<Stage>,
+    since: Instant,
+}
 
 impl Stay {
-    fn begin(has_passage: bool) -> Self {
-        Self(has_passage.then(|| with_passage(Passage::wait)).flatten())
+    fn begin(has_passage: bool, since: Instant) -> Self {
+        let before = has_passage.then(|| with_passage(Passage::wait)).flatten();
+        Self { before, since }
     }
 }
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        if let Some(before) = self.0 {
-            with_passage(|passage| passage.leave(before));
+        if let Some(before) = self.before {
+            let waited = clock::now().saturating_duration_since(self.since);
+            with_passage(|passage| passage.leave(before, waited));
         }
     }
 }
@@ -264,7 +270,11 @@ impl Middleware for ThrottleMiddleware {
                 (turn, waited) = Box::pin(queued.turn(&mut watch)).await;
                 pass = match turn {
                     Ok(pass) => pass,
-                    Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
+                    Err(refusal) => {
+                        let paced = false;
+                        extensions.insert(Passed { waited, paced });
+                        return Err(refuse(refusal, &request, watch, waited));
+                    }
                 };
             }
             let result = next.run(request, extensions).await;

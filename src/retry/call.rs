@@ -210,7 +210,7 @@ impl<'a> Call<'a> {
     /// Whether there is no more to an attempt than its request.
     #[inline]
     fn is_plain(&self) -> bool {
-        self.aside.is_none() && self.time.limits.attempt.is_none()
+        self.aside.is_none() && !self.time.limits_attempts()
     }
 
     /// So that a throttle, if there is one, can tell when it lets the attempt through.
@@ -223,7 +223,7 @@ impl<'a> Call<'a> {
                 watch.attempt_started(self.attempt);
             }
         }
-        if fare.is_some() || self.time.limits.attempt.is_some() {
+        if fare.is_some() || self.time.limits_attempts() {
             let url = request.url();
             self.passage = Some(match self.attempt.is_retry() {
                 true => Passage::again(extensions, url, fare, self.time.window_end()),
@@ -236,8 +236,15 @@ impl<'a> Call<'a> {
     #[inline]
     pub(crate) fn close_passage(&mut self, extensions: &mut Extensions) {
         if let Some(passage) = self.passage.take() {
-            if passage.has_timed_out() {
-                extensions.insert(Passed::default());
+            let (queued, has_timed_out) = (passage.queued(), passage.has_timed_out());
+            let is_cut_off = has_timed_out || !queued.is_zero();
+            if is_cut_off && extensions.get::<Passed>().is_none() {
+                // The throttle was dropped with the attempt, and could not say so itself.
+                let paced = false;
+                extensions.insert(Passed {
+                    waited: queued,
+                    paced,
+                });
             }
             let is_given_back = passage.end();
             if let (true, Some(allowance)) = (is_given_back, &self.allowance) {

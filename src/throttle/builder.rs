@@ -100,8 +100,13 @@ impl ThrottleMiddlewareBuilder {
         self
     }
 
-    /// An attempt that has waited this long for its turn is refused, and so is one at once that would
-    /// certainly have to wait longer. Default: 30 s.
+    /// Limits the time that a call spends in the queue, all its attempts together.
+    ///
+    /// When the time is used up, the call ends: with a [`Refusal`](crate::Refusal), or with the last response of an
+    /// earlier attempt. An attempt that would certainly have to wait longer is refused at once. So a host that is
+    /// down for good holds no caller for longer than this, plus the backoff between attempts.
+    ///
+    /// Default: 30 s.
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.settings.max_wait = wait;
         self

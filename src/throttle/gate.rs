@@ -137,20 +137,24 @@ impl Gate {
     }
 
     /// Lets a call through, gives it a place in the queue, or refuses it. `again`: it was sent
-    /// before, and waits before those that were not. `has_passage` is asked only if it has to wait.
+    /// before, and waits before those that were not. `queued`: how long earlier attempts of the same call waited.
+    /// `has_passage` is asked only if it has to wait.
     #[inline]
     pub(super) fn enter<'a>(
         &'a self,
         now: Instant,
         settings: &'a Settings,
         again: bool,
+        queued: Duration,
         has_passage: impl FnOnce() -> bool,
     ) -> Result<Entry<'a>, Refusal> {
         let now = self.time(now);
         let mut room = self.lock();
         room.last_used = now;
         if !room.queue.is_empty() || room.turn(now) != Turn::Now {
-            let waiting = self.queue_up(room, now, settings, again, has_passage());
+            let has_passage = has_passage();
+            let limit = self.limit(now, settings.max_wait.saturating_sub(queued), has_passage);
+            let waiting = self.queue_up(room, now, settings, again, limit, has_passage);
             return waiting.map(Entry::Waits);
         }
         let ticket = room.send(now);
@@ -170,9 +174,9 @@ impl Gate {
         now: Time,
         settings: &'a Settings,
         again: bool,
+        limit: Limit,
         has_passage: bool,
     ) -> Result<Waiting<'a>, Refusal> {
-        let limit = self.limit(now, settings.max_wait, has_passage);
         let ahead = room.queue.len_of(again);
         let refused = if ahead >= settings.max_queue {
             Some(RefusalReason::QueueFull)
@@ -208,15 +212,15 @@ impl Gate {
         }
     }
 
-    /// Until when a call can wait that comes now.
-    fn limit(&self, now: Time, max_wait: Duration, has_passage: bool) -> Limit {
+    /// Until when a call can wait that comes now, and may wait for so long.
+    fn limit(&self, now: Time, wait: Duration, has_passage: bool) -> Limit {
         let time = |end| self.time(end);
         let latest = has_passage
             .then(|| admit::with_passage(|passage| passage.latest()))
             .flatten()
             .flatten()
             .map(time);
-        let longest = now.saturating_add(max_wait);
+        let longest = now.saturating_add(wait);
         let wait = Limit {
             at: latest.map_or(longest, |latest| latest.min(longest)),
             reason: RefusalReason::WaitTooLong,
@@ -579,7 +583,7 @@ mod tests {
     }
 
     fn enter<'a>(gate: &'a Gate, settings: &'a Settings) -> Entry<'a> {
-        let entry = gate.enter(clock::now(), settings, false, || false);
+        let entry = gate.enter(clock::now(), settings, false, Duration::ZERO, || false);
         entry.unwrap_or_else(|refusal| panic!("{refusal}"))
     }
 

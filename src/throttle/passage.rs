@@ -24,6 +24,17 @@ impl Passed {
     }
 }
 
+/// How long the earlier attempts of this call waited in a throttle's queue. The retry leaves it in the extensions,
+/// because [`max_wait`](crate::ThrottleMiddlewareBuilder::max_wait) holds for all attempts of a call together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueuedBefore(pub(crate) Duration);
+
+impl QueuedBefore {
+    pub(super) fn of(extensions: &Extensions) -> Duration {
+        extensions.get().map_or(Duration::ZERO, |Self(time)| *time)
+    }
+}
+
 /// One attempt on its way through a throttle, as the retry around it wants to know it.
 ///
 /// While the attempt is polled, it is kept beside the current allowance (`admit::with_passage`). A throttle knows
@@ -32,6 +43,8 @@ impl Passed {
 pub(crate) struct Passage {
     stage: Stage,
     way: Way,
+    /// The time in the throttle's queue so far. The throttle cannot tell of it if the attempt is cut off.
+    queued: Duration,
     /// In a box, so that a poll of a first attempt has little to move.
     again: Option<Box<Again>>,
 }
@@ -86,6 +99,7 @@ impl Passage {
         Self {
             stage: Stage::Unknown,
             way: Way::of(extensions, url),
+            queued: Duration::ZERO,
             again: None,
         }
     }
@@ -135,6 +149,10 @@ impl Passage {
         }
     }
 
+    pub(crate) fn queued(&self) -> Duration {
+        self.queued
+    }
+
     /// Whether the retry has lost patience with an attempt that came to a throttle. The throttle could
     /// not leave its own mark then.
     pub(crate) fn has_timed_out(&self) -> bool {
@@ -147,7 +165,8 @@ impl Passage {
     }
 
     /// It waits no longer, and is not sent either.
-    pub(super) fn leave(&mut self, before: Stage) {
+    pub(super) fn leave(&mut self, before: Stage, waited: Duration) {
+        self.queued = self.queued.saturating_add(waited);
         if self.stage == Stage::Waiting {
             self.stage = before;
         }

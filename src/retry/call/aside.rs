@@ -29,6 +29,8 @@ pub(super) struct Aside<'a> {
 pub(super) struct Earlier {
     pub(super) history: Vec<AttemptReport>,
     pub(super) backoff: Option<Duration>,
+    /// How long they waited in a throttle's queue, all together.
+    pub(super) queued: Duration,
     /// One of them ended without a clear answer.
     pub(super) unclear: bool,
     /// What the last of them came to, where a throttle may not let another one through.

@@ -14,6 +14,7 @@ use crate::answer::{self, Kept};
 use crate::clock;
 use crate::decide::Verdict;
 use crate::observe::StopReason;
+use crate::throttle::QueuedBefore;
 
 /// How a call goes on after an attempt.
 pub(crate) enum Turn {
@@ -121,6 +122,8 @@ impl<'a> Call<'a> {
         earlier.history.push(ended);
         earlier.unclear |= retry.verdict.is_unclear();
         earlier.backoff = Some(retry.backoff);
+        let queued = retry.passed.map_or(Duration::ZERO, |passed| passed.waited);
+        earlier.queued = earlier.queued.saturating_add(queued);
         earlier.kept = None;
         self.waited = retry.wait;
         self.attempt = self.attempt.next();
@@ -147,10 +150,14 @@ impl<'a> Call<'a> {
         } else {
             fare.spend();
         }
+        let queued = (self.earlier()).map_or(Duration::ZERO, |earlier| earlier.queued);
         let body = self.own.as_ref().and_then(|own| own.body.as_ref());
         let spare = (self.spare.as_mut()).expect("without a copy no retry is decided on");
         spare.restore(extensions);
         extensions.insert(self.attempt);
+        if !queued.is_zero() {
+            extensions.insert(QueuedBefore(queued));
+        }
         spare.request(body)
     }
 }

@@ -1,0 +1,199 @@
+//! The time that the attempts of one call spend in a throttle's queue: bounded for the whole call, and reported.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use reqwest_middleware::ClientWithMiddleware;
+use reqwest_steady::{
+    Backoff, Budget, Jitter, Refusal, RefusalReason, ReportSlot, RequestBuilderExt,
+    RetryMiddleware, RetryMiddlewareBuilder, RetryReport, StopReason, ThrottleMiddleware,
+    ThrottleMiddlewareBuilder, TimedOut,
+};
+use tokio::time::{Instant, sleep};
+
+use crate::support::scripted::{Reply, Server, URL, answer, call, late, throttled};
+use crate::support::trace::Trace;
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+
+/// Retries after a second, as often as the test needs.
+fn retry() -> RetryMiddlewareBuilder {
+    let backoff = Backoff::exponential(SEC)
+        .multiplier(1.0)
+        .jitter(Jitter::None);
+    RetryMiddleware::builder()
+        .seed(1)
+        .backoff(backoff)
+        .budget(Budget::unlimited())
+}
+
+/// One request at a time, and no learning.
+fn one_at_a_time() -> ThrottleMiddlewareBuilder {
+    ThrottleMiddleware::builder()
+        .seed(1)
+        .adaptive(false)
+        .max_in_flight(1)
+}
+
+/// Occupies the only slot with requests of 6 s, one after the other, until the test ends.
+fn keep_busy(client: &ClientWithMiddleware) -> tokio::task::JoinHandle<()> {
+    let client = client.clone();
+    tokio::spawn(async move {
+        loop {
+            let _ = client.post("http://api.example.com/busy").send().await;
+        }
+    })
+}
+
+/// Requests to `/busy` take 6 s; all others end as `reply` says.
+fn busy_server(reply: fn() -> Reply) -> std::sync::Arc<Server> {
+    Server::by_request(move |request| match request.url().path() {
+        "/busy" => late(6 * SEC, answer(200)),
+        _ => reply(),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_down_for_good_ends_calls_in_time() {
+    let server = Server::statuses([503]);
+    let (retry, throttle) = (RetryMiddleware::builder(), ThrottleMiddleware::builder());
+    let client = throttled(&server, retry.seed(1), throttle.seed(1));
+    let start = Instant::now();
+    let calls = (0..20).map(|name| {
+        let client = &client;
+        async move {
+            let url = format!("http://api.example.com/{name}");
+            let response = client.get(url).send().await.unwrap();
+            (response.status(), start.elapsed())
+        }
+    });
+    let ended = join_all(calls).await;
+    for (status, after) in ended {
+        // 30 s in the queue, at most 6.2 s of backoff, and no more.
+        assert_eq!(status, 503);
+        assert!(after < 37 * SEC, "{after:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_time_of_a_call_is_bounded_over_its_attempts() {
+    let server = busy_server(|| answer(500));
+    let throttle = one_at_a_time().max_wait(20 * SEC);
+    let client = throttled(&server, retry(), throttle);
+    let busy = keep_busy(&client);
+    sleep(MS).await;
+
+    let slot = ReportSlot::new();
+    let start = Instant::now();
+    let response = client.get(URL).report_to(&slot).send().await.unwrap();
+    busy.abort();
+
+    // Its attempts wait 6, 5, 5 s and are answered at once; the fourth may wait for the 4 s that are left.
+    assert_eq!(response.status(), 500);
+    let report = slot.get().unwrap();
+    assert_eq!(report.stop(), StopReason::Throttled);
+    assert_eq!(report.attempts().count(), 3);
+    let took = start.elapsed();
+    assert!(took >= 22 * SEC && took <= 23 * SEC + 10 * MS, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_queue_time_left_is_refused_at_once() {
+    let server = busy_server(|| answer(500));
+    let throttle = one_at_a_time().max_wait(6 * SEC);
+    let client = throttled(&server, retry(), throttle);
+    let busy = keep_busy(&client);
+    sleep(MS).await;
+    let start = Instant::now();
+    let response = client.get(URL).send().await.unwrap();
+    busy.abort();
+    // The first attempt waits 6 s. The retry finds the slot taken, and 1 ms of its queue time left.
+    assert_eq!(RetryReport::of(&response).unwrap().retries(), 0);
+    let took = start.elapsed();
+    assert!(took >= 7 * SEC && took <= 7 * SEC + 10 * MS, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_call_has_its_own_queue_time() {
+    let server = busy_server(|| answer(200));
+    let throttle = one_at_a_time().max_wait(7 * SEC);
+    let client = throttled(&server, retry(), throttle);
+    let busy = keep_busy(&client);
+    sleep(MS).await;
+    // With one set of extensions for all, as a middleware outside that asks several times has.
+    let mut extensions = http::Extensions::new();
+    for _ in 0..3 {
+        let request = client.get(URL).build().unwrap();
+        let result = client
+            .execute_with_extensions(request, &mut extensions)
+            .await;
+        assert_eq!(result.unwrap().status(), 200);
+    }
+    busy.abort();
+}
+
+/// Two attempts, each 6 s in the queue and then 6 s without a response.
+async fn two_attempts_that_time_out(retry: RetryMiddlewareBuilder) -> (RetryReport, Duration) {
+    let server = busy_server(Reply::silence);
+    let client = throttled(&server, retry.max_retries(1), one_at_a_time());
+    let busy = keep_busy(&client);
+    sleep(MS).await;
+    let slot = ReportSlot::new();
+    let start = Instant::now();
+    let error = client.get(URL).report_to(&slot).send().await.unwrap_err();
+    busy.abort();
+    assert!(TimedOut::of(&error).is_some(), "{error:?}");
+    (slot.get().unwrap(), start.elapsed())
+}
+
+fn about(actual: Duration, expected: Duration) -> bool {
+    actual.abs_diff(expected) < 20 * MS
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_that_time_out_report_their_queue_time() {
+    let trace = Trace::default();
+    let _listening = trace.listen();
+    let (report, took) = two_attempts_that_time_out(retry().attempt_timeout(6 * SEC)).await;
+    let sent: Vec<_> = report.attempts().map(|attempt| attempt.sent_at()).collect();
+    assert!(about(sent[0], 6 * SEC), "{sent:?}");
+    assert!(about(sent[1], 18 * SEC), "{sent:?}");
+    assert!(about(took, 24 * SEC), "{took:?}");
+    // 12 s in attempts, so the other 12 s were waits.
+    assert!(about(report.waited(), 12 * SEC), "{:?}", report.waited());
+
+    let events = trace.events();
+    let (_, _, fields) = events
+        .iter()
+        .find(|(_, _, fields)| fields.contains_key("waited_ms") && fields["method"] == "GET")
+        .unwrap();
+    let logged: u64 = fields["waited_ms"].parse().unwrap();
+    assert!(about(Duration::from_millis(logged), 12 * SEC), "{logged}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_cut_off_by_the_deadline_reports_its_queue_time() {
+    let (report, took) = two_attempts_that_time_out(retry().deadline(10 * SEC)).await;
+    assert_eq!(report.retries(), 0);
+    let attempt = report.attempts().next().unwrap();
+    assert!(about(took, 10 * SEC), "{took:?}");
+    assert!(about(attempt.sent_at(), 6 * SEC), "{attempt:?}");
+    assert!(about(attempt.waited(), 6 * SEC), "{attempt:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_refused_reports_its_queue_time() {
+    let server = busy_server(|| answer(200));
+    let client = throttled(&server, retry(), one_at_a_time().max_wait(4 * SEC));
+    let busy = keep_busy(&client);
+    sleep(MS).await;
+    let slot = ReportSlot::new();
+    let error = client.get(URL).report_to(&slot).send().await.unwrap_err();
+    busy.abort();
+    let refusal = Refusal::of(&error).unwrap();
+    assert_eq!(refusal.reason(), RefusalReason::WaitTooLong);
+    let waited = slot.get().unwrap().waited();
+    assert!(about(waited, 4 * SEC), "{waited:?}");
+    assert_eq!(call(&client, 1).await.unwrap(), 200);
+}
