@@ -215,10 +215,13 @@ impl Budget {
         Some(Withdrawal(Some((limited.clone(), Paid::Own(slot)))))
     }
 
-    /// Whether more was withdrawn than deposited: then it is not as good as a new one.
-    fn is_in_debt(&self, now: Instant) -> bool {
+    /// Whether more was withdrawn than deposited, or the fleet has just refused a retry: then it is not as good as
+    /// a new one, and its host fails more often than its successes pay for.
+    pub(crate) fn is_in_debt(&self, now: Instant) -> bool {
         let in_debt = |limited: &Limited| {
+            let common = limited.common.as_ref();
             limited.withdrawn.load(Ordering::Relaxed) && limited.window.net(limited.time(now)) < 0
+                || common.is_some_and(|common| common.is_empty(limited.age(now)))
         };
         self.0.as_deref().is_some_and(in_debt)
     }

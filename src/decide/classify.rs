@@ -72,6 +72,11 @@ impl Verdict {
         self.outcome == AttemptOutcome::Failure(FailureKind::Throttled)
     }
 
+    /// Whether the server provably did not process the attempt, and is there all the same (RFC 9113 §8.7).
+    pub(crate) fn is_unprocessed(self) -> bool {
+        self.unsent && self.outcome == AttemptOutcome::Failure(FailureKind::NotProcessed)
+    }
+
     /// Whether the request may have had its effect although nobody said so.
     pub(crate) fn is_unclear(self) -> bool {
         match self.outcome {

@@ -208,6 +208,11 @@ impl SharedRetries {
         self.flush_every
     }
 
+    /// Whether the store had no retry left a moment ago.
+    pub(crate) fn is_empty(&self, now: Time) -> bool {
+        now < self.lock().empty_until
+    }
+
     /// Whether the store does not answer.
     pub(crate) fn is_away(&self) -> bool {
         self.lock().outage.is_some()

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
-use reqwest_steady::{ReportSlot, RequestBuilderExt, StopReason};
+use reqwest_steady::{Budget, ReportSlot, RequestBuilderExt, StopReason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
@@ -662,4 +662,72 @@ async fn a_server_that_speaks_no_http2_is_not_asked_again() {
     in_time(sent).await.unwrap_err();
     assert_eq!(connections.load(Ordering::Relaxed), 1);
     assert_eq!(slot.get().unwrap().stop(), StopReason::NotRetryable);
+}
+
+/// A budget without a reserve that pays for this many retries, and no more.
+fn budget_for(retries: u32) -> Budget {
+    let budget = Budget::builder().min_retries_per_sec(0.0).retry_ratio(1.0);
+    let budget = budget.build().unwrap();
+    (0..retries).for_each(|_| budget.deposit());
+    budget
+}
+
+fn always_refused(_: usize) -> &'static [Act] {
+    &[Act::ResetStream(REFUSED_STREAM)]
+}
+
+#[tokio::test]
+async fn two_retries_of_what_was_not_processed_are_free() {
+    for script in [refused_twice as Script, gone_twice] {
+        let server = Server::start(script).await;
+        let client = single(retry().budget(budget_for(0)));
+        let (outcomes, stop) = attempts(client.get(&server.url)).await;
+        assert_eq!(outcomes, ["not_processed", "not_processed", "200"]);
+        assert_eq!(stop, StopReason::Succeeded);
+    }
+}
+
+#[tokio::test]
+async fn more_retries_of_what_was_not_processed_are_paid() {
+    for paid in [0, 1, 3] {
+        let server = Server::start(always_refused).await;
+        let budget = budget_for(paid);
+        let client = single(retry().budget(budget.clone()));
+        let (outcomes, stop) = attempts(client.get(&server.url)).await;
+        assert_eq!(outcomes.len(), 1 + 2 + paid as usize);
+        let expected = match paid {
+            3 => StopReason::RetriesExhausted,
+            _ => StopReason::BudgetEmpty,
+        };
+        assert_eq!(stop, expected);
+        assert_eq!(budget.balance(), 0.0);
+    }
+}
+
+#[tokio::test]
+async fn a_host_in_trouble_gets_no_free_retries() {
+    // More was withdrawn than deposited, so the host fails more often than its successes pay for.
+    let budget = Budget::builder().retry_ratio(0.1).min_retries_per_sec(0.1);
+    let budget = budget.build().unwrap();
+    assert!(budget.try_withdraw());
+    let server = Server::start(always_refused).await;
+    let client = single(retry().budget(budget));
+    let (outcomes, stop) = attempts(client.get(&server.url)).await;
+    assert_eq!(outcomes, ["not_processed"]);
+    assert_eq!(stop, StopReason::BudgetEmpty);
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_every_stream_uses_up_the_budget() {
+    let server = Server::start(always_refused).await;
+    let client = single(retry());
+    let mut requests = 0;
+    for _ in 0..100 {
+        let (outcomes, _) = attempts(client.get(&server.url)).await;
+        requests += outcomes.len();
+    }
+    // The default reserve pays for 20 retries in 10 s. Free ones end with the first that is paid.
+    assert!(requests <= 100 + 20 + 2 + 20, "{requests}");
+    assert_eq!(server.count(), requests);
 }

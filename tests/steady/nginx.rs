@@ -14,6 +14,7 @@ use std::process::{self, Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::{
     AttemptOutcome, ReportSlot, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware,
@@ -49,9 +50,9 @@ struct Nginx {
 
 impl Nginx {
     /// `None` if there is no nginx here.
-    async fn start(limit: &str) -> Option<Self> {
+    async fn start(site: Site) -> Option<Self> {
         for _ in 0..TRIES {
-            let mut nginx = Self::spawn(limit)?;
+            let mut nginx = Self::spawn(site)?;
             if in_time(nginx.listens()).await {
                 return Some(nginx);
             }
@@ -60,13 +61,13 @@ impl Nginx {
         panic!("nginx did not start, {TRIES} times");
     }
 
-    fn spawn(limit: &str) -> Option<Self> {
+    fn spawn(site: Site) -> Option<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         // From here on, another process may take the port. Then nginx gives up, and is tried again.
         drop(listener);
         let directory = fresh_directory();
-        fs::write(directory.join("nginx.conf"), config(limit, port)).unwrap();
+        fs::write(directory.join("nginx.conf"), config(site, port)).unwrap();
         let errors = File::create(directory.join("errors")).unwrap();
         let started = Command::new("nginx")
             .arg("-p")
@@ -155,11 +156,47 @@ fn fresh_directory() -> PathBuf {
     directory
 }
 
+/// What its only site does.
+#[derive(Clone, Copy)]
+struct Site {
+    /// Added to `listen`.
+    protocol: &'static str,
+    /// How many requests a connection takes.
+    keepalive_requests: u32,
+    /// Whom it refuses.
+    limit: &'static str,
+}
+
+impl Site {
+    /// Connections over HTTP/1.1 that last.
+    const fn limited(limit: &'static str) -> Self {
+        Self {
+            protocol: "",
+            keepalive_requests: 100_000,
+            limit,
+        }
+    }
+
+    /// HTTP/2, with a GOAWAY after so many requests.
+    const fn leaving_after(keepalive_requests: u32) -> Self {
+        Self {
+            protocol: "http2",
+            keepalive_requests,
+            limit: "",
+        }
+    }
+}
+
 /// A single process: killed, it leaves no worker behind; and started by root, it stays what it is.
 ///
 /// `return` in the limited location would answer before the limit is looked at, so the answer comes
 /// from a second one.
-fn config(limit: &str, port: u16) -> String {
+fn config(site: Site, port: u16) -> String {
+    let Site {
+        protocol,
+        keepalive_requests,
+        limit,
+    } = site;
     format!(
         r#"
 daemon off;
@@ -177,8 +214,8 @@ http {{
     limit_req_zone $binary_remote_addr zone=one:1m rate=200r/s;
     limit_req_log_level info;
     server {{
-        listen 127.0.0.1:{port};
-        keepalive_requests 100000;
+        listen 127.0.0.1:{port} {protocol};
+        keepalive_requests {keepalive_requests};
         access_log answers status;
         location / {{
             {limit}
@@ -236,8 +273,8 @@ impl fmt::Display for Outcome {
 }
 
 /// All calls at once, each with an idempotency key. `None` if there is no nginx here.
-async fn calls(name: &str, limit: &str, client: ClientWithMiddleware) -> Option<Outcome> {
-    let Some(nginx) = Nginx::start(limit).await else {
+async fn calls(name: &str, limit: &'static str, client: ClientWithMiddleware) -> Option<Outcome> {
+    let Some(nginx) = Nginx::start(Site::limited(limit)).await else {
         say(format_args!("{name}: skipped, no `nginx` in PATH"));
         return None;
     };
@@ -280,7 +317,7 @@ const REFUSES_WITH_503: &str = "limit_req zone=one burst=10 nodelay;";
 
 /// All get through, at the price of a few requests more. It was 1.02 requests for each success on a
 /// quiet machine; the limit leaves room for one that is not.
-async fn lets_all_through(name: &str, limit: &str) {
+async fn lets_all_through(name: &str, limit: &'static str) {
     let Some(outcome) = calls(name, limit, with_throttle()).await else {
         return;
     };
@@ -317,4 +354,55 @@ async fn through_the_throttle_nearly_all_calls_pass_a_server_that_refuses_with_5
 #[tokio::test]
 async fn a_retry_alone_reports_every_request_that_the_server_answered() {
     calls("429, retry alone", REFUSES_WITH_429, retry_alone()).await;
+}
+
+/// A connection that nginx ends with a GOAWAY after seven requests leaves many unprocessed. Those cost no budget.
+async fn gets_on_short_lived_connections(name: &str, add: fn(ClientBuilder) -> ClientBuilder) {
+    const GETS: usize = 5000;
+    const AT_ONCE: usize = 100;
+    let Some(nginx) = Nginx::start(Site::leaving_after(7)).await else {
+        say(format_args!("{name}: skipped, no `nginx` in PATH"));
+        return;
+    };
+    let inner = direct().http2_prior_knowledge().build().unwrap();
+    let client = add(ClientBuilder::new(inner)).build();
+    let gets = (0..GETS).map(|_| {
+        let slot = ReportSlot::new();
+        let get = client.get(nginx.url()).report_to(&slot);
+        async move {
+            let succeeded = get.send().await.is_ok_and(|answer| answer.status() == 200);
+            (succeeded, slot.get().unwrap())
+        }
+    });
+    let gets = futures_util::stream::iter(gets).buffer_unordered(AT_ONCE);
+    let ended: Vec<_> = timeout(LONG_ENOUGH, gets.collect()).await.unwrap();
+    let succeeded = ended.iter().filter(|(succeeded, _)| *succeeded).count();
+    let retries: u32 = ended.iter().map(|(_, report)| report.retries()).sum();
+    let stops = ended.iter().filter(|(succeeded, _)| !succeeded);
+    let stops: Vec<_> = stops.map(|(_, report)| report).take(3).collect();
+    say(format_args!(
+        "{name}: {succeeded} of {GETS} gets succeeded, {retries} retries"
+    ));
+    assert_eq!(succeeded, GETS, "{stops:?}");
+    assert!(
+        retries > 0,
+        "nothing was left unprocessed, so nothing was shown"
+    );
+}
+
+#[tokio::test]
+async fn requests_that_were_not_processed_cost_no_budget() {
+    gets_on_short_lived_connections("GOAWAY, retry alone", |builder| {
+        builder.with(RetryMiddleware::default())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn requests_that_were_not_processed_close_no_throttle() {
+    gets_on_short_lived_connections("GOAWAY, with the throttle", |builder| {
+        let builder = builder.with(RetryMiddleware::default());
+        builder.with(ThrottleMiddleware::default())
+    })
+    .await;
 }

@@ -40,6 +40,11 @@ impl Common {
         self.retries.put_back();
     }
 
+    /// Whether the store had no retry left a moment ago.
+    pub(super) fn is_empty(&self, now: Duration) -> bool {
+        self.retries.is_empty(now)
+    }
+
     /// How many share it, as far as is known.
     pub(super) fn workers(&self) -> i64 {
         self.fleet.workers().max(self.retries.workers()).into()
@@ -111,7 +116,7 @@ impl Drop for Question {
 }
 
 impl Limited {
-    fn age(&self, now: Instant) -> Duration {
+    pub(super) fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.born)
     }
 }

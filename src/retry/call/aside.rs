@@ -31,6 +31,8 @@ pub(super) struct Earlier {
     pub(super) backoff: Option<Duration>,
     /// How long they waited in a throttle's queue, all together.
     pub(super) queued: Duration,
+    /// How many of them were provably not processed.
+    pub(super) unprocessed: u32,
     /// One of them ended without a clear answer.
     pub(super) unclear: bool,
     /// What the last of them came to, where a throttle may not let another one through.

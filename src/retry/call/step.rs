@@ -15,6 +15,9 @@ use crate::observe::StopReason;
 use crate::schedule::{self, server_hint};
 use crate::throttle::Passed;
 
+/// How many retries of attempts that were not processed cost a call nothing.
+const MAX_FREE_RETRIES: u32 = 2;
+
 /// A retry that has been decided on.
 pub(crate) struct Retry {
     pub(super) verdict: Verdict,
@@ -85,7 +88,8 @@ impl Call<'_> {
         let paced = passed.is_some_and(|passed| passed.paced);
         let scheduled = self.schedule(hint, elapsed, paced);
         // Last, so that a refusal leaks nothing.
-        let admitted = scheduled.and_then(|times| Ok((times, self.admit(now, paced)?)));
+        let is_free = paced || self.is_free(verdict, now);
+        let admitted = scheduled.and_then(|times| Ok((times, self.admit(now, is_free)?)));
         let ((backoff, wait), fare) = match admitted {
             Ok(admitted) => admitted,
             Err(reason) => return Err(end(reason, hint)),
@@ -113,6 +117,7 @@ impl Call<'_> {
             && self.time.allow_wait(self.time.elapsed(clock::now()), Duration::ZERO).is_ok()
             // The pause that the server asked for is being kept, and costs nothing.
             && !self.passed.is_some_and(|passed| passed.paced)
+            && !self.is_free(verdict, clock::now())
             && self.decide(verdict, headers()).is_ok()
     }
 
@@ -167,10 +172,19 @@ impl Call<'_> {
         Ok((backoff, wait))
     }
 
+    /// Whether a retry costs no budget because the server provably did not process the attempt: it refused the
+    /// stream or closed an idle connection, so the retry adds no work. That holds for the first of each call,
+    /// and while the host is healthy; a server that refuses every stream may be overloaded.
+    fn is_free(&self, verdict: Verdict, now: Instant) -> bool {
+        verdict.is_unprocessed()
+            && self.earlier().map_or(0, |earlier| earlier.unprocessed) < MAX_FREE_RETRIES
+            && !self.budget.is_in_debt(now)
+    }
+
     /// Is there room for it now? What is paid for it is given back if the retry is not sent.
-    fn admit(&mut self, now: Instant, paced: bool) -> std::result::Result<Fare, StopReason> {
-        let withdrawal = if paced {
-            // The server asked for a pause, and the pause is being kept.
+    fn admit(&mut self, now: Instant, is_free: bool) -> std::result::Result<Fare, StopReason> {
+        let withdrawal = if is_free {
+            // The server asked for a pause that the throttle keeps, or did not process the attempt.
             Withdrawal::free()
         } else {
             let paid = (self.aside.as_mut()).and_then(|aside| aside.paid.take());

@@ -121,6 +121,7 @@ impl<'a> Call<'a> {
         let earlier = self.made_earlier();
         earlier.history.push(ended);
         earlier.unclear |= retry.verdict.is_unclear();
+        earlier.unprocessed += u32::from(retry.verdict.is_unprocessed());
         earlier.backoff = Some(retry.backoff);
         let queued = retry.passed.map_or(Duration::ZERO, |passed| passed.waited);
         earlier.queued = earlier.queued.saturating_add(queued);
