@@ -97,7 +97,7 @@ impl Middleware for RetryMiddleware {
                     }
                 };
                 if let Some(slot) = own.and_then(|own| own.report.as_ref()) {
-                    slot.clear();
+                    slot.take();
                 }
             }
             let has_key = (self.settings.keys)

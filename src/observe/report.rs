@@ -135,6 +135,23 @@ impl AttemptReport {
         }
     }
 
+    /// Takes the place of an attempt that was a whole call of another retry inside this one. Returns the earlier
+    /// attempts of that call.
+    pub(crate) fn expand(&mut self, inner: RetryReport) -> Vec<Self> {
+        let RetryReport {
+            mut earlier, last, ..
+        } = inner;
+        let whole = std::mem::replace(self, last);
+        for attempt in earlier.iter_mut().chain([&mut *self]) {
+            attempt.sent_at = attempt.sent_at.saturating_add(whole.sent_at);
+        }
+        let first = earlier.first_mut().unwrap_or(self);
+        first.waited = first.waited.saturating_add(whole.waited);
+        self.outcome = whole.outcome;
+        self.hint = whole.hint.or(self.hint);
+        earlier
+    }
+
     /// How it ended.
     pub fn outcome(&self) -> AttemptOutcome {
         self.outcome
@@ -160,7 +177,8 @@ impl AttemptReport {
 /// What a call went through: its attempts, its waits, and why it ended.
 ///
 /// Every answer that came through a [`RetryMiddleware`](crate::RetryMiddleware) carries one in its
-/// extensions. For calls that end with an error, see [`ReportSlot`].
+/// extensions. For calls that end with an error, see [`ReportSlot`]. Where one call contains another that was retried,
+/// because a chain has two retries, the report has the attempts of both.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -260,8 +278,8 @@ impl ReportSlot {
         *self.lock() = Some(report);
     }
 
-    pub(crate) fn clear(&self) {
-        *self.lock() = None;
+    pub(crate) fn take(&self) -> Option<RetryReport> {
+        self.lock().take()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<RetryReport>> {

@@ -47,6 +47,8 @@ pub(crate) struct Call<'a> {
     feeds_budget: bool,
     /// What this call and those inside it draw from, if it makes a difference to any.
     allowance: Option<Allowance>,
+    /// Another retry of the same chain is around this one, and logs how the call ends.
+    is_inner: bool,
 
     // The running attempt, or the one that has just ended.
     attempt: Attempt,
@@ -105,7 +107,7 @@ impl<'a> Call<'a> {
         };
         // A call that cannot be retried and sets no deadline makes no difference to others, and
         // others make none to it, unless they set one.
-        let (mut allowance, mut feeds_budget) = (None, true);
+        let (mut allowance, mut feeds_budget, mut is_inner) = (None, true, false);
         if could_retry || time.deadline.is_some() || Scope::any_exists() {
             let opener = Opener {
                 chain: chain_of(extensions),
@@ -119,6 +121,7 @@ impl<'a> Call<'a> {
             };
             let opened = Allowance::open(retries, time.end(), opener);
             if opened.is_nested() {
+                is_inner = opened.is_twice_in_chain();
                 feeds_budget = nest(settings, &opened, &mut time);
             }
             allowance = Some(opened);
@@ -137,6 +140,7 @@ impl<'a> Call<'a> {
             budget,
             feeds_budget,
             allowance,
+            is_inner,
             attempt: Attempt::FIRST,
             waited: Duration::ZERO,
             sent_at: Duration::ZERO,
@@ -308,7 +312,12 @@ impl<'a> Call<'a> {
             // Most calls have no more to tell.
             Ok(response) if self.aside.is_none() && self.own.is_none() && self.passed.is_none() => {
                 self.feed_budget(None);
-                response.extensions_mut().insert(self.first_report(end));
+                let report = self.first_report(end);
+                if let Some(inner) = response.extensions_mut().insert(report) {
+                    let mut report = self.first_report(end);
+                    report.earlier = report.last.expand(inner);
+                    response.extensions_mut().insert(report);
+                }
             }
             // A success leaves no letter.
             _ => drop(self.report(end, result)),
@@ -331,7 +340,7 @@ impl<'a> Call<'a> {
     fn report(&mut self, end: End, result: &mut Result<Response>) -> Option<DeliveryEnd> {
         let mut letter = None;
         let mut report = self.first_report(end);
-        report.last.add_wait(self.passed);
+        report.earlier = self.complete_attempt(&mut report.last, result);
         if end.reason == StopReason::Succeeded && self.aside.is_none() {
             self.feed_budget(None);
         } else {
@@ -344,6 +353,27 @@ impl<'a> Call<'a> {
             response.extensions_mut().insert(report);
         }
         letter
+    }
+
+    /// Adds what happened inside an attempt that has ended. Returns the attempts that another retry made before the
+    /// last one, if there is another retry inside.
+    fn complete_attempt(
+        &self,
+        attempt: &mut AttemptReport,
+        result: &Result<Response>,
+    ) -> Vec<AttemptReport> {
+        let slot = || self.own.as_ref()?.report.as_ref()?.take();
+        let inner = match result {
+            Ok(response) => RetryReport::of(response).cloned(),
+            Err(_) => slot(),
+        };
+        match inner {
+            Some(inner) => attempt.expand(inner),
+            None => {
+                attempt.add_wait(self.passed);
+                Vec::new()
+            }
+        }
     }
 
     /// Completes the report, and tells those who want to know.

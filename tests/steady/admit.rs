@@ -1,5 +1,6 @@
 //! How much all retries together may add: the budget, and the allowance of calls inside calls.
 
+use std::io;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -14,9 +15,11 @@ use reqwest_steady::{
     RetryMiddlewareBuilder, RetryReport, Scope, StopReason,
 };
 use tokio::time::Instant;
+use tracing::Level;
 
 use crate::support::log::Log;
 use crate::support::scripted::{Reply, Server, URL, answer, dripping, late};
+use crate::support::trace::Trace;
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -590,4 +593,68 @@ async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
     let client = stacked(retry(), server.client(retry()));
     client.get(URL).send().await.unwrap();
     assert_eq!(log.count(), 1);
+}
+
+/// The end of each call that the log warned of.
+fn endings(trace: &Trace) -> Vec<String> {
+    let events = trace.events().into_iter();
+    let ends =
+        events.filter(|(level, _, fields)| *level == Level::WARN && fields.contains_key("reason"));
+    ends.map(|(_, message, _)| message).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_retries_in_one_chain_make_one_report() {
+    for (outer, inner, requests) in [(0, 2, 3), (3, 0, 4), (3, 1, 4), (2, 5, 3), (5, 5, 6)] {
+        for fails in [false, true] {
+            let trace = Trace::default();
+            let _listening = trace.listen();
+            let server = Server::new(move |_| match fails {
+                true => Reply::fail(io::ErrorKind::ConnectionReset),
+                false => Reply::status(503),
+            });
+            let retry = |retries| quick().max_retries(retries).no_budget().build().unwrap();
+            let client = ClientBuilder::new(reqwest::Client::new())
+                .with(retry(outer))
+                .with(retry(inner))
+                .with_arc(server.clone())
+                .build();
+            let slot = ReportSlot::new();
+            let result = client.get(URL).report_to(&slot).send().await;
+            assert_eq!(server.count(), requests, "{outer} and {inner}");
+
+            let report = slot.get().unwrap();
+            assert_eq!(report.attempts().count(), requests, "{outer} and {inner}");
+            let received = server.received();
+            for (attempt, request) in report.attempts().zip(&received) {
+                let sent_at = request.at - received[0].at;
+                assert_eq!(attempt.sent_at(), sent_at, "{outer} and {inner}");
+            }
+            let last = received.last().unwrap().at - received[0].at;
+            assert_eq!(report.waited(), last, "all the time between was waiting");
+            assert_eq!(result.is_err(), fails);
+            if let Ok(response) = result {
+                assert_eq!(RetryReport::of(&response), Some(&report));
+            }
+            assert_eq!(endings(&trace).len(), 1, "{:?}", endings(&trace));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_retries_in_one_chain_report_a_success_as_it_was() {
+    let server = Server::statuses([503, 503, 200]);
+    let retry = |retries| quick().max_retries(retries).no_budget().build().unwrap();
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with(retry(5))
+        .with(retry(1))
+        .with_arc(server.clone())
+        .build();
+    let response = client.get(URL).send().await.unwrap();
+    let report = RetryReport::of(&response).unwrap();
+    let outcomes: Vec<_> = (report.attempts())
+        .map(|attempt| attempt.outcome().to_string())
+        .collect();
+    assert_eq!(outcomes, ["503", "503", "200"]);
+    assert_eq!(report.stop(), StopReason::Succeeded);
 }

@@ -44,6 +44,7 @@ pub(super) struct Earlier {
 impl Earlier {
     /// Adds what was before to the report; and to the result, if nothing came after it.
     pub(super) fn complete(&mut self, report: &mut RetryReport, result: &mut Result<Response>) {
+        self.history.append(&mut report.earlier);
         report.earlier = std::mem::take(&mut self.history);
         if report.stop != StopReason::Throttled {
             return;

@@ -117,8 +117,9 @@ impl<'a> Call<'a> {
     fn leave_attempt(&mut self, retry: &Retry, result: &Result<Response>) -> Instant {
         self.tell_retry(retry, result);
         let mut ended = self.ended_attempt(retry.verdict, retry.hint);
-        ended.add_wait(retry.passed);
+        let inside = self.complete_attempt(&mut ended, result);
         let earlier = self.made_earlier();
+        earlier.history.extend(inside);
         earlier.history.push(ended);
         earlier.unclear |= retry.verdict.is_unclear();
         earlier.unprocessed += u32::from(retry.verdict.is_unprocessed());

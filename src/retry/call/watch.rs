@@ -57,12 +57,16 @@ impl<'a> Watch<'a> {
     }
 
     fn tell(&self, kind: EventKind) {
+        self.settings.tell(&self.event(kind));
+    }
+
+    fn event(&self, kind: EventKind) -> Event<'_> {
         let call = CallInfo {
             method: &self.method,
             host: &self.host,
             attempt: self.attempt.number(),
         };
-        self.settings.tell(&Event { call, kind });
+        Event { call, kind }
     }
 
     pub(super) fn call_started(&self) {
@@ -186,19 +190,24 @@ impl<'a> Call<'a> {
         budget_time: BudgetTime,
     ) {
         let (max_attempts, could_retry) = (self.max_attempts(), self.could_retry());
+        let is_inner = self.is_inner;
         let Some((watch, budget)) = self.watched_with_budget() else {
             return;
         };
         watch.stage = Stage::Over;
         watch.attempt = report.last_attempt();
-        watch.tell(EventKind::Stopped(Stopped {
+        let stopped = EventKind::Stopped(Stopped {
             reason: report.stop,
             outcome: report.last.outcome,
             max_attempts,
             waited,
             took,
             budget: could_retry.then(|| budget.balance_by(budget_time)),
-        }));
+        });
+        match is_inner {
+            true => watch.settings.observers.tell(&watch.event(stopped)),
+            false => watch.tell(stopped),
+        }
     }
 
     fn attempt_took(&self, elapsed: Duration) -> Duration {
