@@ -21,7 +21,7 @@ pub enum FleetError {
     },
     /// It answered that it will not do it.
     Refused {
-        /// The word by which it says why, like `WRONGTYPE` or `NOPERM`.
+        /// The word by which it says why, like `NOAUTH`, `READONLY` or `WRONGTYPE`.
         code: String,
     },
     /// It was not asked, for the question makes no sense.

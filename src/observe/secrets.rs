@@ -28,6 +28,13 @@ pub(crate) const PLACEHOLDER: &str = "REDACTED";
 ///     .keep("page_token");    // no secret, though its name says so
 /// ```
 ///
+/// `code` counts as secret, because OAuth calls its codes so. Longer names with that word do not, such as
+/// `country_code`; `device_code` and a few others of the kind do. If your `code` is harmless, say
+/// `keep("code")`, or its letters have to be given it again for a replay.
+///
+/// Bodies are not searched, and a letter keeps them as they are. That includes the form of an OAuth token
+/// request. Give such calls a client without dead letters, or one with `dead_letter_max_body(0)`.
+///
 /// The user info of a URL is always secret. Its path never is: no name says what stands there. A header or
 /// parameter that holds a URL with secrets in it is secret as a whole.
 #[derive(Clone, Debug, Default)]

@@ -35,8 +35,10 @@ fn beside_the_model(input: &mut Unstructured<'_>) -> Result<()> {
     for _ in 0..input.int_in_range(1..=6)? {
         let name = name(input)?;
         let said = if name == "ratelimit" {
-            let (left, reset) = (input.int_in_range(0..=2)?, input.int_in_range(0..=99_999)?);
-            let text = format!("\"default\";r={left};t={reset}").into();
+            let (left, reset) = (input.int_in_range(0..=3)?, input.int_in_range(0..=99_999)?);
+            let left = (left < 3).then_some(left);
+            let remainder = left.map(|left| format!(";r={left}")).unwrap_or_default();
+            let text = format!("\"default\"{remainder};t={reset}").into();
             Said::window(text, left, reset)
         } else {
             said(input, now)?

@@ -63,10 +63,9 @@ fn compare(input: &mut Unstructured<'_>) -> Result<()> {
     assert_eq!(left, least_left(expected), "{headers:?}");
 
     let hint = server_hint(StatusCode::from_u16(status).unwrap(), &headers, UNIX_EPOCH);
-    let refused = matches!(status, 429 | 503);
     let each = named.iter().map(std::slice::from_ref);
     let mut all = std::iter::once(&structured[..]).chain(each);
-    let expected = all.find_map(|windows| wait(windows, refused));
+    let expected = all.find_map(|windows| wait(windows, status));
     assert_eq!(hint, expected, "{status} {headers:?}");
     Ok(())
 }
@@ -86,13 +85,16 @@ fn least_left(windows: &[Window]) -> Option<(u64, Duration)> {
     least.map(|(left, reset)| (left, Duration::from_secs(reset)))
 }
 
-/// All that are used up must have opened again. If none is, and the server has refused all the same, the
-/// first to open may let us through.
-fn wait(windows: &[Window], refused: bool) -> Option<Duration> {
-    let spent = windows.iter().filter(|window| window.left == Some(0));
-    let last_spent = spent.map(|window| window.reset).max();
-    let first = windows.iter().map(|window| window.reset).min();
-    let reset = last_spent.or(first.filter(|_| refused))?;
+/// All that are used up must have opened again. If none is, and a 429 does not say what is left of some, the
+/// first of those to open may let us through. What has quota left says nothing.
+fn wait(windows: &[Window], status: u16) -> Option<Duration> {
+    let resets = |left: Option<u64>| {
+        let windows = windows.iter().filter(move |window| window.left == left);
+        windows.map(|window| window.reset)
+    };
+    let last_spent = resets(Some(0)).max();
+    let first = resets(None).min();
+    let reset = last_spent.or(first.filter(|_| status == 429))?;
     Some(Duration::from_secs(reset))
 }
 

@@ -38,12 +38,14 @@ use crate::schedule::Backoff;
 ///     .status(reqwest::StatusCode::CONFLICT, StatusClass::Conditional)
 ///     .build()?;
 ///
-/// // A nightly job that starts everywhere at once, against a server with its own name for keys:
+/// // A nightly job that starts everywhere at once, against a server with its own name for keys. Its client
+/// // is built with `reqwest::redirect::Policy::none()`:
 /// let job = RetryMiddleware::builder()
 ///     .launch_spread(Duration::from_secs(60))
 ///     .retry_window(Duration::from_secs(30 * 60))
 ///     .idempotency_header("PayPal-Request-Id")
 ///     .attempt_header("X-Attempt")
+///     .client_follows_redirects(false)
 ///     .retry_unsent()
 ///     .build()?;
 ///
@@ -229,8 +231,12 @@ impl RetryMiddlewareBuilder {
     /// class [`Retry`](StatusClass::Retry): 429, 502, 503 and 504, and what was classed so.
     ///
     /// Only for servers of which it is known that they give these answers before they do any work:
-    /// a gateway's 504 often means the contrary. An answer that came from another URL than the
-    /// request went to, after a redirect, does not count.
+    /// a gateway's 504 often means the contrary.
+    ///
+    /// The client must not follow redirects. A server may accept a `POST` with a 303, and then fail the `GET`
+    /// that follows (RFC 9110 §15.4.4). reqwest shows only the failure, so the accepted `POST` would be
+    /// repeated. Therefore [`build`](Self::build) refuses this option without
+    /// [`client_follows_redirects(false)`](Self::client_follows_redirects).
     pub fn retry_without_key(mut self) -> Self {
         self.settings.retry_without_key = true;
         self
@@ -240,11 +246,43 @@ impl RetryMiddlewareBuilder {
     /// no effect: no connection came about, or the server said that it did not process them (HTTP/2
     /// REFUSED_STREAM, or a GOAWAY without error).
     ///
-    /// reqwest follows redirects inside one attempt and does not tell of them: if a `POST` is
-    /// redirected and the *next* server refuses the connection, that looks the same. Use this only
-    /// on a client with `reqwest::redirect::Policy::none()`, or for servers that do not redirect.
+    /// The client must not follow redirects. A server may accept a `POST` and redirect to another server,
+    /// which refuses the connection. reqwest shows only that failure, so the accepted `POST` would be
+    /// repeated. Therefore [`build`](Self::build) refuses this option without
+    /// [`client_follows_redirects(false)`](Self::client_follows_redirects).
     pub fn retry_unsent(mut self) -> Self {
         self.settings.retry_unsent = true;
+        self
+    }
+
+    /// Says whether the client of this middleware follows redirects.
+    ///
+    /// reqwest follows them by default, within one attempt, and a middleware cannot see it. So it cannot
+    /// tell what became of the first request. [`retry_without_key`](Self::retry_without_key) and
+    /// [`retry_unsent`](Self::retry_unsent) need to know that, and are refused for such a client. Build the
+    /// client with `reqwest::redirect::Policy::none()`, and say so here. This setting turns nothing off by
+    /// itself, and it is not checked.
+    ///
+    /// Default: `true`.
+    ///
+    /// ```
+    /// use reqwest_middleware::ClientBuilder;
+    /// use reqwest_steady::RetryMiddleware;
+    ///
+    /// let refused = RetryMiddleware::builder().retry_unsent().build();
+    /// assert!(refused.unwrap_err().to_string().contains("client_follows_redirects(false)"));
+    ///
+    /// let inner = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+    /// let retry = RetryMiddleware::builder()
+    ///     .client_follows_redirects(false)
+    ///     .retry_unsent()
+    ///     .build()?;
+    /// let client = ClientBuilder::new(inner).with(retry).build();
+    /// # let _ = client;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn client_follows_redirects(mut self, follows: bool) -> Self {
+        self.settings.client_follows_redirects = follows;
         self
     }
 
@@ -407,6 +445,20 @@ impl RetryMiddlewareBuilder {
             settings.budgets.share(fleet)?;
         }
         settings.budgets.check()?;
+        for (option, is_set) in [
+            ("retry_without_key", settings.retry_without_key),
+            ("retry_unsent", settings.retry_unsent),
+        ] {
+            if is_set && settings.client_follows_redirects {
+                return Err(ConfigError::new(
+                    option,
+                    "for a client that follows redirects",
+                    "would repeat requests that were accepted with a redirect: build the client with \
+                     `reqwest::redirect::Policy::none()` and set `client_follows_redirects(false)`, \
+                     or use an idempotency key",
+                ));
+            }
+        }
         longer_than_zero("retry_window", Some(settings.limits.window))?;
         longer_than_zero("deadline", settings.limits.deadline)?;
         longer_than_zero("attempt_timeout", settings.limits.attempt)?;
@@ -472,6 +524,21 @@ mod tests {
             (
                 builder().attempt_header("Idempotency-Key"),
                 "attempt_header (idempotency-key) should not be the header of the idempotency key",
+            ),
+            (
+                builder().retry_without_key(),
+                "retry_without_key (for a client that follows redirects) would repeat requests that were \
+                 accepted with a redirect: build the client with `reqwest::redirect::Policy::none()` and \
+                 set `client_follows_redirects(false)`, or use an idempotency key",
+            ),
+            (
+                builder()
+                    .client_follows_redirects(false)
+                    .retry_unsent()
+                    .client_follows_redirects(true),
+                "retry_unsent (for a client that follows redirects) would repeat requests that were \
+                 accepted with a redirect: build the client with `reqwest::redirect::Policy::none()` and \
+                 set `client_follows_redirects(false)`, or use an idempotency key",
             ),
             (
                 builder().backoff(Backoff::exponential(Duration::ZERO)),

@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     pub(crate) classifier: Classifier,
     pub(crate) retry_without_key: bool,
     pub(crate) retry_unsent: bool,
+    /// Then neither of the two above is set.
+    pub(crate) client_follows_redirects: bool,
     pub(crate) keys: KeyRule,
     pub(crate) backoff: Backoff,
     pub(crate) max_server_delay: Duration,
@@ -75,6 +77,7 @@ impl Default for Settings {
             classifier: Classifier::default(),
             retry_without_key: false,
             retry_unsent: false,
+            client_follows_redirects: true,
             keys: KeyRule::default(),
             backoff: Backoff::default(),
             max_server_delay: Duration::from_secs(60),

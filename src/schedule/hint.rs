@@ -15,9 +15,10 @@ use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
 use crate::clock;
 
 /// Headers that count what is left of a quota, beside the one that says when it is full again.
-/// The names of the IETF drafts up to 6, the common ones, OpenAI's and Anthropic's.
+/// The names of the IETF drafts up to 6, Discord's, the common ones, OpenAI's and Anthropic's.
 const QUOTAS: &[&[(&str, &str)]] = &[
     &[("ratelimit-remaining", "ratelimit-reset")],
+    &[("x-ratelimit-remaining", "x-ratelimit-reset-after")],
     &[("x-ratelimit-remaining", "x-ratelimit-reset")],
     &[("x-rate-limit-remaining", "x-rate-limit-reset")],
     &[
@@ -68,7 +69,6 @@ pub(crate) fn server_hint(
                 seconds(text).or_else(|| until(httpdate::parse_http_date(text).ok()?, now))
             })
         })
-        .or_else(|| longest(headers, "x-ratelimit-reset-after", seconds))
         .or_else(|| quota(status, headers, now))
 }
 
@@ -80,16 +80,33 @@ fn longest<T: Ord>(headers: &HeaderMap, name: &str, read: impl Fn(&str) -> Optio
         .max()
 }
 
-/// One window of a rate limit: how much of it is left, if that is known, and when it opens again.
+/// One window of a rate limit.
 #[derive(Clone, Copy)]
 struct Window {
+    /// What is left of it, if the server says so.
     left: Option<u64>,
+    counts: Unit,
+    /// How long until it is full again.
     reset: Duration,
+}
+
+/// What a window counts.
+#[derive(Clone, Copy, PartialEq)]
+enum Unit {
+    Requests,
+    /// A request takes an unknown number of them.
+    Tokens,
 }
 
 impl Window {
     fn is_spent(self) -> bool {
         self.left == Some(0)
+    }
+
+    /// How many requests are left of it, as far as that can be told.
+    fn requests_left(self) -> Option<u64> {
+        self.left
+            .filter(|_| self.is_spent() || self.counts == Unit::Requests)
     }
 }
 
@@ -108,7 +125,7 @@ pub(crate) fn quota_left(headers: &HeaderMap) -> Option<(u64, Duration)> {
                 .map(|names| named_windows(headers, names, now));
             windows.find(|windows| !windows.is_empty())
         });
-    let left = |window: Window| Some((window.left?, window.reset));
+    let left = |window: Window| Some((window.requests_left()?, window.reset));
     let windows = windows?.into_iter().filter_map(left);
     windows.min_by_key(|(left, reset)| (*left, Reverse(*reset)))
 }
@@ -131,22 +148,22 @@ fn date(headers: &HeaderMap) -> Option<SystemTime> {
     longest(headers, "date", |date| httpdate::parse_http_date(date).ok())
 }
 
-/// Reset times are sent with successes too. They are hints only where a quota is used up, or where
-/// the status says so.
+/// How long until a quota that refused the request is full again.
+///
+/// Many servers send their quota with every response. A reset says when a quota refills, not when a
+/// server recovers. So it counts only if its window is spent, or may be: after a 429, if the server
+/// does not say what is left. A window with quota left refused nothing.
 fn quota(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let refused = matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
-    );
     let wait = |windows: Vec<Window>| {
         let spent = windows.iter().filter(|window| window.is_spent());
-        match spent.map(|window| window.reset).max() {
-            // All that are used up must have opened again.
-            Some(reset) => Some(reset),
-            // It is not said which one refused; the first to open may let us through.
-            None if refused => windows.iter().map(|window| window.reset).min(),
-            None => None,
-        }
+        // All that are spent must have opened again.
+        let last_spent = spent.map(|window| window.reset).max();
+        last_spent.or_else(|| {
+            let unknown = windows.iter().filter(|window| window.left.is_none());
+            // Any of these may have refused; the first to open may let us through.
+            let first = unknown.map(|window| window.reset).min();
+            first.filter(|_| status == StatusCode::TOO_MANY_REQUESTS)
+        })
     };
     structured_windows(headers).and_then(wait).or_else(|| {
         let mut quotas = QUOTAS.iter();
@@ -157,10 +174,13 @@ fn quota(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Dur
 fn named_windows(headers: &HeaderMap, names: &[(&str, &str)], now: SystemTime) -> Vec<Window> {
     let windows = names.iter().filter_map(|(remaining, reset)| {
         let left = longest(headers, remaining, seconds).map(|left| left.as_secs());
-        // How many tokens a request will take is not known, unless there are none.
-        let left = left.filter(|left| *left == 0 || !remaining.contains("tokens"));
+        let counts = match remaining.contains("tokens") {
+            true => Unit::Tokens,
+            false => Unit::Requests,
+        };
         Some(Window {
             left,
+            counts,
             reset: longest(headers, reset, |text| moment(text, now))?,
         })
     });
@@ -188,6 +208,7 @@ fn structured_windows(headers: &HeaderMap) -> Option<Vec<Window>> {
     match number("reset") {
         Some(reset) => Some(vec![Window {
             left: number("remaining"),
+            counts: Unit::Requests,
             reset: Duration::from_secs(reset),
         }]),
         None => Some(dictionary.values().filter_map(window_of_member).collect()),
@@ -201,6 +222,7 @@ fn window_of_member(member: &ListEntry) -> Option<Window> {
     };
     Some(Window {
         left: parameters.get("r").and_then(whole),
+        counts: Unit::Requests,
         reset: Duration::from_secs(parameters.get("t").and_then(whole)?),
     })
 }

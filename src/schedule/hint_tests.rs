@@ -117,15 +117,15 @@ fn the_first_header_that_parses_holds_and_each_is_enough_by_itself() {
         ("retry-after-ms", "1500"),
         ("x-ms-retry-after-ms", "2500"),
         ("retry-after", "3"),
-        ("x-ratelimit-reset-after", "4.5"),
-        ("ratelimit", "\"default\";r=0;t=5"),
-        ("ratelimit-reset", "6"),
+        ("ratelimit", "\"default\";r=0;t=4"),
+        ("ratelimit-reset", "5"),
+        ("x-ratelimit-reset-after", "6.5"),
         ("x-ratelimit-reset", "7"),
         ("x-rate-limit-reset", "8"),
         ("x-ratelimit-reset-requests", "9s"),
         ("anthropic-ratelimit-requests-reset", "1994-11-06T12:00:10Z"),
     ];
-    let expected = [1.5, 2.5, 3.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
+    let expected = [1.5, 2.5, 3.0, 4.0, 5.0, 6.5, 7.0, 8.0, 9.0, 10.0];
     for (first, expected) in expected.into_iter().enumerate() {
         let mut lines = all;
         for line in &mut lines[..first] {
@@ -196,52 +196,192 @@ fn a_clock_that_stands_before_1970_makes_no_wait_shorter() {
     }
 }
 
+/// Each way to say when a window refills, and how much of it is left.
+const WINDOWS: &[(&str, &str, &str)] = &[
+    ("ratelimit-reset", "30", "ratelimit-remaining"),
+    ("x-ratelimit-reset-after", "30", "x-ratelimit-remaining"),
+    ("x-ratelimit-reset", "30", "x-ratelimit-remaining"),
+    ("x-rate-limit-reset", "30", "x-rate-limit-remaining"),
+    (
+        "x-ratelimit-reset-requests",
+        "30s",
+        "x-ratelimit-remaining-requests",
+    ),
+    (
+        "x-ratelimit-reset-tokens",
+        "30s",
+        "x-ratelimit-remaining-tokens",
+    ),
+    (
+        "anthropic-ratelimit-requests-reset",
+        "1994-11-06T12:00:30Z",
+        "anthropic-ratelimit-requests-remaining",
+    ),
+    (
+        "anthropic-ratelimit-tokens-reset",
+        "1994-11-06T12:00:30Z",
+        "anthropic-ratelimit-tokens-remaining",
+    ),
+];
+
 #[test]
-fn quota_headers_count_only_when_nothing_is_left_or_the_status_says_so() {
-    for (name, value, remaining) in [
-        ("ratelimit-reset", "30", "ratelimit-remaining"),
-        ("x-ratelimit-reset", "30", "x-ratelimit-remaining"),
-        ("x-rate-limit-reset", "30", "x-rate-limit-remaining"),
-        (
-            "x-ratelimit-reset-tokens",
-            "30s",
-            "x-ratelimit-remaining-tokens",
-        ),
-        (
-            "anthropic-ratelimit-tokens-reset",
-            "1994-11-06T12:00:30Z",
-            "anthropic-ratelimit-tokens-remaining",
-        ),
-    ] {
-        assert_eq!(hint_of(500, &[(name, value)]), None, "{name}");
-        assert_eq!(
-            hint_of(500, &[(name, value), (remaining, "7")]),
-            None,
-            "{name}"
-        );
-        assert_eq!(
-            hint_of(500, &[(name, value), (remaining, "+0")]),
-            None,
-            "{name}"
-        );
-        assert_eq!(
-            hint_of(500, &[(name, value), (remaining, "0")]),
-            secs(30.0),
-            "{name}"
-        );
-        assert_eq!(
-            hint_of(429, &[(name, value), (remaining, "7")]),
-            secs(30.0),
-            "{name}"
-        );
-        assert_eq!(hint_of(503, &[(name, value)]), secs(30.0), "{name}");
+fn a_reset_is_a_hint_where_its_window_is_spent() {
+    for (reset, value, remaining) in WINDOWS {
+        for status in [200, 403, 404, 429, 500, 502, 503, 504] {
+            let with = |left| hint_of(status, &[(reset, value), (remaining, left)]);
+            assert_eq!(with("0"), secs(30.0), "{status} {reset}");
+            // With quota left, it was something else that refused.
+            for left in ["1", "98", "4990", "18446744073709551615"] {
+                assert_eq!(with(left), None, "{status} {reset}, {left} left");
+            }
+        }
     }
+}
+
+#[test]
+fn a_reset_without_a_remainder_is_a_hint_after_a_429_only() {
+    for (reset, value, remaining) in WINDOWS {
+        for status in [200, 403, 404, 429, 500, 502, 503, 504] {
+            let expected = secs(30.0).filter(|_| status == 429);
+            let hint = hint_of(status, &[(reset, value)]);
+            assert_eq!(hint, expected, "{status} {reset}");
+            // A remainder that cannot be read says nothing.
+            let hint = hint_of(status, &[(reset, value), (remaining, "+0")]);
+            assert_eq!(hint, expected, "{status} {reset}");
+        }
+    }
+}
+
+#[test]
+fn of_several_named_windows_those_with_quota_left_say_nothing() {
+    let requests = |left: &'static str| {
+        [
+            ("x-ratelimit-remaining-requests", left),
+            ("x-ratelimit-reset-requests", "60s"),
+        ]
+    };
+    let tokens = |left: &'static str| {
+        [
+            ("x-ratelimit-remaining-tokens", left),
+            ("x-ratelimit-reset-tokens", "6m0s"),
+        ]
+    };
+    let hint = |status, windows: [[(&'static str, &'static str); 2]; 2]| {
+        hint_of(status, windows.concat().as_slice())
+    };
+    for status in [429, 503] {
+        assert_eq!(hint(status, [requests("59"), tokens("149984")]), None);
+        assert_eq!(hint(status, [requests("0"), tokens("149984")]), secs(60.0));
+        assert_eq!(hint(status, [requests("59"), tokens("0")]), secs(360.0));
+        assert_eq!(hint(status, [requests("0"), tokens("0")]), secs(360.0));
+    }
+    // Only the window that does not say what is left may have refused.
+    assert_eq!(hint(429, [requests("59"), tokens("?")]), secs(360.0));
+    assert_eq!(hint(429, [requests("?"), tokens("149984")]), secs(60.0));
+    assert_eq!(hint(503, [requests("?"), tokens("149984")]), None);
+}
+
+/// What express-rate-limit sends with every response, for a limit of 100 in 15 minutes.
+fn express(left: &str) -> [Vec<(&'static str, String)>; 4] {
+    let own = |lines: &[(&'static str, &str)]| {
+        let lines = lines.iter();
+        lines
+            .map(|(name, value)| (*name, (*value).to_owned()))
+            .collect()
+    };
+    [
+        // Legacy: the reset in seconds since 1970.
+        own(&[
+            ("date", "Sun, 09 Sep 2001 01:46:40 GMT"),
+            ("x-ratelimit-limit", "100"),
+            ("x-ratelimit-remaining", left),
+            ("x-ratelimit-reset", "1000000900"),
+        ]),
+        // Draft 6.
+        own(&[
+            ("ratelimit-policy", "100;w=900"),
+            ("ratelimit-limit", "100"),
+            ("ratelimit-remaining", left),
+            ("ratelimit-reset", "900"),
+        ]),
+        // Draft 7.
+        own(&[
+            ("ratelimit-policy", "100;w=900"),
+            (
+                "ratelimit",
+                &format!("limit=100, remaining={left}, reset=900"),
+            ),
+        ]),
+        // Draft 8.
+        own(&[
+            (
+                "ratelimit-policy",
+                "\"100-in-15min\"; q=100; w=900; pk=:YWJj:",
+            ),
+            ("ratelimit", &format!("\"100-in-15min\"; r={left}; t=900")),
+        ]),
+    ]
+}
+
+#[test]
+fn every_combination_that_express_rate_limit_sends() {
+    fn hint(status: u16, sets: &[Vec<(&'static str, String)>]) -> Option<Duration> {
+        let lines = sets.iter().flatten();
+        let lines: Vec<_> = lines.map(|(name, value)| (*name, value.as_str())).collect();
+        hint_of(status, &lines)
+    }
+    let (some, none) = (express("98"), express("0"));
+    // The legacy headers may stand beside one of the drafts.
+    for draft in 0..4 {
+        for sets in [vec![draft], vec![0, draft]] {
+            let of = |all: &[Vec<_>]| sets.iter().map(|set| all[*set].clone()).collect::<Vec<_>>();
+            for status in [200, 429, 500, 503] {
+                assert_eq!(hint(status, &of(&some)), None, "{status} {sets:?}");
+                assert_eq!(hint(status, &of(&none)), secs(900.0), "{status} {sets:?}");
+            }
+            // A `Retry-After` beside them counts by itself.
+            let mut asked = of(&some);
+            asked.push(vec![("retry-after", "2".to_owned())]);
+            assert_eq!(hint(503, &asked), secs(2.0), "{sets:?}");
+        }
+    }
+}
+
+#[test]
+fn tokens_that_are_left_are_no_count_of_requests() {
+    let left = |lines: &[(&str, &str)]| {
+        let lines = lines.iter().map(|(name, value)| {
+            let name: HeaderName = name.parse().unwrap();
+            (name, HeaderValue::from_str(value).unwrap())
+        });
+        quota_left(&lines.collect())
+    };
+    let tokens = [
+        ("x-ratelimit-remaining-tokens", "150"),
+        ("x-ratelimit-reset-tokens", "6m0s"),
+    ];
+    assert_eq!(left(&tokens), None);
+    let both = [
+        &tokens[..],
+        &[
+            ("x-ratelimit-remaining-requests", "5900"),
+            ("x-ratelimit-reset-requests", "60s"),
+        ],
+    ];
+    let minute = Duration::from_secs(60);
+    assert_eq!(left(&both.concat()), Some((5900, minute)));
+    let spent = [
+        ("x-ratelimit-remaining-tokens", "0"),
+        ("x-ratelimit-reset-tokens", "60s"),
+    ];
+    assert_eq!(left(&spent), Some((0, minute)));
 }
 
 #[test]
 fn the_ratelimit_field_of_every_draft() {
     for (lines, ordinary, refused) in [
-        (&["\"default\";r=50;t=30"][..], None, secs(30.0)),
+        (&["\"default\";r=50;t=30"][..], None, None),
+        (&["\"default\";t=30"], None, secs(30.0)),
         (&["\"default\";r=0;t=30"], secs(30.0), secs(30.0)),
         (&["default;r=0;t=30"], secs(30.0), secs(30.0)),
         // All that are used up must open again; a daily window with room left does not matter.
@@ -250,8 +390,15 @@ fn the_ratelimit_field_of_every_draft() {
             secs(60.0),
             secs(60.0),
         ),
-        (&["\"burst\";r=1;t=5, \"day\";r=9;t=5000"], None, secs(5.0)),
-        (&["limit=100, remaining=50, reset=30"], None, secs(30.0)),
+        (&["\"burst\";r=1;t=5, \"day\";r=9;t=5000"], None, None),
+        // Of those that do not say what is left, the first to open may let us through.
+        (
+            &["\"burst\";r=1;t=5, \"hour\";t=60, \"day\";t=5000"],
+            None,
+            secs(60.0),
+        ),
+        (&["limit=100, remaining=50, reset=30"], None, None),
+        (&["limit=100, reset=30"], None, secs(30.0)),
         (
             &["limit=100, remaining=0, reset=30"],
             secs(30.0),
@@ -270,6 +417,7 @@ fn the_ratelimit_field_of_every_draft() {
     ] {
         let lines: Vec<_> = lines.iter().map(|line| ("ratelimit", *line)).collect();
         assert_eq!(hint_of(500, &lines), ordinary, "{lines:?}");
+        assert_eq!(hint_of(503, &lines), ordinary, "{lines:?}");
         assert_eq!(hint_of(429, &lines), refused, "{lines:?}");
     }
 }

@@ -105,6 +105,22 @@ mod tests {
         assert_eq!(told.hint, Some(Duration::from_secs(60)));
         let spent = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "60")];
         assert_eq!(answer(403, &spent).ending, Ending::Refused);
+        let left = [("x-ratelimit-remaining", "9"), ("x-ratelimit-reset", "60")];
+        assert_eq!(answer(403, &left).ending, Ending::Accepted);
+    }
+
+    #[test]
+    fn a_window_with_quota_left_is_counted_and_asks_for_no_pause() {
+        let reset = Duration::from_secs(900);
+        for status in [200, 429, 500, 503, 504] {
+            let left = answer(status, &[("ratelimit", "\"100-in-15min\";r=98;t=900")]);
+            assert_eq!(left.hint, None, "{status}");
+            assert_eq!(left.quota, Some(Quota { left: 98, reset }), "{status}");
+        }
+        for status in [429, 500, 503, 504] {
+            let spent = answer(status, &[("ratelimit", "\"100-in-15min\";r=0;t=900")]);
+            assert_eq!(spent.hint, Some(reset), "{status}");
+        }
     }
 
     #[test]

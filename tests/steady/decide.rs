@@ -20,6 +20,7 @@ fn quick() -> RetryMiddlewareBuilder {
         .max_retries(2)
         .backoff(backoff)
         .no_budget()
+        .client_follows_redirects(false)
 }
 
 /// How often a request arrives at a server that always gives this answer.

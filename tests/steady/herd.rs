@@ -14,8 +14,8 @@ use crate::support::scenarios::{
     beside_a_dead_host, blackout, bucket_told_by_503, burst_and_healthy, busy_and_healthy,
     controllers, controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes,
     one_in_a_hundred, overload_of_bucket, overload_of_window, overload_told_by_503, quota,
-    slow_worker, stalled_worker, thousand_writes, thousand_writes_told, twenty_clients,
-    without_the_dead_host,
+    slow_worker, stalled_worker, thousand_writes, thousand_writes_told, three_thousand,
+    three_thousand_with_quota_left, twenty_clients, without_the_dead_host,
 };
 use crate::support::stacks::steady_throttle;
 
@@ -175,6 +175,22 @@ fn failures_by_chance_do_not_look_like_a_limit() {
             by_second[..20].iter().all(|count| *count >= 495),
             "{by_second:?}"
         );
+    }
+}
+
+#[test]
+fn quota_headers_with_quota_left_slow_nobody() {
+    let plain = in_each(three_thousand);
+    let with_quota = in_each(three_thousand_with_quota_left);
+    for (plain, with_quota) in plain.iter().zip(&with_quota) {
+        assert_eq!(plain.calls.len(), 3000);
+        assert_all_succeed(plain);
+        assert_all_succeed(with_quota);
+        // The same seed draws the same failures.
+        assert_eq!(with_quota.requests(), plain.requests());
+        let (plain, with_quota) = (plain.last_success(), with_quota.last_success());
+        assert!(with_quota < 7 * SEC, "{with_quota:?}");
+        assert!(with_quota <= plain + 50 * MS, "{with_quota:?}, {plain:?}");
     }
 }
 

@@ -44,6 +44,7 @@ fn as_before() -> RetryMiddlewareBuilder {
         .backoff(Backoff::exponential(Duration::from_secs(1)).cap(Duration::from_secs(30 * 60)))
         .retry_window(Duration::MAX)
         .no_budget()
+        .client_follows_redirects(false)
         .retry_without_key()
 }
 

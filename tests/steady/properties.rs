@@ -155,14 +155,15 @@ fn asked_pause(step: &Step) -> Duration {
     match &step.event {
         Event::Answer {
             hint: Some((name, value)),
-            ..
+            status,
         } => match (*name, value.parse::<u32>()) {
-            ("retry-after" | "x-ratelimit-reset-after", Ok(seconds)) if !value.starts_with('+') => {
+            _ if value.starts_with('+') => step.takes,
+            ("retry-after", Ok(seconds)) => step.takes + Duration::from_secs(seconds.into()),
+            // It does not say what is left.
+            ("x-ratelimit-reset-after", Ok(seconds)) if *status == 429 => {
                 step.takes + Duration::from_secs(seconds.into())
             }
-            ("retry-after-ms", Ok(millis)) if !value.starts_with('+') => {
-                step.takes + Duration::from_millis(millis.into())
-            }
+            ("retry-after-ms", Ok(millis)) => step.takes + Duration::from_millis(millis.into()),
             _ => step.takes,
         },
         _ => Duration::ZERO,
@@ -203,6 +204,7 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
         retry = retry.attempt_timeout(timeout);
     }
     if settings.opt_in {
+        retry = retry.client_follows_redirects(false);
         retry = retry.retry_without_key().retry_unsent();
     }
     if let Some(deadline) = settings.deadline {

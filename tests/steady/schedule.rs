@@ -107,17 +107,17 @@ async fn thousands_of_retries_overflow_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn no_retry_comes_earlier_than_the_server_asked_nor_much_later() {
-    for (header, value, hint) in [
-        ("retry-after", "7", 7 * SEC),
-        ("retry-after", "0.5", 500 * MS),
-        ("retry-after-ms", "1500", 1500 * MS),
-        ("ratelimit", "\"default\";r=0;t=30", 30 * SEC),
-        ("x-ratelimit-reset", "12", 12 * SEC),
+    for (status, header, value, hint) in [
+        (503, "retry-after", "7", 7 * SEC),
+        (503, "retry-after", "0.5", 500 * MS),
+        (503, "retry-after-ms", "1500", 1500 * MS),
+        (503, "ratelimit", "\"default\";r=0;t=30", 30 * SEC),
+        (429, "x-ratelimit-reset", "12", 12 * SEC),
     ] {
         let mut gaps = Vec::new();
         for _ in 0..50 {
             let server = Server::new(move |index| match index {
-                0 => answer_with(503, &[(header, value)]),
+                0 => answer_with(status, &[(header, value)]),
                 _ => answer(200),
             });
             let client = server.client(RetryMiddleware::default());
@@ -131,6 +131,50 @@ async fn no_retry_comes_earlier_than_the_server_asked_nor_much_later() {
             "{header}: {value}: {most:?}"
         );
         assert!(*most - *least >= 100 * MS, "{header}: {value}: all at once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn quota_headers_with_quota_left_leave_the_backoff_alone() {
+    for headers in [
+        &[("ratelimit", "\"100-in-15min\";r=98;t=900")][..],
+        &[("ratelimit", "limit=100, remaining=98, reset=900")],
+        &[("ratelimit-remaining", "98"), ("ratelimit-reset", "900")],
+        &[
+            ("x-ratelimit-remaining", "4990"),
+            ("x-ratelimit-reset", "3000"),
+        ],
+        &[
+            ("x-ratelimit-remaining", "4"),
+            ("x-ratelimit-reset-after", "300.5"),
+        ],
+        &[
+            ("x-ratelimit-remaining-requests", "59"),
+            ("x-ratelimit-reset-requests", "6m0s"),
+            ("x-ratelimit-remaining-tokens", "149984"),
+            ("x-ratelimit-reset-tokens", "6m0s"),
+        ],
+    ] {
+        for status in [429, 500, 502, 503, 504] {
+            let what = format!("{status} {headers:?}");
+            let server = Server::new(move |index| match index {
+                0..3 => answer_with(status, headers),
+                _ => answer_with(200, headers),
+            });
+            let client = server.client(exact().build().unwrap());
+            let response = client.get(URL).send().await.unwrap();
+            assert_eq!(response.status(), 200, "{what}");
+            assert_eq!(server.gaps(), [200, 400, 800].map(|ms| ms * MS), "{what}");
+
+            let server = Server::new(move |_| answer_with(status, headers));
+            let client = server.client(exact().max_retries(3).build().unwrap());
+            let response = client.get(URL).send().await.unwrap();
+            let report = RetryReport::of(&response).unwrap();
+            assert_eq!(report.stop(), StopReason::RetriesExhausted, "{what}");
+            assert_eq!(server.count(), 4, "{what}");
+            let mut hints = report.attempts().map(|attempt| attempt.hint());
+            assert!(hints.all(|hint| hint.is_none()), "{what}");
+        }
     }
 }
 

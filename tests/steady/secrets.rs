@@ -25,7 +25,7 @@ const SECRET: &str = "hush";
 /// No secret, but only for who sends the letter again.
 const PRIVATE: [&str; 2] = ["page-seven", "key-of-this-order"];
 
-const HEADERS: [&str; 18] = [
+const HEADERS: [&str; 19] = [
     "authorization",
     "proxy-authorization",
     "cookie",
@@ -42,6 +42,7 @@ const HEADERS: [&str; 18] = [
     "x-vault-token",
     "private-token",
     "dd-api-key",
+    "x-forwarded-client-cert",
     // Named by the user.
     "x-tenant",
     // Marked as sensitive.
@@ -55,7 +56,7 @@ const URLS: [(&str, &str); 3] = [
     ("x-forwarded-uri", "/back?token=hush"),
 ];
 
-const PARAMETERS: [&str; 12] = [
+const PARAMETERS: [&str; 15] = [
     "key",
     "api_key",
     "apikey",
@@ -66,6 +67,9 @@ const PARAMETERS: [&str; 12] = [
     "X-Amz-Credential",
     "password",
     "client_secret",
+    "code",
+    "device_code",
+    "user_code",
     "%74oken",
     // Named by the user.
     "ticket",

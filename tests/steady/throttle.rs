@@ -1,8 +1,8 @@
 //! What a throttle lets through, when, and what it says to the rest.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -212,6 +212,52 @@ async fn a_pause_that_a_server_asks_for_holds_for_everybody_with_that_key() {
     // One tries, and the others follow it one by one.
     assert!(later.windows(2).all(|pair| pair[1] > pair[0]), "{later:?}");
     assert!(later[later.len() - 1] - later[0] > 500 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_with_quota_left_pauses_nobody() {
+    for headers in [
+        &[("ratelimit", "\"100-in-15min\";r=98;t=900")][..],
+        &[
+            ("x-ratelimit-remaining", "4990"),
+            ("x-ratelimit-reset", "3000"),
+        ],
+    ] {
+        let server = Server::new(move |index| match index {
+            0 => answer_with(503, headers),
+            _ => answer_with(200, headers),
+        });
+        let client = throttled(&server, retry().max_retries(0), throttle());
+        let start = Instant::now();
+        assert_eq!(call(&client, 0).await.unwrap(), 503);
+        let results = join_all((1..=16).map(|name| call(&client, name))).await;
+        assert!(results.iter().all(|result| matches!(result, Ok(200))));
+        assert_eq!(start.elapsed(), Duration::ZERO, "{headers:?}");
+        assert_eq!(server.count(), 17);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_429_with_quota_left_is_searched_for_its_limit() {
+    // The limit that refuses is another than the one in the header: 5 for each 100 ms.
+    let start = Instant::now();
+    let taken = Mutex::new((0, 0));
+    let server = Server::new(move |_| {
+        let tick = start.elapsed().as_millis() / 100;
+        let mut taken = taken.lock().unwrap();
+        if taken.0 != tick {
+            *taken = (tick, 0);
+        }
+        taken.1 += 1;
+        let status = if taken.1 > 5 { 429 } else { 200 };
+        answer_with(status, &[("ratelimit", "\"100-in-15min\";r=98;t=900")])
+    });
+    let client = throttled(&server, retry(), throttle());
+    let results = join_all((0..100).map(|name| call(&client, name))).await;
+    assert!(results.iter().all(|result| matches!(result, Ok(200))));
+    // Two seconds would do for a client that knows everything.
+    assert!(start.elapsed() < 10 * SEC, "{:?}", start.elapsed());
+    assert!(server.count() < 150, "{}", server.count());
 }
 
 #[tokio::test(start_paused = true)]

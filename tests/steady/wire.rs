@@ -349,8 +349,8 @@ async fn a_buffered_answer_is_the_same_answer() {
             _ => reply(ANSWER, Then::Close),
         })
         .await;
-        let get = plain().get(server.url()).buffer_response(limit);
-        let response = send(get).await.unwrap();
+        let get = client(following(), retry()).get(server.url());
+        let response = send(get.buffer_response(limit)).await.unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], server.port()));
         assert_eq!(response.remote_addr(), Some(address));
         assert_eq!(response.url().path(), "/final");
@@ -534,21 +534,91 @@ async fn an_answer_that_is_not_http_is_final() {
     assert_eq!(server.count(), 1);
 }
 
-// Redirects, which reqwest follows within one attempt. What goes wrong behind one says nothing
-// about the POST that was answered with it.
+// Redirects, which reqwest follows within one attempt unless told otherwise. What goes wrong behind one
+// says nothing about the POST that was answered with it.
 
 fn redirect(location: &str) -> Reply {
     let head = format!("HTTP/1.1 303 See Other\r\nlocation: {location}\r\n");
     reply(head + "content-length: 0\r\n\r\n", Then::KeepOpen)
 }
 
-// If reqwest follows it, nothing tells that there was one: `retry_unsent` says so in its docs.
+/// A client that follows redirects, as reqwest does by default.
+fn following() -> reqwest::ClientBuilder {
+    direct().redirect(reqwest::redirect::Policy::default())
+}
+
+/// Accepts every POST with a 303 to the same URL, where every GET fails.
+async fn accepting_and_failing() -> Server {
+    Server::start(|index| match index % 2 {
+        0 => redirect("/orders"),
+        _ => answer(503, "later"),
+    })
+    .await
+}
+
+fn targets(server: &Server) -> Vec<String> {
+    let requests = server.requests();
+    let targets = requests.iter().map(|request| request.target().to_owned());
+    targets.collect()
+}
+
+#[test]
+fn clients_that_follow_redirects_get_no_option_for_bare_posts() {
+    for builder in [retry().retry_without_key(), retry().retry_unsent()] {
+        let refused = builder.client_follows_redirects(true).build();
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("client_follows_redirects(false)"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_post_accepted_with_a_303_to_its_own_url_arrives_once() {
+    for retry in [
+        retry().retry_without_key(),
+        retry().retry_without_key().retry_unsent(),
+    ] {
+        let server = accepting_and_failing().await;
+        let careful = client(direct(), retry);
+        let response = send(careful.post(server.url()).body("order"))
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 303);
+        assert_eq!(report_of(&response).stop(), StopReason::Succeeded);
+        assert_eq!(targets(&server), ["POST /orders"]);
+    }
+}
+
+// This is why the options are refused for such clients. If reqwest ever tells of such a redirect, this fails.
+#[tokio::test]
+async fn nothing_tells_of_a_redirect_to_the_same_url() {
+    let server = accepting_and_failing().await;
+    let misled = client(following(), retry().retry_without_key().max_retries(2));
+    let response = send(misled.post(server.url()).body("order")).await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.url().as_str(), server.url());
+    assert_eq!(targets(&server), ["POST /orders", "GET /orders"].repeat(3));
+}
+
+#[tokio::test]
+async fn a_keyed_post_may_be_redirected_to_its_own_url() {
+    let server = accepting_and_failing().await;
+    let retry = retry().client_follows_redirects(true).max_retries(2);
+    let post = client(following(), retry).post(server.url()).body("order");
+    let response = send(post.idempotency_key("order-4711")).await.unwrap();
+    assert_eq!(response.status(), 503);
+    let requests = server.requests();
+    let posts = requests
+        .iter()
+        .filter(|it| it.target() == "POST /orders")
+        .map(|post| post.header("idempotency-key"));
+    assert_eq!(posts.collect::<Vec<_>>(), [Some("order-4711"); 3]);
+}
+
 #[tokio::test]
 async fn without_redirects_a_post_that_is_sent_on_to_a_refused_port_arrives_once() {
     let nowhere = refusing().await;
     let server = Server::start(move |_| redirect(&nowhere)).await;
-    let inner = direct().redirect(reqwest::redirect::Policy::none());
-    let careful = client(inner, retry().retry_unsent());
+    let careful = client(direct(), retry().retry_unsent());
     let response = send(careful.post(server.url()).body("order"))
         .await
         .unwrap();
@@ -556,6 +626,7 @@ async fn without_redirects_a_post_that_is_sent_on_to_a_refused_port_arrives_once
     assert_eq!(server.count(), 1);
 }
 
+// Where the caller is wrong about its client, a redirect to another URL is still noticed.
 #[tokio::test]
 async fn a_post_whose_answer_redirects_to_a_refusal_arrives_once() {
     let server = Server::start(|index| match index {
@@ -563,11 +634,9 @@ async fn a_post_whose_answer_redirects_to_a_refusal_arrives_once() {
         _ => answer(503, "later"),
     })
     .await;
-    let eager = client(direct(), retry().retry_without_key());
+    let eager = client(following(), retry().retry_without_key());
     let response = send(eager.post(server.url()).body("order")).await.unwrap();
     assert_eq!(response.status(), 503);
     assert_eq!(report_of(&response).stop(), StopReason::NotIdempotent);
-    let requests = server.requests();
-    let targets: Vec<_> = requests.iter().map(|request| request.target()).collect();
-    assert_eq!(targets, ["POST /orders", "GET /receipt"]);
+    assert_eq!(targets(&server), ["POST /orders", "GET /receipt"]);
 }

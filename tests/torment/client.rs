@@ -9,6 +9,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use reqwest::dns::{Name, Resolve, Resolving};
+use reqwest::redirect::Policy;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
 use reqwest_steady::{
     Backoff, IdempotencyKey, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
@@ -101,11 +102,20 @@ pub(crate) struct Caller {
     pub(crate) client: ClientWithMiddleware,
 }
 
-/// One for each version of HTTP. What reqwest repeats by itself is left on, as most leave it.
+/// One for each version of HTTP. What reqwest repeats and follows by itself is left on, as most leave it.
 pub(crate) fn callers(names: &Arc<Names>, stack: &[Arc<dyn Middleware>]) -> [Caller; 2] {
+    callers_with(names, stack, Policy::default)
+}
+
+pub(crate) fn callers_with(
+    names: &Arc<Names>,
+    stack: &[Arc<dyn Middleware>],
+    redirects: fn() -> Policy,
+) -> [Caller; 2] {
     let inner = || {
         reqwest::Client::builder()
             .no_proxy()
+            .redirect(redirects())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .dns_resolver(Lookup(names.clone()))
     };

@@ -35,6 +35,10 @@ pub(crate) enum Fault {
 
     /// The work takes longer than the client waits, and goes on without it.
     SlowWork,
+    /// A 303 to the same URL, where every `GET` fails.
+    SeeOtherAfterWork,
+    /// A 307 to the same URL, before the work.
+    TemporaryRedirect,
     /// The answer is right, and not the first thing that is sent.
     EarlyHints,
     /// The answer is right, and more bytes follow than it announced.
@@ -80,6 +84,8 @@ pub(crate) const HTTP1: Odds = &[
     (Fault::EarlyHints, 15),
     (Fault::Surplus, 20),
     (Fault::DuplicateAnswer, 40),
+    (Fault::SeeOtherAfterWork, 40),
+    (Fault::TemporaryRedirect, 20),
 ];
 
 /// What ends a connection ends a hundred streams with it, so it is rare.
@@ -104,7 +110,12 @@ pub(crate) const HTTP2: Odds = &[
     (Fault::GoAwayAtOnce, 8),
     (Fault::GoAwayInTrouble, 8),
     (Fault::ConnectionBroken, 8),
+    (Fault::SeeOtherAfterWork, 40),
+    (Fault::TemporaryRedirect, 20),
 ];
+
+/// A quota that is far from used up, as many servers tell of it with every response.
+pub(crate) const RATE_LIMIT: &str = "\"q\";r=4990;t=900";
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use crate::faults::{Fault, HTTP1, ON_ACCEPT};
+use crate::faults::{Fault, HTTP1, ON_ACCEPT, RATE_LIMIT};
 use crate::ledger::{Entry, Receipt};
 use crate::server::{SLOW_WORK, World};
 
@@ -52,6 +52,10 @@ async fn answer(wire: &mut Wire, world: &Arc<World>) -> io::Result<Then> {
     if fault == Fault::ResetInTheMiddle {
         return Ok(Then::Reset);
     }
+    if head.is_get {
+        // It comes after a 303, which has accepted the payment.
+        return write_answer(wire, "502 Bad Gateway", "lost").await;
+    }
     let mut body = vec![0; head.length];
     wire.read_exact(&mut body).await?;
     let order = world.ledger.read(head.call, head.key, &body);
@@ -59,13 +63,22 @@ async fn answer(wire: &mut Wire, world: &Arc<World>) -> io::Result<Then> {
     match fault {
         Fault::Silence => return silence(wire).await,
         Fault::Busy => {
-            let hint = world.dice.below(20);
-            let head = format!("503 Busy\r\nretry-after-ms: {hint}");
+            let head = match world.dice.below(40) {
+                hint @ 0..20 => format!("503 Busy\r\nretry-after-ms: {hint}"),
+                _ => "503 Busy".to_owned(),
+            };
             return write_answer(wire, &head, "later").await;
         }
         Fault::Limited => {
-            let head = "429 Too Many\r\nretry-after: 0";
+            let head = match world.dice.below(2) {
+                0 => "429 Too Many\r\nretry-after: 0",
+                _ => "429 Too Many",
+            };
             return write_answer(wire, head, "slower").await;
+        }
+        Fault::TemporaryRedirect => {
+            let head = "307 Temporary Redirect\r\nlocation: /orders";
+            return write_answer(wire, head, "").await;
         }
         _ => {}
     }
@@ -117,6 +130,16 @@ async fn tell(wire: &mut Wire, world: &World, fault: Fault, receipt: Receipt) ->
             }
             Ok(Then::KeepOpen)
         }
+        Fault::SeeOtherAfterWork => {
+            let head = "303 See Other\r\nlocation: /orders";
+            if world.dice.below(2) == 0 {
+                return write_answer(wire, head, "").await;
+            }
+            // The next request then needs a connection of its own, which may be refused.
+            let head = format!("{head}\r\nconnection: close");
+            write_answer(wire, &head, "").await?;
+            Ok(Then::Close)
+        }
         Fault::EarlyHints => {
             let hints = "HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n";
             wire.write_all(hints.as_bytes()).await?;
@@ -146,7 +169,8 @@ async fn silence(wire: &mut Wire) -> io::Result<Then> {
 
 fn whole_answer(head: &str, body: &str) -> String {
     let length = body.len();
-    format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\n\r\n{body}")
+    let head = format!("HTTP/1.1 {head}\r\nratelimit: {RATE_LIMIT}");
+    format!("{head}\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
 async fn write_answer(wire: &mut Wire, head: &str, body: &str) -> io::Result<Then> {
@@ -155,6 +179,7 @@ async fn write_answer(wire: &mut Wire, head: &str, body: &str) -> io::Result<The
 }
 
 struct Head {
+    is_get: bool,
     call: Option<u32>,
     key: Option<String>,
     length: usize,
@@ -162,6 +187,7 @@ struct Head {
 
 async fn read_head(wire: &mut Wire) -> io::Result<Head> {
     let mut head = Head {
+        is_get: false,
         call: None,
         key: None,
         length: 0,
@@ -175,6 +201,7 @@ async fn read_head(wire: &mut Wire) -> io::Result<Head> {
         if line.is_empty() {
             return Ok(head);
         }
+        head.is_get |= line.starts_with("GET ");
         match line.split_once(": ") {
             Some(("x-call", value)) => head.call = value.parse().ok(),
             Some(("idempotency-key", value)) => head.key = Some(value.to_owned()),

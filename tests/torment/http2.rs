@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use tokio::io::DuplexStream;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::faults::{Fault, HTTP2, ON_ACCEPT};
+use crate::faults::{Fault, HTTP2, ON_ACCEPT, RATE_LIMIT};
 use crate::frames::{self, Raw};
 use crate::ledger::{Entry, Order, Receipt};
 use crate::server::{SLOW_WORK, World};
@@ -81,17 +81,32 @@ async fn answer(
         respond.send_reset(Reason::REFUSED_STREAM);
         return None;
     }
+    if request.method() == Method::GET {
+        // It comes after a 303, which has accepted the payment.
+        return send(&mut respond, Response::builder().status(502), "lost");
+    }
     let order = read_order(request, &world).await?;
     match fault {
         Fault::Silence => return silence(&mut respond).await,
         Fault::Busy => {
-            let hint = world.dice.below(20).to_string();
             let head = Response::builder().status(503);
-            return send(&mut respond, head.header("retry-after-ms", hint), "later");
+            let head = match world.dice.below(40) {
+                hint @ 0..20 => head.header("retry-after-ms", hint),
+                _ => head,
+            };
+            return send(&mut respond, head, "later");
         }
         Fault::Limited => {
             let head = Response::builder().status(429);
-            return send(&mut respond, head.header("retry-after", "0"), "slower");
+            let head = match world.dice.below(2) {
+                0 => head.header("retry-after", "0"),
+                _ => head,
+            };
+            return send(&mut respond, head, "slower");
+        }
+        Fault::TemporaryRedirect => {
+            let head = Response::builder().status(307);
+            return send(&mut respond, head.header("location", "/orders"), "");
         }
         _ => {}
     }
@@ -148,6 +163,10 @@ async fn tell(
             let mut stream = respond.send_response(head.body(()).ok()?, false).ok()?;
             stream.send_data(Bytes::from(body), true).ok()?;
         }
+        Fault::SeeOtherAfterWork => {
+            let head = Response::builder().status(303);
+            return send(respond, head.header("location", "/orders"), "");
+        }
         Fault::EarlyHints => {
             let hints = Response::builder().status(StatusCode::EARLY_HINTS);
             respond.send_informational(hints.body(()).ok()?).ok()?;
@@ -202,8 +221,10 @@ fn send(
     head: http::response::Builder,
     body: &str,
 ) -> Option<()> {
-    let head = head.header("content-length", body.len()).body(()).ok()?;
-    let mut stream = respond.send_response(head, false).ok()?;
+    let head = head
+        .header("content-length", body.len())
+        .header("ratelimit", RATE_LIMIT);
+    let mut stream = respond.send_response(head.body(()).ok()?, false).ok()?;
     stream.send_data(Bytes::from(body.to_owned()), true).ok()
 }
 

@@ -24,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use client::persistent;
 use faults::{HTTP1, HTTP2, ON_ACCEPT};
 use process::ServerProcess;
-use run::{Outcome, alone, run};
+use run::{Outcome, alone, run, without_redirects};
 use table::{Table, Tally};
 
 fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
@@ -92,13 +92,12 @@ fn payments_without_a_key_have_their_effect_at_most_once() {
     let _turn = alone_in_process();
     let mut server = ServerProcess::start("the_server", seed());
     let build = |names: &_| {
-        let each = [
-            persistent(),
+        let bold = [
             persistent().retry_unsent(),
             persistent().retry_unsent().retry_without_key(),
         ];
-        let callers = each.into_iter().flat_map(|retry| alone(names, retry));
-        callers.collect()
+        let bold = bold.into_iter().flat_map(|it| without_redirects(names, it));
+        alone(names, persistent()).into_iter().chain(bold).collect()
     };
     let outcome = block_on(run(&mut server, seed(), call_count(), |_| false, build));
     println!("{}", Table("without a key", &outcome));

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use reqwest::redirect::Policy;
 use reqwest_middleware::Middleware;
 use reqwest_steady::RetryMiddlewareBuilder;
 
-use crate::client::{Caller, Calls, Names, callers, persistent};
+use crate::client::{Caller, Calls, Names, callers, callers_with, persistent};
 use crate::faults::Weather;
 use crate::process::{Account, ServerProcess};
 use crate::resources::Held;
@@ -30,6 +31,13 @@ pub(crate) struct Outcome {
 pub(crate) fn alone(names: &Arc<Names>, retry: RetryMiddlewareBuilder) -> [Caller; 2] {
     let retry: Arc<dyn Middleware> = Arc::new(retry.build().unwrap());
     callers(names, &[retry])
+}
+
+/// The same, for a retry that needs a client which follows no redirects.
+pub(crate) fn without_redirects(names: &Arc<Names>, retry: RetryMiddlewareBuilder) -> [Caller; 2] {
+    let retry = retry.client_follows_redirects(false);
+    let retry: Arc<dyn Middleware> = Arc::new(retry.build().unwrap());
+    callers_with(names, &[retry], Policy::none)
 }
 
 /// Makes so many calls in foul weather, in ten rounds.

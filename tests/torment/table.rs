@@ -68,7 +68,7 @@ impl fmt::Display for Table<'_> {
         line(&format!("{name}: calls"), calls.count().into())?;
         line("told: done, with the ledger's receipt", tally.done)?;
         line("told: not done (503, 429)", tally.refused)?;
-        line("told: neither (errors, 500, 409)", tally.unclear)?;
+        line("told: neither (errors, 500, 502, 409, 30x)", tally.unclear)?;
         line("  … of these done", tally.unclear_and_done)?;
         line("told what is not true", tally.misled)?;
         line("given another call's receipt", tally.mixed_up)?;

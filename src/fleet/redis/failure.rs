@@ -5,16 +5,27 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use crate::fleet::FleetError;
 
 /// What a script can run into. An old Redis says `ERR`, and these further on in a text.
-const WORDS: [&str; 6] = [
+const WORDS: [&str; 9] = [
     "WRONGTYPE",
     "NOPERM",
     "OOM",
     "READONLY",
     "NOAUTH",
     "MISCONF",
+    "NOREPLICAS",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
 ];
+/// What Redis says to a long command of a client that has not logged in, in place of `NOAUTH`.
+const UNAUTHENTICATED: &str = "unauthenticated";
+/// What Redis says where it has no better code.
+const UNKNOWN: &str = "ERR";
+/// The longest are `UNKILLABLE` and `CLUSTERDOWN`.
+const LONGEST_CODE: usize = 20;
 
-/// The server's own text is not shown: of a command that it does not know, it repeats the arguments.
+/// Keeps the code by which Redis says what is wrong: `NOAUTH`, `READONLY`, `BUSY` …
+///
+/// The text behind it is not shown: of a command that it does not know, Redis repeats the arguments.
 pub(super) fn of(error: &RedisError) -> FleetError {
     if error.is_connection_refusal() {
         return unavailable("it refuses connections");
@@ -26,7 +37,7 @@ pub(super) fn of(error: &RedisError) -> FleetError {
         ErrorKind::AuthenticationFailed => refused("AUTH"),
         ErrorKind::RESP3NotSupported => refused("HELLO"),
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => refused("an unknown answer"),
-        _ => refused(word(error)),
+        _ => refused(&code(error)),
     }
 }
 
@@ -45,14 +56,28 @@ pub(super) fn breaks(error: &RedisError) -> bool {
     ) || error.is_unrecoverable_error()
 }
 
-fn word(error: &RedisError) -> &str {
-    let code = error.code().unwrap_or("ERR");
-    let detail = error.detail().unwrap_or_default();
-    let known = WORDS.iter().find(|word| detail.contains(**word));
-    match known {
-        Some(word) if code == "ERR" => word,
+/// The first word of what Redis says.
+fn code(error: &RedisError) -> String {
+    // Of a command that was sent among others, only these know what it was.
+    let errors = error.clone().into_server_errors();
+    let (code, detail) = match errors.as_deref().and_then(<[_]>::first) {
+        Some((_, error)) => (error.code(), error.details()),
+        None => (error.code().unwrap_or(UNKNOWN), error.detail()),
+    };
+    let detail = detail.unwrap_or_default();
+    let mut words = detail.split(|letter| !is_of_a_code(letter));
+    let code = match code {
+        UNKNOWN if detail.contains(UNAUTHENTICATED) => "NOAUTH",
+        UNKNOWN => words.find(|word| WORDS.contains(word)).unwrap_or(code),
+        // A proxy may begin with any word of a sentence.
+        _ if !code.chars().all(is_of_a_code) || code.len() > LONGEST_CODE => UNKNOWN,
         _ => code,
-    }
+    };
+    code.to_owned()
+}
+
+fn is_of_a_code(letter: char) -> bool {
+    letter.is_ascii_uppercase()
 }
 
 fn refused(code: &str) -> FleetError {

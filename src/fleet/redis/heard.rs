@@ -47,7 +47,8 @@ impl Heard {
         // The protocol in which messages, and the end of the connection, come between answers.
         let info = client.get_connection_info();
         let settings = info.redis_settings().clone();
-        let settings = settings.set_protocol(ProtocolVersion::RESP3);
+        // Messages are the same in every database.
+        let settings = settings.set_protocol(ProtocolVersion::RESP3).set_db(0);
         let mut connection = Client::open(info.clone().set_redis_settings(settings))?
             .get_multiplexed_async_connection_with_config(&config)
             .await?;

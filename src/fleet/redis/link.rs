@@ -5,17 +5,19 @@
 //! others for a short time, at once. So a call waits at most once for a Redis that is away. With a connection
 //! of the user's own it is the same, but that one has to see for itself that it is whole again.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind,
-    from_redis_value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, ProtocolVersion,
+    RedisConnectionInfo, RedisResult, ServerErrorKind, from_redis_value,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{self, unavailable};
 use super::script::Call;
@@ -202,12 +204,10 @@ impl Shared {
     }
 
     async fn connect(self: Arc<Self>, client: Client, number: u64) {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_LIMIT))
-            .set_response_timeout(None);
-        let connected = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await;
+        let connected = match timeout(CONNECT_LIMIT, open(&client)).await {
+            Ok(connected) => connected,
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        };
         let connected = connected.map(|connection| Box::new(connection) as Box<dyn Connection>);
         self.connected(number, connected);
         self.changed.send_replace(());
@@ -245,6 +245,45 @@ impl Shared {
             };
         }
     }
+}
+
+/// Opens a connection so that a refusal keeps the code by which Redis says why.
+async fn open(client: &Client) -> RedisResult<MultiplexedConnection> {
+    let settings = client.get_connection_info().redis_settings();
+    let database = settings.db();
+    // The library forgets the code of a refused `SELECT`, so that is asked for here.
+    let settings = settings.clone().set_db(0);
+    let opened = open_with(client, settings.clone()).await;
+    let mut connection = match opened {
+        Err(error) if error.kind() == ErrorKind::AuthenticationFailed => {
+            // It forgets that of `AUTH`, too, and keeps that of `HELLO`, which Redis has since 6.0.
+            let settings = settings.set_protocol(ProtocolVersion::RESP3);
+            let told = open_with(client, settings).await.err();
+            return Err(told
+                .filter(|told| told.clone().into_server_errors().is_some())
+                .unwrap_or(error));
+        }
+        opened => opened?,
+    };
+    if database != 0 {
+        let mut select = redis::cmd("SELECT");
+        select.arg(database).exec_async(&mut connection).await?;
+    }
+    Ok(connection)
+}
+
+async fn open_with(
+    client: &Client,
+    settings: RedisConnectionInfo,
+) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_LIMIT))
+        .set_response_timeout(None);
+    let info = client.get_connection_info().clone();
+    let client = Client::open(info.set_redis_settings(settings))?;
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }
 
 /// Longer by chance, so that not all workers come at the same moment to a Redis that has just started.

@@ -56,11 +56,12 @@ pub struct JsonLinesSink {
 }
 
 impl JsonLinesSink {
-    /// Opens the file, or creates it. Its directory has to be there.
+    /// Opens the file, or creates it. Its directory has to be there. An error names the path.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
+        let writer = Writer::open(path.clone()).map_err(|error| named(&path, error))?;
         Ok(Self {
-            queue: Arc::new(Queue::new(Writer::open(path.clone())?)),
+            queue: Arc::new(Queue::new(writer)),
             path: Arc::new(path),
             options: Options::default(),
         })
@@ -87,6 +88,12 @@ impl JsonLinesSink {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// The same error, with the file that it is about.
+fn named(path: &Path, error: io::Error) -> io::Error {
+    let text = format!("cannot open dead letter file {}: {error}", path.display());
+    io::Error::new(error.kind(), text)
 }
 
 impl DeadLetterSink for JsonLinesSink {

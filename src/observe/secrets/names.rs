@@ -76,19 +76,35 @@ const OTHERS: &[&str] = &[
 
 /// Whole names that hold secrets, though none of their words says so.
 const NAMES: &[&str] = &[
+    "access-code",
     "authcode",
+    "backup-code",
+    // OAuth's, and often no secret: but it is better to keep too little.
+    "code",
+    "device-code",
+    "devicecode",
     "hdnea",
     "hdntl",
     "hdnts",
+    "login-code",
+    "mfa-code",
     "otpcode",
+    "recovery-code",
+    "samlart",
     "samlrequest",
     "samlresponse",
     "security-code",
     "signed-request",
+    "user-code",
+    "usercode",
+    "verification-code",
     "x-amzn-oidc-data",
     "x-honeycomb-team",
     "x-ms-client-principal",
 ];
+
+/// What says it across words, or within one: a proxy behind which it was checked believes it.
+const CERTIFICATES: &[&str] = &["client-cert", "clientcert"];
 
 /// Whole names that hold none, though one of their words says so; also with `x-` before them.
 const HARMLESS: &[&str] = &[
@@ -114,6 +130,7 @@ pub(super) fn say_secret(name: &str) -> bool {
     }
     NAMES.contains(&joined.as_str())
         || words.iter().any(|word| is_secret(word))
+        || CERTIFICATES.iter().any(|part| joined.contains(part))
         // `api-sign` is a signature, `sign-in` is none.
         || words.last().is_some_and(|last| last == "sign")
 }
@@ -256,7 +273,29 @@ mod tests {
             "otp",
             "pin",
             "SAMLResponse",
+            "SAMLart",
             "hdnts",
+            // OAuth, and what is sent to a user.
+            "code",
+            "device_code",
+            "deviceCode",
+            "user_code",
+            "auth_code",
+            "authorization_code",
+            "verification_code",
+            "mfa_code",
+            "recovery_code",
+            "refresh_token",
+            "id_token",
+            "assertion",
+            // Certificates that a proxy has checked.
+            "X-Forwarded-Client-Cert",
+            "Client-Cert",
+            "Client-Cert-Chain",
+            "X-SSL-Client-Cert",
+            "X-Client-Certificate",
+            "X-ARR-ClientCert",
+            "X-Amzn-Mtls-Clientcert",
         ] {
             assert!(say_secret(name), "{name}");
         }
@@ -303,7 +342,14 @@ mod tests {
             "cursor",
             "limit",
             "q",
-            "code",
+            "country_code",
+            "error_code",
+            "status-code",
+            "zipcode",
+            "codes",
+            "encoded",
+            "code_challenge",
+            "X-SSL-Client-Verify",
             "state",
             "nonce",
             "design",

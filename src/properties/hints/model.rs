@@ -5,16 +5,13 @@ use std::time::Duration;
 use super::values::{Meaning, Said};
 
 /// The headers that say by themselves how long to wait, the first one first.
-pub(super) const FIRST_THAT_PARSES: &[&str] = &[
-    "retry-after-ms",
-    "x-ms-retry-after-ms",
-    "retry-after",
-    "x-ratelimit-reset-after",
-];
+pub(super) const FIRST_THAT_PARSES: &[&str] =
+    &["retry-after-ms", "x-ms-retry-after-ms", "retry-after"];
 
 /// Headers that say what is left and when there is more, in groups that belong together.
 pub(super) const QUOTAS: &[&[(&str, &str)]] = &[
     &[("ratelimit-remaining", "ratelimit-reset")],
+    &[("x-ratelimit-remaining", "x-ratelimit-reset-after")],
     &[("x-ratelimit-remaining", "x-ratelimit-reset")],
     &[("x-rate-limit-remaining", "x-rate-limit-reset")],
     &[
@@ -126,6 +123,14 @@ impl Reading {
     }
 }
 
+/// What is left of a window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Left {
+    Nothing,
+    Some,
+    Unknown,
+}
+
 impl Answer {
     pub(super) fn hint(&self) -> Reading {
         let now = self.now();
@@ -167,46 +172,58 @@ impl Answer {
             .fold(Reading::Nothing, Reading::later)
     }
 
-    /// Whether each window is used up, and when it opens.
-    fn windows(&self, names: &[(&str, &str)], now: i128) -> Vec<(bool, Reading)> {
+    /// What is left of each window, and when it opens.
+    fn windows(&self, names: &[(&str, &str)], now: i128) -> Vec<(Left, Reading)> {
         let windows = names.iter().map(|(remaining, reset)| {
-            let left = self.latest(remaining, |said| match &said.means {
+            let said = self.latest(remaining, |said| match &said.means {
                 Meaning::Number(whole, fraction) => Reading::Wait(number(whole, fraction, 1)),
                 _ => Reading::Nothing,
             });
-            // A request in parts is none.
-            let is_spent = matches!(left, Reading::Wait(left) if left.length < SECOND);
-            let is_almost_one = matches!(left, Reading::Wait(left)
+            let left = match said {
+                // A request in parts is none.
+                Reading::Wait(left) if left.length < SECOND => Left::Nothing,
+                Reading::Wait(_) => Left::Some,
+                _ => Left::Unknown,
+            };
+            let is_almost_one = matches!(said, Reading::Wait(left)
                 if left.give > 0 && (left.length - SECOND).abs() <= left.give);
             let reset = self.latest(reset, |said| reset_time(said, now));
             match is_almost_one && reset.is_something() {
-                true => (is_spent, Reading::Unsure),
-                false => (is_spent, reset),
+                // Whatever it is then, its reset is not known.
+                true => (Left::Nothing, Reading::Unsure),
+                false => (left, reset),
             }
         });
         windows.filter(|(_, reset)| reset.is_something()).collect()
     }
 
-    fn windows_of_the_field(&self) -> Vec<(bool, Reading)> {
+    fn windows_of_the_field(&self) -> Vec<(Left, Reading)> {
         let windows = self.lines.iter().filter_map(|line| match line.said.means {
             Meaning::Window(left, reset) => {
                 let reset = Reading::exactly(i128::from(reset) * SECOND);
-                Some((left == 0, reset))
+                let left = match left {
+                    None => Left::Unknown,
+                    Some(0) => Left::Nothing,
+                    Some(_) => Left::Some,
+                };
+                Some((left, reset))
             }
             _ => None,
         });
         windows.collect()
     }
 
-    /// All that are used up must have opened again. If none is, and the server has refused all the
-    /// same, the first to open may let us through.
-    fn wait(&self, windows: &[(bool, Reading)]) -> Reading {
-        let spent = windows.iter().filter(|(is_spent, _)| *is_spent);
-        let last = spent.map(|(_, reset)| *reset).reduce(Reading::later);
-        let refused = matches!(self.status, 429 | 503);
-        let first = windows.iter().map(|(_, reset)| *reset);
-        let first = first.reduce(Reading::sooner).filter(|_| refused);
-        last.or(first).unwrap_or(Reading::Nothing)
+    /// All that are used up must have opened again. If none is, and a 429 does not say what is left of
+    /// some, the first of those to open may let us through. What has quota left says nothing.
+    fn wait(&self, windows: &[(Left, Reading)]) -> Reading {
+        let of = |which: Left| {
+            let windows = windows.iter().filter(move |(left, _)| *left == which);
+            windows.map(|(_, reset)| *reset)
+        };
+        let last = of(Left::Nothing).reduce(Reading::later);
+        let first = of(Left::Unknown).reduce(Reading::sooner);
+        last.or(first.filter(|_| self.status == 429))
+            .unwrap_or(Reading::Nothing)
     }
 }
 

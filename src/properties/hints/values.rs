@@ -19,8 +19,8 @@ pub(super) enum Meaning {
     OtherDate(i128),
     /// Nanoseconds.
     Span(i128),
-    /// Of the structured field: how many are left, and for how many seconds.
-    Window(u64, u64),
+    /// Of the structured field: how many are left, if that is said, and for how many seconds.
+    Window(Option<u64>, u64),
 }
 
 impl std::fmt::Debug for Said {
@@ -64,7 +64,7 @@ impl Said {
         Self { text, means }
     }
 
-    pub(super) fn window(text: Vec<u8>, left: u64, reset: u64) -> Self {
+    pub(super) fn window(text: Vec<u8>, left: Option<u64>, reset: u64) -> Self {
         let means = Meaning::Window(left, reset);
         Self { text, means }
     }

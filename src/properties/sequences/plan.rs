@@ -156,6 +156,7 @@ impl Settings {
             .retry_window(self.window)
             .max_server_delay(self.max_server_delay)
             .attempt_header("attempt")
+            .client_follows_redirects(false)
             .budget(budget)
             .seed(self.seed);
         if let Some(deadline) = self.deadline {

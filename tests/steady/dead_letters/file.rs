@@ -416,6 +416,23 @@ async fn a_file_that_somebody_moved_or_deleted_is_begun_again() {
     }
 }
 
+#[test]
+fn a_file_that_cannot_be_opened_is_named() {
+    let directory = Directory::new();
+    let path = directory.file("missing").join("letters.jsonl");
+    let errors = [
+        JsonLinesSink::open(&path).map(|_| ()).unwrap_err(),
+        JsonLinesReader::open(&path).map(|_| ()).unwrap_err(),
+        JsonLinesReader::open_all(&path).map(|_| ()).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        let said = error.to_string();
+        assert!(said.contains(path.to_str().unwrap()), "{said}");
+        assert!(said.contains("os error 2"), "{said}");
+    }
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn if_there_can_be_no_new_file_the_old_one_is_written_wherever_it_is() {

@@ -371,6 +371,13 @@ async fn the_earliest_next_try_is_what_the_last_answer_asks_for() {
         _ => answer_with(503, &[("retry-after", "7")]),
     });
     assert_eq!(pause_after(later, retry(), put()).await, 1500 * MS);
+
+    // A quota that is not used up asks for nothing.
+    for (left, pause) in [("0", 900 * SEC), ("98", Duration::ZERO)] {
+        let field = format!("\"100-in-15min\";r={left};t=900");
+        let server = Server::new(move |_| answer_with(503, &[("ratelimit", &field)]));
+        assert_eq!(pause_after(server, retry(), put()).await, pause, "{left}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

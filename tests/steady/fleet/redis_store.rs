@@ -299,6 +299,85 @@ async fn passwords_are_shown_nowhere() {
     assert!(!shown.concat().contains("secret"), "{shown:?}");
 }
 
+/// With which codes a lease, and who wants to hear of pauses, are refused.
+async fn codes(url: &str) -> (Option<String>, Option<String>) {
+    let client = redis::Client::open(url).unwrap();
+    let store = RedisStore::builder_from_client(&client);
+    let store = store.max_wait(Duration::from_secs(5)).build().unwrap();
+    let code = |error| match error {
+        FleetError::Refused { code } => code,
+        other => panic!("{url}: {other:?}"),
+    };
+    let lease = store.lease(KEY, worker().rate(1.0, 1).want(1)).await;
+    let pauses = store.pauses().await;
+    (lease.err().map(code), pauses.err().map(code))
+}
+
+#[tokio::test]
+async fn a_login_that_is_refused_keeps_the_code_of_redis() {
+    let name = "a_login_that_is_refused_keeps_the_code_of_redis";
+    let Some(server) = RedisServer::start(name).await else {
+        return;
+    };
+    let limited = ["ACL", "SETUSER", "limited", "on", ">its-secret", "+hello"];
+    server.tell::<()>(&limited).await;
+    server
+        .tell::<()>(&["CONFIG", "SET", "requirepass", "right-secret"])
+        .await;
+    for (user, refused) in [
+        ("", "NOAUTH"),
+        (":wrong-secret@", "WRONGPASS"),
+        ("nobody:right-secret@", "WRONGPASS"),
+        ("limited:its-secret@", "NOPERM"),
+    ] {
+        for (database, protocol) in [("", 2), ("1", 2), ("", 3), ("1", 3)] {
+            let place = format!("127.0.0.1:{}/{database}", server.port);
+            let url = format!("redis://{user}{place}?protocol=resp{protocol}");
+            let refused = Some(refused.to_owned());
+            assert_eq!(codes(&url).await, (refused.clone(), refused), "{url}");
+        }
+    }
+    // Messages do not depend on the database.
+    let url = format!("redis://:right-secret@127.0.0.1:{}/99", server.port);
+    assert_eq!(codes(&url).await, (Some("ERR".to_owned()), None));
+}
+
+#[tokio::test]
+async fn a_redis_in_trouble_says_in_which() {
+    let Some(server) = RedisServer::start("a_redis_in_trouble_says_in_which").await else {
+        return;
+    };
+    let urls = || ["", "/1"].map(|database| server.url() + database);
+    let refusal = |url: String| async move { codes(&url).await.0 };
+
+    server.tell::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    for url in urls() {
+        assert_eq!(refusal(url).await.as_deref(), Some("READONLY"));
+    }
+    server.tell::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+
+    // A script that never ends, and a server that says so after 10 ms.
+    server
+        .tell::<()>(&["CONFIG", "SET", "lua-time-limit", "10"])
+        .await;
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut busy = client.get_multiplexed_async_connection().await.unwrap();
+    let endless = tokio::spawn(async move {
+        let mut endless = redis::cmd("EVAL");
+        let endless = endless.arg("while true do end").arg(0);
+        endless.query_async::<()>(&mut busy).await
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for url in urls() {
+        assert_eq!(refusal(url).await.as_deref(), Some("BUSY"));
+    }
+    server.tell::<()>(&["SCRIPT", "KILL"]).await;
+    assert!(endless.await.unwrap().is_err());
+    for url in urls() {
+        assert_eq!(refusal(url).await, None);
+    }
+}
+
 #[tokio::test]
 async fn a_client_of_the_users_own_is_taken_with_either_protocol() {
     let name = "a_client_of_the_users_own_is_taken_with_either_protocol";

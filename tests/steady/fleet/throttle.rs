@@ -7,12 +7,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use reqwest_middleware::Middleware;
-use reqwest_steady::fleet::MemoryStore;
+use reqwest_steady::fleet::{FleetStore, MemoryStore};
 use reqwest_steady::testing::{Limit, Load, Outcome, SimulatedService, Simulation, Steps};
 use reqwest_steady::{FleetLimits, RetryMiddleware, ThrottleMiddleware};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use crate::support::scripted::{Server, answer, call, late};
+use crate::support::scripted::{Server, answer, answer_with, call, late};
 
 const SEC: Duration = Duration::from_secs(1);
 const QUOTA: f64 = 500.0;
@@ -140,6 +140,36 @@ async fn what_one_worker_has_learned_of_the_pace_holds_for_another() {
     println!("{told} with what the other has learned, {untold} without");
     assert_eq!(untold, 300);
     assert!((1..=60).contains(&told), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_with_quota_left_pauses_no_other_worker() {
+    for (left, is_told) in [("98", false), ("0", true)] {
+        let store = Arc::new(MemoryStore::new());
+        let mut pauses = store.pauses().await.unwrap();
+        let field = format!("\"100-in-15min\";r={left};t=900");
+        let server = Server::new(move |_| answer_with(503, &[("ratelimit", &field)]));
+        let fleet = FleetLimits::with_store(store.clone());
+        let throttle = ThrottleMiddleware::builder().fleet(fleet).build().unwrap();
+        assert_eq!(call(&server.client(throttle), 0).await.unwrap(), 503);
+        let told = timeout(SEC, pauses.next()).await;
+        assert_eq!(told.is_ok(), is_told, "{left} left: {told:?}");
+
+        let server = Server::statuses([200]);
+        let fleet = FleetLimits::with_store(store);
+        let throttle = ThrottleMiddleware::builder().fleet(fleet).build().unwrap();
+        let client = server.client(throttle);
+        for name in 0..5 {
+            let other = call(&client, name).await;
+            assert_eq!(
+                other.is_ok(),
+                !is_told || name == 0,
+                "{left} left: {other:?}"
+            );
+            // With its first question it hears of pauses.
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,17 +18,20 @@ pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
     result.expect("should end within seconds")
 }
 
-/// A retry that hardly waits.
+/// A retry that hardly waits, for a [`direct`] client.
 pub(crate) fn retry() -> RetryMiddlewareBuilder {
     let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
-    RetryMiddleware::builder().backoff(backoff)
+    RetryMiddleware::builder()
+        .backoff(backoff)
+        .client_follows_redirects(false)
 }
 
-/// A client that goes straight to the server and repeats nothing by itself.
+/// A client that goes straight to the server, and repeats and follows nothing by itself.
 pub(crate) fn direct() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .no_proxy()
         .retry(reqwest::retry::never())
+        .redirect(reqwest::redirect::Policy::none())
 }
 
 pub(crate) fn client(

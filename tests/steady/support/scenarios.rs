@@ -7,8 +7,9 @@
 
 use std::time::Duration;
 
+use reqwest::Request;
 use reqwest_steady::testing::{
-    Down, Flaky, Limit, Load, SimulatedService, Simulation, Steps, Worker,
+    Chance, Down, Flaky, Limit, Load, Reply, Rule, SimulatedService, Simulation, Steps, Worker,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -131,6 +132,36 @@ pub(crate) fn burst_and_healthy(latency: Duration) -> Simulation {
 pub(crate) fn one_in_a_hundred(latency: Duration) -> Simulation {
     let service = SimulatedService::away(latency).rule(Flaky::new(0.01));
     Simulation::new(service, Load::Rate(500.0, 20 * SEC))
+}
+
+/// 500 per second for 6 s, and 1 % of the responses are 503s.
+pub(crate) fn three_thousand(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Flaky::new(0.01));
+    Simulation::new(service, Load::Rate(500.0, 6 * SEC))
+}
+
+/// The same, but every response tells of a quota that is far from used up.
+pub(crate) fn three_thousand_with_quota_left(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency);
+    let service = service.rule(QuotaLeft).rule(Flaky::new(0.01));
+    Simulation::new(service, Load::Rate(500.0, 6 * SEC))
+}
+
+/// Sends the headers of a quota with every response.
+struct QuotaLeft;
+
+impl Rule for QuotaLeft {
+    fn decide(&mut self, _: &Request, _: Duration, _: &mut Chance) -> Option<Reply> {
+        None
+    }
+
+    fn hints(&self, _: Duration) -> Vec<(&'static str, String)> {
+        vec![
+            ("x-ratelimit-limit", "5000".to_owned()),
+            ("x-ratelimit-remaining", "4990".to_owned()),
+            ("x-ratelimit-reset", "6".to_owned()),
+        ]
+    }
 }
 
 /// Twenty clients, which know nothing of each other, want twice as much as the service takes.

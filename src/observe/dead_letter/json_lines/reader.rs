@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use super::super::DeadLetter;
-use super::{MAX_LINE, record, writer};
+use super::{MAX_LINE, named, record, writer};
 
 /// An editor may have put it at the beginning of a file. It means nothing.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
@@ -102,7 +102,7 @@ impl JsonLinesReader {
     /// The letters of one file.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
-        let file = Opened::open(&path)?;
+        let file = Opened::open(&path).map_err(|error| named(&path, error))?;
         Ok(Self::of([Source::Open(path, file)].into()))
     }
 
@@ -110,11 +110,12 @@ impl JsonLinesReader {
     /// There has to be at least one.
     pub fn open_all(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
-        let mut rotated = writer::numbered(&path)?;
+        let list = || writer::numbered(&path).map_err(|error| named(&path, error));
+        let mut rotated = list()?;
         let current = loop {
             let current = Opened::open(&path);
             // If the file was rotated away in the meantime, it is another one now.
-            let again = writer::numbered(&path)?;
+            let again = list()?;
             if again == rotated {
                 break current;
             }
@@ -125,7 +126,7 @@ impl JsonLinesReader {
         match current {
             Ok(file) => sources.push_back(Source::Open(path, file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !sources.is_empty() => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(named(&path, error)),
         }
         Ok(Self::of(sources))
     }
