@@ -28,8 +28,9 @@ struct Link {
 /// What opened a link. Addresses, to compare and nothing else.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Opener {
-    /// Of its extensions, which all middlewares of a chain are handed: see [`chain_of`].
-    pub(crate) chain: usize,
+    /// Of its extensions, which all middlewares of a chain are handed: see [`chain_of`]. Only of a call that could
+    /// be retried.
+    pub(crate) chain: Option<usize>,
     /// Of its budget.
     pub(crate) budget: usize,
 }
@@ -171,9 +172,12 @@ impl Allowance {
         self.link().and_then(|link| link.deadline)
     }
 
-    /// Whether another retry of the same chain is around this call.
+    /// Whether another retry of the same chain is around this call, and could be retried as well.
     pub(crate) fn is_twice_in_chain(&self) -> bool {
-        let is_twice = |link: &Link| link.any_around(|it| it.chain == link.opener.chain);
+        let is_twice = |link: &Link| {
+            let chain = link.opener.chain;
+            chain.is_some() && link.any_around(|it| it.chain == chain)
+        };
         self.link().is_some_and(is_twice)
     }
 

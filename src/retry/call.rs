@@ -110,7 +110,7 @@ impl<'a> Call<'a> {
         let (mut allowance, mut feeds_budget, mut is_inner) = (None, true, false);
         if could_retry || time.deadline.is_some() || Scope::any_exists() {
             let opener = Opener {
-                chain: chain_of(extensions),
+                chain: could_retry.then(|| chain_of(extensions)),
                 budget: budget.address(),
             };
             // One that is not retried itself takes nothing from those inside it.

@@ -609,6 +609,8 @@ async fn two_retries_in_one_chain_make_one_report() {
         for fails in [false, true] {
             let trace = Trace::default();
             let _listening = trace.listen();
+            // While there is a scope, every call looks for one.
+            let _scope = Scope::new().deadline(SEC);
             let server = Server::new(move |_| match fails {
                 true => Reply::fail(io::ErrorKind::ConnectionReset),
                 false => Reply::status(503),
