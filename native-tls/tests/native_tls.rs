@@ -7,5 +7,6 @@ mod support {
     pub(crate) mod tls;
 }
 
+mod alpn;
 #[path = "../../tests/steady/tls.rs"]
 mod tls;

@@ -33,7 +33,7 @@ pub enum FailureKind {
     /// The connection was closed before the answer was complete.
     Incomplete,
     /// Certainly not processed: the server refused the stream or was going away (RFC 9113 §8.7),
-    /// or the connection closed before the request was started on it.
+    /// or the connection closed, or was given up for another, before the request was started on it.
     NotProcessed,
     /// No agreement with the other side: invalid certificate, TLS alert, or a proxy's refusal. Also any other
     /// failure to connect of which it is not known that it passes.
@@ -163,6 +163,9 @@ impl Failure {
                 Some(kind) => kind,
                 None if connecting && chain(error).any(unnamed::is_passing) => FailureKind::Connect,
                 None if connecting => FailureKind::Handshake,
+                None if error.source().is_some_and(unnamed::is_given_up_for_another) => {
+                    FailureKind::NotProcessed
+                }
                 None if error.is_decode() && chain(error).any(is_of_wrong_length) => {
                     FailureKind::Incomplete
                 }

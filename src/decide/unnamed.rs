@@ -34,7 +34,7 @@ fn is_ended_handshake(text: &str) -> bool {
     // SSL_ERROR_SSL is almost anything. From OpenSSL 3 on it is also the end of file, with this reason.
     const OPENSSL_3: &str = "Ssl(Error { code: ErrorCode(1), cause: Some(Ssl(ErrorStack([Error {";
     const OPENSSL_3_REASON: &str = "reason: \"unexpected eof while reading\"";
-    // The other two were read in the sources of native-tls 0.2.18, schannel 0.1.28 and security-framework 3.5.1.
+    // The other two were read in the sources of native-tls 0.2.18, schannel 0.1.30 and security-framework 3.7.0.
     // No test meets them: those need Windows and macOS.
     const SCHANNEL: [&str; 2] = [
         "Custom { kind: UnexpectedEof, error: \"unexpected EOF during handshake\" }",
@@ -53,6 +53,13 @@ fn is_ended_handshake(text: &str) -> bool {
         || (text.starts_with(OPENSSL_3) && text.contains(OPENSSL_3_REASON))
         || starts_with(&SCHANNEL)
         || starts_with(&SECURE_TRANSPORT)
+}
+
+/// Two connections turned out to be HTTP/2 at the same moment, and one is enough: hyper-util cancels the call that
+/// opened the other. It has no connection yet, so nothing was sent.
+pub(super) fn is_given_up_for_another(link: &(dyn StdError + 'static)) -> bool {
+    format!("{link:?}")
+        == "hyper_util::client::legacy::Error(Canceled, \"ALPN upgraded to HTTP/2\")"
 }
 
 /// The connection ended while the request waited for its stream. hyper counts it among the mistakes of its
