@@ -8,5 +8,7 @@ mod support {
 }
 
 mod alpn;
+#[path = "../../tests/steady/proxy.rs"]
+mod proxy;
 #[path = "../../tests/steady/tls.rs"]
 mod tls;

@@ -23,7 +23,9 @@ use crate::schedule::TimedOut;
 pub enum FailureKind {
     /// The host's name could not be resolved.
     Dns,
-    /// No connection could be made: refused, unreachable, or ended by the server during the TLS handshake.
+    /// No connection could be made: refused, unreachable, ended by the server during the TLS handshake, or a forward
+    /// proxy opened no tunnel. reqwest does not tell why it did not, except for 407: a 403 of a proxy is retried like
+    /// its 503.
     Connect,
     /// No answer in time.
     Timeout,
@@ -35,8 +37,8 @@ pub enum FailureKind {
     /// Certainly not processed: the server refused the stream or was going away (RFC 9113 §8.7),
     /// or the connection closed, or was given up for another, before the request was started on it.
     NotProcessed,
-    /// No agreement with the other side: invalid certificate, TLS alert, or a proxy's refusal. Also any other
-    /// failure to connect of which it is not known that it passes.
+    /// No agreement with the other side: invalid certificate, TLS alert, or a proxy that wants other credentials
+    /// (407). Also any other failure to connect of which it is not known that it passes.
     Handshake,
     /// The request cannot be sent as it is: bad URL, unsupported scheme.
     Builder,

@@ -3,20 +3,27 @@
 //! hyper and hyper-util keep theirs to themselves, and the types of native-tls would be a dependency for every user.
 //! Only the text of `Debug` tells these failures from those that would end the same way again. Each is matched as
 //! exactly as it can be. Text that a later version changes is unknown, and so the failure is final once more:
-//! `tests/steady/http2.rs` and `native-tls/` fail then.
+//! `http2.rs` and `proxy.rs` in `tests/steady/`, and `native-tls/`, fail then.
 
 use std::error::Error as StdError;
 
 /// Whether this failure to connect may be over at the next attempt.
 pub(super) fn is_passing(link: &(dyn StdError + 'static)) -> bool {
     let text = format!("{link:?}");
-    is_without_connection(&text) || is_ended_handshake(&text)
+    is_without_connection(&text) || is_ended_handshake(&text) || is_refused_tunnel(&text)
 }
 
 /// Calls wait together for one connection. If it does not come about, one of them gets the reason, and
 /// the others this. It looks like any other failure to connect: like an invalid certificate.
 fn is_without_connection(text: &str) -> bool {
     matches!(text, "CheckoutNoLongerWanted" | "CheckedOutClosedValue")
+}
+
+/// A forward proxy answered `CONNECT` with neither 200 nor 407, or with nothing. hyper-util does not tell a 503 from a
+/// 403. To ask again is always safe, because nothing was sent. To give up would be wrong for 429, 502, 503 and 504, so
+/// a 403 costs some retries. A proxy that wants other credentials (407) has a variant of its own, and is final.
+fn is_refused_tunnel(text: &str) -> bool {
+    matches!(text, "TunnelUnsuccessful" | "TunnelUnexpectedEof")
 }
 
 /// native-tls: the server ended the connection during the handshake. rustls reports an `io::Error` then.

@@ -29,6 +29,7 @@ mod nginx;
 mod observe;
 mod passages;
 mod properties;
+mod proxy;
 mod report;
 mod schedule;
 #[cfg(all(feature = "dead-letter-file", feature = "metrics", feature = "tracing"))]
