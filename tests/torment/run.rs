@@ -26,8 +26,8 @@ pub(crate) struct Outcome {
     pub(crate) after: Held,
 }
 
-/// A retry with nothing else, for both versions of HTTP.
-pub(crate) fn alone(names: &Arc<Names>, retry: RetryMiddlewareBuilder) -> [Caller; 2] {
+/// A retry with nothing else.
+pub(crate) fn alone(names: &Arc<Names>, retry: RetryMiddlewareBuilder) -> [Caller; 4] {
     let retry: Arc<dyn Middleware> = Arc::new(retry.build().unwrap());
     callers(names, &[retry])
 }
