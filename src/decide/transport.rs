@@ -2,7 +2,7 @@
 //!
 //! Errors are told apart by their types along the source chain, and not by their text:
 //! `reqwest::Error` → hyper-util's client error → `hyper::Error` → `h2::Error` or `io::Error`.
-//! The two that have no type that could be named are in `unnamed.rs`.
+//! Those without a type that could be named are in `unnamed.rs`.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -23,7 +23,9 @@ use crate::schedule::TimedOut;
 pub enum FailureKind {
     /// The host's name could not be resolved.
     Dns,
-    /// No connection could be made: refused, unreachable, or broken off during the handshake.
+    /// No connection could be made: refused, unreachable, ended by the server during the TLS handshake, or a forward
+    /// proxy opened no tunnel. reqwest does not tell why it did not, except for 407: a 403 of a proxy is retried like
+    /// its 503.
     Connect,
     /// No answer in time.
     Timeout,
@@ -33,10 +35,10 @@ pub enum FailureKind {
     /// The connection was closed before the answer was complete.
     Incomplete,
     /// Certainly not processed: the server refused the stream or was going away (RFC 9113 §8.7),
-    /// or the connection closed before the request was started on it.
+    /// or the connection closed, or was given up for another, before the request was started on it.
     NotProcessed,
-    /// No agreement with the other side: invalid certificate, TLS or proxy refusal. Also any other
-    /// failure to connect of which it is not known that it passes.
+    /// No agreement with the other side: invalid certificate, TLS alert, or a proxy that wants other credentials
+    /// (407). Also any other failure to connect of which it is not known that it passes.
     Handshake,
     /// The request cannot be sent as it is: bad URL, unsupported scheme.
     Builder,
@@ -161,10 +163,11 @@ impl Failure {
                     FailureKind::Connect
                 }
                 Some(kind) => kind,
-                None if connecting && chain(error).any(unnamed::is_without_connection) => {
-                    FailureKind::Connect
-                }
+                None if connecting && chain(error).any(unnamed::is_passing) => FailureKind::Connect,
                 None if connecting => FailureKind::Handshake,
+                None if error.source().is_some_and(unnamed::is_given_up_for_another) => {
+                    FailureKind::NotProcessed
+                }
                 None if error.is_decode() && chain(error).any(is_of_wrong_length) => {
                     FailureKind::Incomplete
                 }

@@ -29,6 +29,7 @@ mod nginx;
 mod observe;
 mod passages;
 mod properties;
+mod proxy;
 mod queue_time;
 mod report;
 mod schedule;

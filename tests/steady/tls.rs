@@ -1,59 +1,23 @@
 //! TLS: a certificate that is not trusted today will not be in a second, but a peer that went away
 //! during the handshake may be back.
+//!
+//! `native-tls/` runs the same tests with that library in place of rustls.
 
-use std::sync::Arc;
-
-use rcgen::{CertifiedKey, generate_simple_self_signed};
-use reqwest::{Certificate, ClientBuilder};
+use reqwest::ClientBuilder;
 use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryReport, StopReason};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
-use tokio_rustls::server::TlsStream;
 
-use crate::support::raw::{Server, Wire, answer, client, direct, in_time, retry};
+use crate::support::raw::{Server, answer, client, in_time, retry};
+use crate::support::tls::{Ending, Identity};
 
-impl Wire for TlsStream<TcpStream> {
-    fn tcp(&self) -> &TcpStream {
-        self.get_ref().0
-    }
-}
-
-/// A key of its own for this name, and the certificate that nobody else has signed.
-struct Identity(CertifiedKey<rcgen::KeyPair>);
-
-impl Identity {
-    fn of(name: &str) -> Self {
-        Self(generate_simple_self_signed([name.to_owned()]).unwrap())
-    }
-
-    fn acceptor(&self) -> TlsAcceptor {
-        let key = PrivateKeyDer::try_from(self.0.signing_key.serialize_der()).unwrap();
-        let config = ServerConfig::builder_with_provider(aws_lc_rs::default_provider().into())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![self.0.cert.der().clone()], key)
-            .unwrap();
-        TlsAcceptor::from(Arc::new(config))
-    }
-
-    /// A client that trusts this one, and nobody else.
-    fn trusted(&self) -> ClientBuilder {
-        let certificate = Certificate::from_der(self.0.cert.der()).unwrap();
-        direct().tls_certs_only([certificate])
-    }
-}
-
-/// Closes the first connections, and talks TLS on the others: first 503, then 200.
-async fn start(identity: &Identity, closed: usize) -> (Server, String) {
+/// Ends the first handshakes like this, and completes the others: first 503, then 200.
+async fn start(identity: &Identity, endings: &'static [Ending]) -> (Server, String) {
+    let config = identity.config(&[]);
     let acceptor = identity.acceptor();
-    let open = move |index, tcp| {
-        let acceptor = acceptor.clone();
+    let open = move |index: usize, tcp| {
+        let (acceptor, config) = (acceptor.clone(), config.clone());
         async move {
-            if index < closed {
+            if let Some(ending) = endings.get(index) {
+                ending.perform(tcp, config).await;
                 return None;
             }
             acceptor.accept(tcp).await.ok()
@@ -78,7 +42,7 @@ fn outcomes(report: &RetryReport) -> Vec<String> {
 #[tokio::test]
 async fn an_answer_over_tls_is_retried_like_any_other() {
     let identity = Identity::of("127.0.0.1");
-    let (server, url) = start(&identity, 0).await;
+    let (server, url) = start(&identity, &[]).await;
     let client = client(identity.trusted(), retry());
     let response = in_time(client.get(url).send()).await.unwrap();
     let report = RetryReport::of(&response).unwrap();
@@ -87,8 +51,8 @@ async fn an_answer_over_tls_is_retried_like_any_other() {
 }
 
 /// The client makes one connection, and never a second.
-async fn is_final(identity: &Identity, inner: ClientBuilder) {
-    let (server, url) = start(identity, 0).await;
+async fn is_final(identity: &Identity, endings: &'static [Ending], inner: ClientBuilder) {
+    let (server, url) = start(identity, endings).await;
     let client = client(inner, retry().retry_unsent());
     let slot = ReportSlot::new();
     let get = client.get(&url).report_to(&slot);
@@ -96,7 +60,7 @@ async fn is_final(identity: &Identity, inner: ClientBuilder) {
     assert!(error.is_connect());
     assert_eq!(error.url().unwrap().as_str(), url);
     let report = slot.get().unwrap();
-    assert_eq!(outcomes(&report), ["handshake"]);
+    assert_eq!(outcomes(&report), ["handshake"], "{endings:?}: {error:?}");
     assert_eq!(report.stop(), StopReason::NotRetryable);
     assert_eq!(server.connections(), 1);
     assert_eq!(server.count(), 0);
@@ -105,42 +69,74 @@ async fn is_final(identity: &Identity, inner: ClientBuilder) {
 #[tokio::test]
 async fn a_certificate_that_is_not_trusted_is_final() {
     let stranger = Identity::of("127.0.0.1");
-    is_final(&Identity::of("127.0.0.1"), stranger.trusted()).await;
+    is_final(&Identity::of("127.0.0.1"), &[], stranger.trusted()).await;
 }
 
 #[tokio::test]
 async fn a_certificate_for_another_name_is_final() {
     let identity = Identity::of("elsewhere.example");
-    is_final(&identity, identity.trusted()).await;
+    is_final(&identity, &[], identity.trusted()).await;
 }
+
+#[tokio::test]
+async fn a_fatal_alert_or_plain_http_during_the_handshake_is_final() {
+    let identity = Identity::of("127.0.0.1");
+    let refusals: [&'static [Ending]; 3] = [
+        &[Ending::HandshakeFailure],
+        &[Ending::InternalError],
+        &[Ending::PlainHttp],
+    ];
+    for refusal in refusals {
+        is_final(&identity, refusal, identity.trusted()).await;
+    }
+}
+
+/// Each two times in a row: a load balancer that has no live server behind it does this to every connection.
+const GONE: [&[Ending]; 6] = [
+    &[Ending::OnAccept; 2],
+    &[Ending::AfterClientHello; 2],
+    &[Ending::WithinServerHello; 2],
+    &[Ending::AfterServerHello; 2],
+    &[Ending::Reset; 2],
+    &[Ending::CloseNotify; 2],
+];
 
 #[tokio::test]
 async fn a_peer_that_goes_away_during_the_handshake_is_tried_again() {
     let identity = Identity::of("127.0.0.1");
-    let (server, url) = start(&identity, 2).await;
-    let client = client(identity.trusted(), retry());
-    let response = in_time(client.get(url).send()).await.unwrap();
-    let report = RetryReport::of(&response).unwrap();
-    assert_eq!(outcomes(report), ["connect", "connect", "503", "200"]);
-    assert_eq!(server.connections(), 3);
-    assert_eq!(server.count(), 2);
+    for endings in GONE {
+        let (server, url) = start(&identity, endings).await;
+        let client = client(identity.trusted(), retry());
+        let slot = ReportSlot::new();
+        let result = in_time(client.get(url).report_to(&slot).send()).await;
+        let seen = outcomes(&slot.get().unwrap());
+        assert_eq!(
+            seen,
+            ["connect", "connect", "503", "200"],
+            "{endings:?}: {result:?}"
+        );
+        assert_eq!(server.connections(), 3);
+        assert_eq!(server.count(), 2);
+    }
 }
 
 #[tokio::test]
 async fn a_post_that_met_no_handshake_was_never_sent() {
     let identity = Identity::of("127.0.0.1");
-    let (server, url) = start(&identity, 1).await;
-    let plain = client(identity.trusted(), retry());
-    let error = in_time(plain.post(&url).send()).await.unwrap_err();
-    assert!(error.is_connect());
-    assert_eq!(server.connections(), 1);
+    for endings in GONE {
+        let (server, url) = start(&identity, &endings[..1]).await;
+        let plain = client(identity.trusted(), retry());
+        let error = in_time(plain.post(&url).send()).await.unwrap_err();
+        assert!(error.is_connect());
+        assert_eq!(server.connections(), 1);
 
-    let (server, url) = start(&identity, 1).await;
-    let eager = client(identity.trusted(), retry().retry_unsent());
-    let response = in_time(eager.post(&url).send()).await.unwrap();
-    let report = RetryReport::of(&response).unwrap();
-    assert_eq!(outcomes(report), ["connect", "503"]);
-    assert_eq!(report.stop(), StopReason::NotIdempotent);
-    assert_eq!(server.connections(), 2);
-    assert_eq!(server.count(), 1);
+        let (server, url) = start(&identity, &endings[..1]).await;
+        let eager = client(identity.trusted(), retry().retry_unsent());
+        let response = in_time(eager.post(&url).send()).await.unwrap();
+        let report = RetryReport::of(&response).unwrap();
+        assert_eq!(outcomes(report), ["connect", "503"]);
+        assert_eq!(report.stop(), StopReason::NotIdempotent);
+        assert_eq!(server.connections(), 2);
+        assert_eq!(server.count(), 1);
+    }
 }

@@ -28,6 +28,9 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(300);
 const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 const HTTP1: &str = "http://one.payments.test/orders";
 const HTTP2: &str = "http://two.payments.test/orders";
+const TLS: &str = "https://tls.payments.test/orders";
+const TUNNELLED: &str = "https://behind-proxy.payments.test/orders";
+const PROXY: &str = "http://proxy.payments.test";
 
 /// A retry that has the time and the means to outlast any bad luck.
 pub(crate) fn persistent() -> RetryMiddlewareBuilder {
@@ -82,6 +85,8 @@ impl Names {
         }
         match name {
             "one.payments.test" => self.addresses.http1,
+            "tls.payments.test" => self.addresses.balancer,
+            "proxy.payments.test" => self.addresses.proxy,
             _ => self.addresses.http2,
         }
     }
@@ -102,8 +107,9 @@ pub(crate) struct Caller {
     pub(crate) client: ClientWithMiddleware,
 }
 
-/// One for each version of HTTP. What reqwest repeats and follows by itself is left on, as most leave it.
-pub(crate) fn callers(names: &Arc<Names>, stack: &[Arc<dyn Middleware>]) -> [Caller; 2] {
+/// One for each version of HTTP; then HTTP/2 over TLS, if both sides want it, and HTTP/1.1 over TLS through a proxy.
+/// What reqwest repeats and follows by itself is left on, as most leave it.
+pub(crate) fn callers(names: &Arc<Names>, stack: &[Arc<dyn Middleware>]) -> [Caller; 4] {
     callers_with(names, stack, Policy::default)
 }
 
@@ -111,15 +117,24 @@ pub(crate) fn callers_with(
     names: &Arc<Names>,
     stack: &[Arc<dyn Middleware>],
     redirects: fn() -> Policy,
-) -> [Caller; 2] {
+) -> [Caller; 4] {
     let inner = || {
         reqwest::Client::builder()
             .no_proxy()
             .redirect(redirects())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .dns_resolver(Lookup(names.clone()))
+            // Certificates are not what goes wrong here.
+            .tls_danger_accept_invalid_certs(true)
     };
-    [(HTTP1, inner()), (HTTP2, inner().http2_prior_knowledge())].map(|(url, inner)| {
+    let proxy = reqwest::Proxy::https(PROXY).unwrap();
+    [
+        (HTTP1, inner()),
+        (HTTP2, inner().http2_prior_knowledge()),
+        (TLS, inner()),
+        (TUNNELLED, inner().http1_only().proxy(proxy)),
+    ]
+    .map(|(url, inner)| {
         let mut builder = ClientBuilder::new(inner.build().unwrap());
         for middleware in stack {
             builder = builder.with_arc(middleware.clone());

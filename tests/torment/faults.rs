@@ -59,6 +59,19 @@ pub(crate) enum Fault {
     /// With an error code, which may also end what was processed.
     GoAwayInTrouble,
     ConnectionBroken,
+
+    // The load balancer ends the TLS handshake (`front.rs`).
+    EndOnAccept,
+    EndAfterClientHello,
+    EndWithinServerHello,
+    CloseNotify,
+
+    // The proxy opens no tunnel (`front.rs`).
+    TunnelLimited,
+    TunnelBadGateway,
+    TunnelUnavailable,
+    TunnelTimeout,
+    TunnelClosed,
 }
 
 /// Faults, and how many of a thousand requests meet each.

@@ -31,7 +31,7 @@ async fn give_up_and_replay(server: &mut ServerProcess) {
         Arc::new(throttle.build().unwrap()),
     ];
     let names = Names::new(server.addresses, Weather::Foul, seed());
-    let mut calls = Calls::new(count, |call| call / 2 % 2 == 0);
+    let mut calls = Calls::new(count, |call| call / 4 % 2 == 0);
     calls.set_callers(callers(&names, &stack).into());
     let calls = Arc::new(calls);
     server.set_weather(Weather::Foul);
@@ -55,12 +55,12 @@ async fn give_up_and_replay(server: &mut ServerProcess) {
 
     // By another client, for this one may still be holding back.
     let calm = Names::new(server.addresses, Weather::Calm, seed());
-    let [http1, http2] = alone(&calm, persistent());
+    let callers = alone(&calm, persistent());
     let mut replayed = 0;
     for (call, letter) in &letters {
         assert_eq!(letter.key().is_some(), calls.is_keyed(*call));
         if letter.is_repeatable() {
-            let caller = if call % 2 == 0 { &http1 } else { &http2 };
+            let caller = &callers[*call as usize % callers.len()];
             let response = letter.replay(&caller.client).await.unwrap();
             assert_eq!(response.status(), 200);
             replayed += 1;

@@ -9,6 +9,7 @@
 mod client;
 mod faults;
 mod frames;
+mod front;
 mod given_up;
 mod http1;
 mod http2;
@@ -17,12 +18,14 @@ mod process;
 mod resources;
 mod run;
 mod server;
+mod short_lived;
 mod table;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use client::persistent;
 use faults::{HTTP1, HTTP2, ON_ACCEPT};
+use front::{CONNECT, TLS};
 use process::ServerProcess;
 use run::{Outcome, alone, run, without_redirects};
 use table::{Table, Tally};
@@ -116,7 +119,7 @@ fn payments_without_a_key_have_their_effect_at_most_once() {
 
 fn assert_every_fault_was_met(outcome: &Outcome) {
     assert!(outcome.refused > 0);
-    for (fault, _) in [ON_ACCEPT, HTTP1, HTTP2].concat() {
+    for (fault, _) in [ON_ACCEPT, HTTP1, HTTP2, TLS, CONNECT].concat() {
         let times = outcome.account.drawn.get(&format!("{fault:?}"));
         assert!(times.is_some(), "{fault:?} was never drawn");
     }

@@ -21,6 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Addresses {
     pub(crate) http1: SocketAddr,
     pub(crate) http2: SocketAddr,
+    /// Both versions of HTTP over TLS.
+    pub(crate) balancer: SocketAddr,
+    /// It opens tunnels to the balancer.
+    pub(crate) proxy: SocketAddr,
     /// Nobody listens there.
     pub(crate) refusing: SocketAddr,
 }
@@ -81,6 +85,8 @@ impl ServerProcess {
         let addresses = Addresses {
             http1: address(),
             http2: address(),
+            balancer: address(),
+            proxy: address(),
             refusing: address(),
         };
         Self {

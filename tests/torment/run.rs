@@ -27,14 +27,14 @@ pub(crate) struct Outcome {
     pub(crate) after: Held,
 }
 
-/// A retry with nothing else, for both versions of HTTP.
-pub(crate) fn alone(names: &Arc<Names>, retry: RetryMiddlewareBuilder) -> [Caller; 2] {
+/// A retry with nothing else.
+pub(crate) fn alone(names: &Arc<Names>, retry: RetryMiddlewareBuilder) -> [Caller; 4] {
     let retry: Arc<dyn Middleware> = Arc::new(retry.build().unwrap());
     callers(names, &[retry])
 }
 
 /// The same, for a retry that needs a client which follows no redirects.
-pub(crate) fn without_redirects(names: &Arc<Names>, retry: RetryMiddlewareBuilder) -> [Caller; 2] {
+pub(crate) fn without_redirects(names: &Arc<Names>, retry: RetryMiddlewareBuilder) -> [Caller; 4] {
     let retry = retry.client_follows_redirects(false);
     let retry: Arc<dyn Middleware> = Arc::new(retry.build().unwrap());
     callers_with(names, &[retry], Policy::none)

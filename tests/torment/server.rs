@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::faults::{Dice, Weather};
 use crate::ledger::Ledger;
-use crate::{http1, http2};
+use crate::{front, http1, http2};
 
 /// Longer than the client waits for an answer.
 pub(crate) const SLOW_WORK: Duration = Duration::from_millis(450);
@@ -38,22 +38,32 @@ pub(crate) async fn run(control: SocketAddr, seed: u64) -> io::Result<()> {
     });
     let http1 = TcpListener::bind("127.0.0.1:0").await?;
     let http2 = TcpListener::bind("127.0.0.1:0").await?;
+    let balancer = TcpListener::bind("127.0.0.1:0").await?;
+    let proxy = TcpListener::bind("127.0.0.1:0").await?;
     // Bound, so that nobody else has it, and not listening: connections are refused.
     let refusing = TcpSocket::new_v4()?;
     refusing.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
 
     let mut control = BufReader::new(TcpStream::connect(control).await?);
     let addresses = format!(
-        "{} {} {}\n",
+        "{} {} {} {} {}\n",
         http1.local_addr()?,
         http2.local_addr()?,
+        balancer.local_addr()?,
+        proxy.local_addr()?,
         refusing.local_addr()?
     );
     control.write_all(addresses.as_bytes()).await?;
+    let behind = front::Behind {
+        http1: http1.local_addr()?,
+        http2: http2.local_addr()?,
+    };
     let accepting = accept(http1, http2, &world);
+    let in_front = front::accept(balancer, proxy, behind, &world);
     let obeying = tokio::time::timeout(LONGEST_LIFE, obey(control, &world));
     tokio::select! {
         ended = accepting => ended,
+        ended = in_front => ended,
         ended = obeying => ended?,
     }
 }

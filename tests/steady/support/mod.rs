@@ -5,4 +5,5 @@ pub(crate) mod raw;
 pub(crate) mod scenarios;
 pub(crate) mod scripted;
 pub(crate) mod stacks;
+pub(crate) mod tls;
 pub(crate) mod trace;
