@@ -59,17 +59,19 @@ async fn serve(tls: TlsStream<TcpStream>, progress: &Progress) {
 /// Accepts three connections. It ends the first after one request, and only then completes the other two. Then it
 /// takes one more after the other.
 async fn run(listener: TcpListener, config: Arc<ServerConfig>, progress: Arc<Progress>) {
-    let accept = async || {
-        let (tcp, _) = listener.accept().await.unwrap();
-        LazyConfigAcceptor::new(Acceptor::default(), tcp)
+    let accept = async || listener.accept().await.unwrap().0;
+    let hello = async |tcp| {
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), tcp).await;
+        hello.unwrap()
     };
     let complete = |hello: StartHandshake<_>| hello.into_stream(config.clone());
     let (first, second, third) = (accept().await, accept().await, accept().await);
-    serve(complete(first.await.unwrap()).await.unwrap(), &progress).await;
+    let first = complete(hello(first).await).await.unwrap();
+    serve(first, &progress).await;
     progress.first_ended.notify_one();
 
-    let (second, third) = join(second, third).await;
-    let (second, third) = (complete(second.unwrap()), complete(third.unwrap()));
+    let (second, third) = join(hello(second), hello(third)).await;
+    let (second, third) = (complete(second), complete(third));
     let (second, third, ()) = join3(second, third, async {
         // Both were polled before this, and have written what they had to.
         progress.others_written.notify_one();
@@ -77,7 +79,7 @@ async fn run(listener: TcpListener, config: Arc<ServerConfig>, progress: Arc<Pro
     .await;
     let more = async {
         loop {
-            let hello = accept().await.await.unwrap();
+            let hello = hello(accept().await).await;
             serve(complete(hello).await.unwrap(), &progress).await;
         }
     };
