@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Extensions;
+use http::{Extensions, HeaderMap};
 use reqwest::Body;
 use reqwest_middleware::RequestBuilder;
 
-use crate::decide::{BodyFactory, IdempotencyKey, InvalidKey};
-use crate::observe::ReportSlot;
+use crate::decide::{BodyFactory, DEFAULT_HEADER, IdempotencyKey, InvalidKey};
+use crate::observe::{ReportSlot, invalid_key};
 
 /// What one request asks for, beyond the middleware's own settings.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,10 @@ pub(crate) struct RequestSettings {
     pub(crate) max_retries: Option<u32>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) idempotent: bool,
-    pub(crate) key: Option<Result<IdempotencyKey, InvalidKey>>,
+    /// The same key as in the header, which says where it belongs.
+    pub(crate) key: Option<IdempotencyKey>,
+    /// The key stays in the header where it stands: the server has seen it there before.
+    pub(crate) key_stays: bool,
     pub(crate) body: Option<BodyFactory>,
     pub(crate) buffer: Option<usize>,
     pub(crate) report: Option<ReportSlot>,
@@ -46,8 +49,8 @@ pub(crate) struct RequestSettings {
 /// ```
 ///
 /// The settings travel in the builder's extensions, and a [`RetryMiddleware`](crate::RetryMiddleware)
-/// reads them there: `send` the builder, for `build` leaves them behind, and a client without that
-/// middleware ignores them, the key included. A middleware that sends requests of its own should give
+/// reads them there. So `send` the builder: `build` leaves all settings behind but the key, and a client
+/// without that middleware ignores them. A middleware that sends requests of its own should give
 /// those extensions of their own.
 pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// At most this many retries, in place of the middleware's own number.
@@ -70,9 +73,37 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
 
     /// Names the operation, so that the server can tell a repeated request from a second one.
     ///
-    /// Takes an [`IdempotencyKey`] or its text. A text that is not a valid key fails the request
-    /// with [`InvalidKey`] before anything is sent. It is the middleware that writes the header: without a
-    /// [`RetryMiddleware`](crate::RetryMiddleware) in the client there is none.
+    /// Takes an [`IdempotencyKey`] or its text, and writes the header `Idempotency-Key` at once. So the key
+    /// is also sent by a client without this crate's middleware, and after
+    /// [`build`](RequestBuilder::build) and `execute`. A
+    /// [`RetryMiddleware`](crate::RetryMiddleware) with another
+    /// [`idempotency_header`](crate::RetryMiddlewareBuilder::idempotency_header) moves the key there.
+    ///
+    /// The value is marked as [sensitive](http::HeaderValue::is_sensitive), and by this mark the middleware
+    /// knows it. An `Idempotency-Key` without the mark was set by hand, and is not moved.
+    ///
+    /// # Errors
+    ///
+    /// An invalid text makes `build` and `send` fail before anything is sent, with a builder error of
+    /// reqwest. That error cannot say what is wrong with the key. The log does (feature `tracing`), and so
+    /// does [`IdempotencyKey::new`]:
+    ///
+    /// ```
+    /// # let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new()).build();
+    /// use reqwest_steady::{IdempotencyKey, RequestBuilderExt};
+    ///
+    /// let post = || client.post("https://api.example.com/orders");
+    /// let request = post().idempotency_key("order-4711").build()?;
+    /// assert_eq!(request.headers()["idempotency-key"], "order-4711");
+    ///
+    /// assert!(post().idempotency_key("two words").build().unwrap_err().is_builder());
+    /// assert_eq!(
+    ///     IdempotencyKey::new("two words").unwrap_err().to_string(),
+    ///     "the idempotency key has the byte 0x20 at position 3, \
+    ///      only visible ASCII (0x21 to 0x7e) is allowed",
+    /// );
+    /// # Ok::<(), reqwest::Error>(())
+    /// ```
     #[must_use]
     fn idempotency_key<K>(self, key: K) -> Self
     where
@@ -146,8 +177,18 @@ impl RequestBuilderExt for RequestBuilder {
         K: TryInto<IdempotencyKey>,
         K::Error: Into<InvalidKey>,
     {
-        let key = key.try_into().map_err(Into::into);
-        set(self, |settings| settings.key = Some(key))
+        match key.try_into().map_err(Into::into) {
+            Ok(key) => {
+                // `header` would add a second line.
+                let line = HeaderMap::from_iter([(DEFAULT_HEADER, key.header_value().clone())]);
+                set(self.headers(line), |settings| settings.key = Some(key))
+            }
+            Err(invalid) => {
+                invalid_key(&invalid);
+                // Only a header that is no header makes `build` fail.
+                self.header(DEFAULT_HEADER, "\n")
+            }
+        }
     }
 
     fn body_with<B: Into<Body>>(self, build: impl Fn() -> B + Send + Sync + 'static) -> Self {
@@ -163,6 +204,11 @@ impl RequestBuilderExt for RequestBuilder {
     fn report_to(self, slot: &ReportSlot) -> Self {
         set(self, |settings| settings.report = Some(slot.clone()))
     }
+}
+
+/// For a request whose key the server has seen in this very header.
+pub(crate) fn keep_key_header(builder: RequestBuilder) -> RequestBuilder {
+    set(builder, |settings| settings.key_stays = true)
 }
 
 impl RequestSettings {

@@ -560,7 +560,7 @@ mod tests {
         });
         assert!(once.unwrap() != plain());
         let keyed = with(RequestSettings {
-            key: Some("key".try_into()),
+            key: Some("key".try_into().unwrap()),
             ..RequestSettings::default()
         });
         assert_eq!(keyed.err(), Some(Unshared::ByItself));

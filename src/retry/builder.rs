@@ -210,10 +210,15 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// The header that carries the idempotency key. Default: `Idempotency-Key`.
+    /// Sends idempotency keys in this header, for servers that have another name for it.
+    ///
+    /// Keys set with [`idempotency_key`](crate::RequestBuilderExt::idempotency_key) are moved there. A
+    /// header `Idempotency-Key` that you set by hand is then a header like any other.
+    ///
+    /// Default: `Idempotency-Key`.
     pub fn idempotency_header(mut self, name: impl AsRef<str>) -> Self {
         match header_name("idempotency_header", name.as_ref()) {
-            Ok(name) => self.settings.keys.header = name,
+            Ok(name) => self.settings.keys.rename(name),
             Err(error) => self.refuse(error),
         }
         self
@@ -420,10 +425,10 @@ impl RetryMiddlewareBuilder {
                 ),
             ));
         }
-        if settings.attempt_header.as_ref() == Some(&settings.keys.header) {
+        if settings.attempt_header.as_ref() == Some(settings.keys.header()) {
             return Err(ConfigError::new(
                 "attempt_header",
-                &settings.keys.header,
+                settings.keys.header(),
                 "should not be the header of the idempotency key",
             ));
         }
