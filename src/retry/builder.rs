@@ -8,7 +8,7 @@ use http::StatusCode;
 use super::settings::Settings;
 use crate::RetryMiddleware;
 use crate::admit::{Budget, BudgetBuilder, Budgets};
-use crate::config::{ConfigError, header_name, longer_than_zero};
+use crate::config::{ConfigError, longer_than_zero, own_header_name};
 use crate::decide::{AttemptView, AutoKey, ClassifyFn, StatusClass};
 use crate::entropy::Entropy;
 use crate::fleet::FleetLimits;
@@ -216,8 +216,13 @@ impl RetryMiddlewareBuilder {
     /// header `Idempotency-Key` that you set by hand is then a header like any other.
     ///
     /// Default: `Idempotency-Key`.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses a header that HTTP acts upon: one that frames messages, routes
+    /// requests, carries credentials, describes the body or selects the response.
     pub fn idempotency_header(mut self, name: impl AsRef<str>) -> Self {
-        match header_name("idempotency_header", name.as_ref()) {
+        match own_header_name("idempotency_header", name.as_ref()) {
             Ok(name) => self.settings.keys.rename(name),
             Err(error) => self.refuse(error),
         }
@@ -254,8 +259,13 @@ impl RetryMiddlewareBuilder {
     }
 
     /// Tells the server the number of the attempt, from 1, in this header. Default: none.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses the header of the idempotency key, and each header that
+    /// [`idempotency_header`](Self::idempotency_header) refuses.
     pub fn attempt_header(mut self, name: impl AsRef<str>) -> Self {
-        match header_name("attempt_header", name.as_ref()) {
+        match own_header_name("attempt_header", name.as_ref()) {
             Ok(name) => self.settings.attempt_header = Some(name),
             Err(error) => self.refuse(error),
         }
@@ -477,6 +487,16 @@ mod tests {
             (
                 builder().attempt_header("Idempotency-Key"),
                 "attempt_header (idempotency-key) should not be the header of the idempotency key",
+            ),
+            (
+                builder().attempt_header("Content-Length"),
+                "attempt_header (\"Content-Length\") should be a header of its own: \
+                 this one frames messages or controls connections",
+            ),
+            (
+                builder().idempotency_header("authorization"),
+                "idempotency_header (\"authorization\") should be a header of its own: \
+                 this one carries credentials",
             ),
             (
                 builder().backoff(Backoff::exponential(Duration::ZERO)),

@@ -571,3 +571,40 @@ async fn a_post_whose_answer_redirects_to_a_refusal_arrives_once() {
     let targets: Vec<_> = requests.iter().map(|request| request.target()).collect();
     assert_eq!(targets, ["POST /orders", "GET /receipt"]);
 }
+
+#[tokio::test]
+async fn no_setting_takes_over_a_header_that_http_acts_upon() {
+    let reserved = [
+        "content-length",
+        "Transfer-Encoding",
+        "connection",
+        "host",
+        "expect",
+        "authorization",
+        "Cookie",
+        "content-type",
+        "if-match",
+    ];
+    for name in reserved {
+        for builder in [
+            retry().attempt_header(name),
+            retry().idempotency_header(name),
+        ] {
+            let error = match builder.build() {
+                Err(error) => error.to_string(),
+                Ok(retry) => {
+                    let server = Server::start(|_| answer(200, "")).await;
+                    let inner = direct().build().unwrap();
+                    let client = reqwest_middleware::ClientBuilder::new(inner)
+                        .with(retry)
+                        .build();
+                    let put = client.put(server.url()).idempotency_key("1");
+                    let sent = put.body("a body of thirty-three characters").send();
+                    let sent = tokio::time::timeout(PATIENCE, sent).await;
+                    panic!("{name}: {sent:?}, arrived: {:?}", server.requests());
+                }
+            };
+            assert!(error.contains(&format!("({name:?})")), "{error}");
+        }
+    }
+}
