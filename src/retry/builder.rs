@@ -60,6 +60,8 @@ use crate::schedule::Backoff;
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RetryMiddlewareBuilder {
     settings: Settings,
+    budget: Option<Budget>,
+    budget_per_host: Option<BudgetBuilder>,
     dead_letter_max_body: Option<usize>,
     dead_letter_max_wait: Option<Duration>,
     fleet: Option<FleetLimits>,
@@ -104,6 +106,14 @@ impl RetryMiddlewareBuilder {
 
     /// The time for one attempt, up to the answer's head: unlike reqwest's own timeout it does not
     /// cut a long download. Default: none.
+    ///
+    /// [`RequestBuilderExt::attempt_timeout`](crate::RequestBuilderExt::attempt_timeout) sets it for one
+    /// request.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses one that is longer than the [`deadline`](Self::deadline), because
+    /// no attempt can reach it.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.settings.limits.attempt = Some(timeout);
         self
@@ -129,8 +139,13 @@ impl RetryMiddlewareBuilder {
     /// # let _ = retry;
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses it together with [`budget`](Self::budget) or
+    /// [`no_budget`](Self::no_budget).
     pub fn budget_per_host(mut self, each: BudgetBuilder) -> Self {
-        self.settings.budgets = Budgets::per_host(each);
+        self.budget_per_host = Some(each);
         self
     }
 
@@ -160,7 +175,7 @@ impl RetryMiddlewareBuilder {
     /// One budget for all that this middleware sends, whatever the host: a host that is down then uses it
     /// up for all. Its clones may be given to other clients, too.
     pub fn budget(mut self, budget: Budget) -> Self {
-        self.settings.budgets = Budgets::Shared(budget);
+        self.budget = Some(budget);
         self
     }
 
@@ -418,6 +433,18 @@ impl RetryMiddlewareBuilder {
             settings.following = Following::ALWAYS;
         }
         settings.backoff.check()?;
+        match (self.budget, self.budget_per_host) {
+            (None, None) => {}
+            (Some(budget), None) => settings.budgets = Budgets::Shared(budget),
+            (None, Some(each)) => settings.budgets = Budgets::per_host(each),
+            (Some(_), Some(_)) => {
+                return Err(ConfigError::new(
+                    "budget_per_host",
+                    "with `budget` or `no_budget`",
+                    "should be the only one of them: a call has one budget",
+                ));
+            }
+        }
         if let Some(fleet) = self.fleet {
             settings.budgets.share(fleet)?;
         }
@@ -425,6 +452,16 @@ impl RetryMiddlewareBuilder {
         longer_than_zero("retry_window", Some(settings.limits.window))?;
         longer_than_zero("deadline", settings.limits.deadline)?;
         longer_than_zero("attempt_timeout", settings.limits.attempt)?;
+        if let (Some(attempt), Some(deadline)) = (settings.limits.attempt, settings.limits.deadline)
+        {
+            if attempt > deadline {
+                return Err(ConfigError::new(
+                    "attempt_timeout",
+                    format_args!("{attempt:?}"),
+                    format_args!("should not be longer than the deadline ({deadline:?})"),
+                ));
+            }
+        }
         if settings.launch_spread > settings.limits.window {
             return Err(ConfigError::new(
                 "launch_spread",
@@ -497,6 +534,28 @@ mod tests {
                 builder().idempotency_header("authorization"),
                 "idempotency_header (\"authorization\") should be a header of its own: \
                  this one carries credentials",
+            ),
+            (
+                builder()
+                    .attempt_timeout(Duration::from_millis(2001))
+                    .deadline(Duration::from_secs(2)),
+                "attempt_timeout (2.001s) should not be longer than the deadline (2s)",
+            ),
+            (
+                builder()
+                    .budget(Budget::unlimited())
+                    .budget_per_host(Budget::builder()),
+                "budget_per_host (with `budget` or `no_budget`) should be the only one of them: \
+                 a call has one budget",
+            ),
+            (
+                builder().budget_per_host(Budget::builder()).no_budget(),
+                "budget_per_host (with `budget` or `no_budget`) should be the only one of them: \
+                 a call has one budget",
+            ),
+            (
+                builder().budget_per_host(Budget::builder().retry_ratio(10.0)),
+                "retry_ratio (10.0) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)",
             ),
             (
                 builder().backoff(Backoff::exponential(Duration::ZERO)),
