@@ -6,6 +6,9 @@ use std::time::Duration;
 use http::HeaderName;
 
 /// A setting that makes no sense. The message names the setting and the value.
+///
+/// Builders return it from `build`. A call fails with it, before anything is sent, where the request or
+/// the runtime has such a setting: two bodies, for example, or no timers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     setting: &'static str,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Extensions, HeaderMap};
-use reqwest::Body;
+use reqwest::{Body, Request};
 use reqwest_middleware::RequestBuilder;
 
+use crate::config::ConfigError;
 use crate::decide::{BodyFactory, DEFAULT_HEADER, IdempotencyKey, InvalidKey};
 use crate::observe::{ReportSlot, invalid_key};
 
@@ -110,9 +111,16 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
         K: TryInto<IdempotencyKey>,
         K::Error: Into<InvalidKey>;
 
-    /// Builds the body anew for each attempt, for bodies that are streams. Takes the place of
-    /// `body`: call one of them. A middleware that changes bodies belongs inside the retry, where it
-    /// sees each of them.
+    /// Builds the body anew for each attempt, for bodies that are streams.
+    ///
+    /// It replaces a body that was set before. A middleware that changes bodies belongs inside the retry,
+    /// where it sees each of them.
+    ///
+    /// # Errors
+    ///
+    /// One call has one body. If something replaces this one, the call fails with
+    /// [`ConfigError`] before anything is sent: a later `body`, `json` or `form`, or a middleware outside the
+    /// retry. Otherwise the first attempt and its retries would send different things under one key.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -192,8 +200,8 @@ impl RequestBuilderExt for RequestBuilder {
     }
 
     fn body_with<B: Into<Body>>(self, build: impl Fn() -> B + Send + Sync + 'static) -> Self {
-        let first = build();
-        let later = BodyFactory::new(move || build().into());
+        let first = build().into();
+        let (first, later) = BodyFactory::new(first, move || build().into());
         set(self.body(first), |settings| settings.body = Some(later))
     }
 
@@ -214,6 +222,19 @@ pub(crate) fn keep_key_header(builder: RequestBuilder) -> RequestBuilder {
 impl RequestSettings {
     pub(crate) fn of(extensions: &Extensions) -> Option<&Arc<Self>> {
         extensions.get()
+    }
+
+    /// Refuses what cannot be meant, before anything is sent.
+    pub(crate) fn check(&self, request: &Request) -> Result<(), ConfigError> {
+        match &self.body {
+            Some(factory) if !factory.made(request.body()) => Err(ConfigError::new(
+                "body_with",
+                "and another body",
+                "should give the only body of a request: remove the call of `body`, or put the \
+                 middleware that replaces bodies inside the retry",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

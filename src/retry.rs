@@ -99,6 +99,9 @@ impl Middleware for RetryMiddleware {
                 if let Some(slot) = own.and_then(|own| own.report.as_ref()) {
                     slot.clear();
                 }
+                if let Some(own) = own {
+                    own.check(&request).map_err(Error::middleware)?;
+                }
             }
             let has_key = (self.settings.keys)
                 .settle(&mut request, own.map(Arc::as_ref))

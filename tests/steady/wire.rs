@@ -608,3 +608,21 @@ async fn no_setting_takes_over_a_header_that_http_acts_upon() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_body_built_anew_keeps_its_length() {
+    for built in [
+        || reqwest::Body::from("a body"),
+        || reqwest::Body::wrap(String::from("a body")),
+    ] {
+        let server = failing_twice(|| answer(503, "")).await;
+        let request = plain().put(server.url()).body_with(built);
+        assert_eq!(send(request).await.unwrap().status(), 200);
+        assert_eq!(server.count(), 3);
+        for request in server.requests() {
+            assert_eq!(request.header("content-length"), Some("6"));
+            assert_eq!(request.header("transfer-encoding"), None);
+            assert_eq!(request.body, b"a body");
+        }
+    }
+}
