@@ -7,6 +7,7 @@ mod passenger;
 mod shareable;
 mod spare_text;
 
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use shareable::is_shareable;
 use crate::admit::{Scope, current_deadline};
 use crate::answer::{Extent, Reading, announced};
 use crate::clock;
+use crate::config::no_timers;
 use crate::observe::{Attempt, RetryReport, StopReason};
 use crate::request::RequestSettings;
 use crate::schedule::{Limit, TimedOut};
@@ -138,6 +140,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// the client, cannot be seen from here. It counts from when one's own turn comes: who waited for one
 /// that failed may take up to twice as long, and at most four times. Give the request a deadline if
 /// that is too long.
+///
+/// It needs a tokio runtime with timers, as a
+/// [`RetryMiddleware`](crate::RetryMiddleware#what-it-needs) does.
 #[derive(Debug)]
 pub struct CoalesceMiddleware {
     settings: Arc<Settings>,
@@ -185,6 +190,9 @@ impl Middleware for CoalesceMiddleware {
         'life2: 'async_trait,
         Self: 'async_trait,
     {
+        if let Err(lack) = self.settings.timers.check() {
+            return Box::pin(ready(Err(no_timers(lack))));
+        }
         let (ignored, hasher) = (&self.settings.ignored, self.flights.hasher());
         let identity = match Identity::of(&request, extensions, ignored, hasher) {
             Ok(known) => known,

@@ -4,6 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use http::HeaderName;
+use reqwest_middleware::Error;
+
+use crate::clock::NoTimers;
 
 /// A setting that makes no sense. The message names the setting and the value.
 ///
@@ -37,6 +40,23 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+/// The error of a call that could not wait.
+#[cold]
+pub(crate) fn no_timers(lack: NoTimers) -> Error {
+    let (value, rule) = match lack {
+        NoTimers::NoRuntime => (
+            "none",
+            "should be around every call: use `#[tokio::main]`, `Runtime::block_on` or \
+             `Handle::enter`",
+        ),
+        NoTimers::Disabled => (
+            "without timers",
+            "should be built with `enable_time` or `enable_all`: retries and queues wait",
+        ),
+    };
+    Error::middleware(ConfigError::new("tokio runtime", value, rule))
+}
 
 pub(crate) fn longer_than_zero(
     setting: &'static str,

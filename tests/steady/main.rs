@@ -30,6 +30,7 @@ mod observe;
 mod passages;
 mod properties;
 mod report;
+mod runtime;
 mod schedule;
 #[cfg(all(feature = "dead-letter-file", feature = "metrics", feature = "tracing"))]
 mod secrets;
