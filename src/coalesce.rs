@@ -93,9 +93,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// # What is the same
 ///
 /// `GET`, `HEAD` and `OPTIONS` without a body, with the same URL, the same headers, the same HTTP
-/// version, the same `timeout` and the same `max_retries`. All headers count, except those of tracing
-/// and those named with [`ignore_header`](CoalesceMiddlewareBuilder::ignore_header); credentials count
-/// always. Everything else passes as if this were not here, and so does:
+/// version, the same `timeout`, `attempt_timeout` and `max_retries`. All headers count, except those of
+/// tracing and those named with [`ignore_header`](CoalesceMiddlewareBuilder::ignore_header); credentials
+/// count always. Everything else passes as if this were not here, and so does:
 ///
 /// - a request with `Cache-Control: no-cache`, `no-store` or `max-age=0`, or with `Pragma: no-cache`,
 ///   which asks for an answer of its own. An answer may be as old as the first request for it. Who has

@@ -7,7 +7,7 @@ use http::{Extensions, HeaderMap};
 use reqwest::{Body, Request};
 use reqwest_middleware::RequestBuilder;
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, longer_than_zero};
 use crate::decide::{BodyFactory, DEFAULT_HEADER, IdempotencyKey, InvalidKey};
 use crate::observe::{ReportSlot, invalid_key};
 
@@ -16,6 +16,7 @@ use crate::observe::{ReportSlot, invalid_key};
 pub(crate) struct RequestSettings {
     pub(crate) max_retries: Option<u32>,
     pub(crate) deadline: Option<Duration>,
+    pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) idempotent: bool,
     /// The same key as in the header, which says where it belongs.
     pub(crate) key: Option<IdempotencyKey>,
@@ -44,6 +45,7 @@ pub(crate) struct RequestSettings {
 /// client.get(&url).max_retries(1).send().await?;
 /// client.get(&url).no_retry().send().await?;
 /// client.get(&url).deadline(Duration::from_secs(3)).send().await?;
+/// client.get(&url).attempt_timeout(Duration::from_secs(1)).send().await?;
 /// client.post(&url).mark_idempotent().send().await?;
 /// client.post(&url).idempotency_key(IdempotencyKey::random()).body("order").send().await?;
 /// # Ok(()) }
@@ -67,6 +69,38 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// The answer's head, or an error, is there by then; in place of the middleware's own deadline.
     #[must_use]
     fn deadline(self, deadline: Duration) -> Self;
+
+    /// Limits the time of each attempt until its response headers arrive.
+    ///
+    /// Replaces the middleware's own
+    /// [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout) for this request: for an upload
+    /// that takes longer than other calls, for example. Time in the queue of a throttle does not count.
+    /// Unlike reqwest's `timeout` it does not cut a long download. A shorter
+    /// [`deadline`](Self::deadline) still holds.
+    ///
+    /// # Errors
+    ///
+    /// A timeout of zero fails the call with [`ConfigError`] before anything is sent.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use reqwest_steady::testing::{Reply, ScriptedServer};
+    /// use reqwest_steady::{RequestBuilderExt, RetryMiddleware};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = ScriptedServer::new(|_| Reply::status(200).after(Duration::from_secs(20)));
+    /// let retry = RetryMiddleware::builder().attempt_timeout(Duration::from_secs(5)).build()?;
+    /// let client = server.client(retry);
+    ///
+    /// let report = client.get("https://api.example.com/reports/2026");
+    /// let response = report.attempt_timeout(Duration::from_secs(30)).send().await?;
+    /// assert_eq!(response.status(), 200);
+    /// assert_eq!(server.count(), 1);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    fn attempt_timeout(self, timeout: Duration) -> Self;
 
     /// Sending this request twice does no harm, whatever its method.
     #[must_use]
@@ -176,6 +210,10 @@ impl RequestBuilderExt for RequestBuilder {
         set(self, |settings| settings.deadline = Some(deadline))
     }
 
+    fn attempt_timeout(self, timeout: Duration) -> Self {
+        set(self, |settings| settings.attempt_timeout = Some(timeout))
+    }
+
     fn mark_idempotent(self) -> Self {
         set(self, |settings| settings.idempotent = true)
     }
@@ -226,6 +264,7 @@ impl RequestSettings {
 
     /// Refuses what cannot be meant, before anything is sent.
     pub(crate) fn check(&self, request: &Request) -> Result<(), ConfigError> {
+        longer_than_zero("attempt_timeout", self.attempt_timeout)?;
         match &self.body {
             Some(factory) if !factory.made(request.body()) => Err(ConfigError::new(
                 "body_with",

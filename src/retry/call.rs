@@ -78,11 +78,13 @@ impl<'a> Call<'a> {
     ) -> Self {
         let wants_target = settings.classifier.by_user.is_some() || settings.retry_without_key;
         let aside = wants_target.then(|| Aside::with_target(request));
-        let (max_retries, deadline, harmless) = match own {
-            None => (settings.max_retries, settings.limits.deadline, false),
+        let limits = &settings.limits;
+        let (max_retries, deadline, attempt, harmless) = match own {
+            None => (settings.max_retries, limits.deadline, limits.attempt, false),
             Some(own) => (
                 own.max_retries.unwrap_or(settings.max_retries),
-                own.deadline.or(settings.limits.deadline),
+                own.deadline.or(limits.deadline),
+                own.attempt_timeout.or(limits.attempt),
                 own.idempotent,
             ),
         };
@@ -93,9 +95,10 @@ impl<'a> Call<'a> {
         };
         let could_retry = max_retries > 0 && safety.allows_any();
         let mut time = CallTime {
-            limits: &settings.limits,
+            limits,
             started: clock::now(),
             deadline,
+            attempt,
         };
         let budget = if could_retry {
             settings.budgets.of(request.url())
@@ -210,7 +213,7 @@ impl<'a> Call<'a> {
     /// Whether there is no more to an attempt than its request.
     #[inline]
     fn is_plain(&self) -> bool {
-        self.aside.is_none() && self.time.limits.attempt.is_none()
+        self.aside.is_none() && self.time.attempt.is_none()
     }
 
     /// So that a throttle, if there is one, can tell when it lets the attempt through.
@@ -223,7 +226,7 @@ impl<'a> Call<'a> {
                 watch.attempt_started(self.attempt);
             }
         }
-        if fare.is_some() || self.time.limits.attempt.is_some() {
+        if fare.is_some() || self.time.attempt.is_some() {
             let url = request.url();
             self.passage = Some(match self.attempt.is_retry() {
                 true => Passage::again(extensions, url, fare, self.time.window_end()),

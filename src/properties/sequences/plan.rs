@@ -62,6 +62,7 @@ pub(super) struct Asked {
     pub(super) idempotent: bool,
     pub(super) max_retries: Option<u32>,
     pub(super) deadline: Option<Duration>,
+    pub(super) attempt_timeout: Option<Duration>,
     pub(super) stream: bool,
     pub(super) buffer: Option<usize>,
     /// The caller waits no longer than this.
@@ -219,6 +220,7 @@ impl Asked {
             idempotent: input.ratio(1, 8)?,
             max_retries: maybe(input, |input| input.int_in_range(0..=3))?,
             deadline: maybe(input, limit)?,
+            attempt_timeout: maybe(input, limit)?,
             stream: input.ratio(1, 8)?,
             buffer: maybe(input, |input| input.int_in_range(0..=20))?,
             patience: match input.ratio(1, 3)? {
