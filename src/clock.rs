@@ -1,12 +1,15 @@
 //! The one place that reads clocks, so that everything else can be tested with a given time.
 
 use std::future::poll_fn;
+use std::panic::catch_unwind;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
+use tokio::runtime::Handle;
 use tokio::task::unconstrained;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// Long enough to be never, and short enough that no clock overflows.
 const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
@@ -56,6 +59,38 @@ pub(crate) async fn within<F: Future>(end: Instant, future: F) -> Option<F::Outp
         Poll::Pending => alarm.poll(end, context).map(|()| None),
     })
     .await
+}
+
+/// Whether there are timers to wait by. Looked at until there are, and then no more.
+#[derive(Debug, Default)]
+pub(crate) struct Timers(AtomicBool);
+
+/// Why nothing can wait here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NoTimers {
+    NoRuntime,
+    /// The runtime was built without them.
+    Disabled,
+}
+
+impl Timers {
+    /// At the first call rather than at the first wait, which may come only in the first outage.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), NoTimers> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => self.look(),
+        }
+    }
+
+    #[cold]
+    fn look(&self) -> Result<(), NoTimers> {
+        Handle::try_current().map_err(|_| NoTimers::NoRuntime)?;
+        // tokio does not say whether it has timers; it panics where one is made.
+        catch_unwind(|| drop(sleep(Duration::ZERO))).map_err(|_| NoTimers::Disabled)?;
+        self.0.store(true, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod passenger;
 mod shareable;
 mod spare_text;
 
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use shareable::is_shareable;
 use crate::admit::{Scope, current_deadline};
 use crate::answer::{Extent, Reading, announced};
 use crate::clock;
+use crate::config::no_timers;
 use crate::observe::{Attempt, RetryReport, StopReason};
 use crate::request::RequestSettings;
 use crate::schedule::{Limit, TimedOut};
@@ -91,9 +93,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// # What is the same
 ///
 /// `GET`, `HEAD` and `OPTIONS` without a body, with the same URL, the same headers, the same HTTP
-/// version, the same `timeout` and the same `max_retries`. All headers count, except those of tracing
-/// and those named with [`ignore_header`](CoalesceMiddlewareBuilder::ignore_header); credentials count
-/// always. Everything else passes as if this were not here, and so does:
+/// version, the same `timeout`, `attempt_timeout` and `max_retries`. All headers count, except those of
+/// tracing and those named with [`ignore_header`](CoalesceMiddlewareBuilder::ignore_header); credentials
+/// count always. Everything else passes as if this were not here, and so does:
 ///
 /// - a request with `Cache-Control: no-cache`, `no-store` or `max-age=0`, or with `Pragma: no-cache`,
 ///   which asks for an answer of its own. An answer may be as old as the first request for it. Who has
@@ -138,6 +140,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// the client, cannot be seen from here. It counts from when one's own turn comes: who waited for one
 /// that failed may take up to twice as long, and at most four times. Give the request a deadline if
 /// that is too long.
+///
+/// It needs a tokio runtime with timers, as a
+/// [`RetryMiddleware`](crate::RetryMiddleware#what-it-needs) does.
 #[derive(Debug)]
 pub struct CoalesceMiddleware {
     settings: Arc<Settings>,
@@ -185,6 +190,9 @@ impl Middleware for CoalesceMiddleware {
         'life2: 'async_trait,
         Self: 'async_trait,
     {
+        if let Err(lack) = self.settings.timers.check() {
+            return Box::pin(ready(Err(no_timers(lack))));
+        }
         let (ignored, hasher) = (&self.settings.ignored, self.flights.hasher());
         let identity = match Identity::of(&request, extensions, ignored, hasher) {
             Ok(known) => known,

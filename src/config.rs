@@ -4,8 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use http::HeaderName;
+use reqwest_middleware::Error;
+
+use crate::clock::NoTimers;
 
 /// A setting that makes no sense. The message names the setting and the value.
+///
+/// Builders return it from `build`. A call fails with it, before anything is sent, where the request or
+/// the runtime has such a setting: two bodies, for example, or no timers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     setting: &'static str,
@@ -35,6 +41,23 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// The error of a call that could not wait.
+#[cold]
+pub(crate) fn no_timers(lack: NoTimers) -> Error {
+    let (value, rule) = match lack {
+        NoTimers::NoRuntime => (
+            "none",
+            "should be around every call: use `#[tokio::main]`, `Runtime::block_on` or \
+             `Handle::enter`",
+        ),
+        NoTimers::Disabled => (
+            "without timers",
+            "should be built with `enable_time` or `enable_all`: retries and queues wait",
+        ),
+    };
+    Error::middleware(ConfigError::new("tokio runtime", value, rule))
+}
+
 pub(crate) fn longer_than_zero(
     setting: &'static str,
     value: Option<Duration>,
@@ -57,4 +80,107 @@ pub(crate) fn header_name(setting: &'static str, name: &str) -> Result<HeaderNam
             "should be a valid header name",
         )
     })
+}
+
+/// Headers that HTTP acts upon, by what they do. `*` stands for the rest of a name.
+///
+/// A number or a key in one of them would break the message, send it elsewhere, replace credentials or
+/// change what the request means.
+const RESERVED: [(&str, &[&str]); 5] = [
+    (
+        // RFC 9112 §6 and §7, RFC 9110 §7.6.1 and §10.1.1, RFC 9113 §8.2.2.
+        "frames messages or controls connections",
+        &[
+            "connection",
+            "content-length",
+            "expect",
+            "http2-settings",
+            "keep-alive",
+            "proxy-connection",
+            "te",
+            "trailer",
+            "transfer-encoding",
+            "upgrade",
+        ],
+    ),
+    (
+        // RFC 9110 §7.2, §7.6.2 and §7.6.3, RFC 7239.
+        "routes requests",
+        &["forwarded", "host", "max-forwards", "via", "x-forwarded-*"],
+    ),
+    (
+        // RFC 9110 §11, RFC 6265 §5.4, RFC 9449, RFC 9421.
+        "carries credentials",
+        &[
+            "authorization",
+            "cookie",
+            "dpop",
+            "proxy-*",
+            "signature",
+            "signature-input",
+            "x-api-key",
+            "x-auth-token",
+        ],
+    ),
+    // RFC 9110 §8, RFC 9530.
+    ("describes the body", &["content-*", "repr-digest"]),
+    (
+        // RFC 9110 §12.5, §13.1 and §14.2, RFC 9111 §5.
+        "selects the response",
+        &[
+            "accept",
+            "accept-*",
+            "cache-control",
+            "if-*",
+            "pragma",
+            "range",
+        ],
+    ),
+];
+
+/// The name of a header that a setting may write into each request.
+pub(crate) fn own_header_name(
+    setting: &'static str,
+    name: &str,
+) -> Result<HeaderName, ConfigError> {
+    let header = header_name(setting, name)?;
+    let is_reserved = |pattern: &&str| match pattern.strip_suffix('*') {
+        Some(beginning) => header.as_str().starts_with(beginning),
+        None => header.as_str() == *pattern,
+    };
+    match (RESERVED.iter()).find(|(_, patterns)| patterns.iter().any(is_reserved)) {
+        None => Ok(header),
+        Some((effect, _)) => Err(ConfigError::new(
+            setting,
+            format_args!("{name:?}"),
+            format_args!("should be a header of its own: this one {effect}"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_http_acts_upon_is_reserved_and_all_else_is_free() {
+        for (_, patterns) in RESERVED {
+            for pattern in patterns {
+                let name = pattern.replace('*', "anything").to_uppercase();
+                let refused = own_header_name("attempt_header", &name).unwrap_err();
+                assert!(refused.to_string().contains(&name), "{refused}");
+            }
+        }
+        for name in [
+            "attempt",
+            "Idempotency-Key",
+            "PayPal-Request-Id",
+            "X-Amz-Client-Token",
+            "x-attempt",
+            "x-ms-client-request-id",
+            "x-request-id",
+        ] {
+            assert!(own_header_name("attempt_header", name).is_ok(), "{name}");
+        }
+    }
 }

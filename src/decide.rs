@@ -18,7 +18,7 @@ use reqwest::Url;
 pub use classify::{AttemptOutcome, AttemptView};
 pub(crate) use classify::{Classifier, ClassifyFn, Target, Verdict};
 pub use idempotency::{AutoKey, IdempotencyKey, InvalidKey};
-pub(crate) use idempotency::{KeyRule, is_idempotent};
+pub(crate) use idempotency::{DEFAULT_HEADER, KeyRule, is_idempotent};
 pub(crate) use replay::{BodyFactory, Spare, SpareBody, bytes_of};
 pub use status::StatusClass;
 pub(crate) use status::default_class;

@@ -37,7 +37,7 @@ pub(crate) use host_name::host_name;
 #[cfg(feature = "tracing")]
 pub use levels::LogLevels;
 pub(crate) use log::{
-    LogPlace, coalesce_inside_retry, throttle_outside_retry, two_retries_in_one_chain,
+    LogPlace, coalesce_inside_retry, invalid_key, throttle_outside_retry, two_retries_in_one_chain,
     unknown_extensions,
 };
 #[cfg(feature = "metrics")]

@@ -3,20 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Extensions;
-use reqwest::Body;
+use http::{Extensions, HeaderMap};
+use reqwest::{Body, Request};
 use reqwest_middleware::RequestBuilder;
 
-use crate::decide::{BodyFactory, IdempotencyKey, InvalidKey};
-use crate::observe::ReportSlot;
+use crate::config::{ConfigError, longer_than_zero};
+use crate::decide::{BodyFactory, DEFAULT_HEADER, IdempotencyKey, InvalidKey};
+use crate::observe::{ReportSlot, invalid_key};
 
 /// What one request asks for, beyond the middleware's own settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestSettings {
     pub(crate) max_retries: Option<u32>,
     pub(crate) deadline: Option<Duration>,
+    pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) idempotent: bool,
-    pub(crate) key: Option<Result<IdempotencyKey, InvalidKey>>,
+    /// The same key as in the header, which says where it belongs.
+    pub(crate) key: Option<IdempotencyKey>,
+    /// The key stays in the header where it stands: the server has seen it there before.
+    pub(crate) key_stays: bool,
     pub(crate) body: Option<BodyFactory>,
     pub(crate) buffer: Option<usize>,
     pub(crate) report: Option<ReportSlot>,
@@ -40,14 +45,15 @@ pub(crate) struct RequestSettings {
 /// client.get(&url).max_retries(1).send().await?;
 /// client.get(&url).no_retry().send().await?;
 /// client.get(&url).deadline(Duration::from_secs(3)).send().await?;
+/// client.get(&url).attempt_timeout(Duration::from_secs(1)).send().await?;
 /// client.post(&url).mark_idempotent().send().await?;
 /// client.post(&url).idempotency_key(IdempotencyKey::random()).body("order").send().await?;
 /// # Ok(()) }
 /// ```
 ///
 /// The settings travel in the builder's extensions, and a [`RetryMiddleware`](crate::RetryMiddleware)
-/// reads them there: `send` the builder, for `build` leaves them behind, and a client without that
-/// middleware ignores them, the key included. A middleware that sends requests of its own should give
+/// reads them there. So `send` the builder: `build` leaves all settings behind but the key, and a client
+/// without that middleware ignores them. A middleware that sends requests of its own should give
 /// those extensions of their own.
 pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// At most this many retries, in place of the middleware's own number.
@@ -64,24 +70,91 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     #[must_use]
     fn deadline(self, deadline: Duration) -> Self;
 
+    /// Limits the time of each attempt until its response headers arrive.
+    ///
+    /// Replaces the middleware's own
+    /// [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout) for this request: for an upload
+    /// that takes longer than other calls, for example. Time in the queue of a throttle does not count.
+    /// Unlike reqwest's `timeout` it does not cut a long download. A shorter
+    /// [`deadline`](Self::deadline) still holds.
+    ///
+    /// # Errors
+    ///
+    /// A timeout of zero fails the call with [`ConfigError`] before anything is sent.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use reqwest_steady::testing::{Reply, ScriptedServer};
+    /// use reqwest_steady::{RequestBuilderExt, RetryMiddleware};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = ScriptedServer::new(|_| Reply::status(200).after(Duration::from_secs(20)));
+    /// let retry = RetryMiddleware::builder().attempt_timeout(Duration::from_secs(5)).build()?;
+    /// let client = server.client(retry);
+    ///
+    /// let report = client.get("https://api.example.com/reports/2026");
+    /// let response = report.attempt_timeout(Duration::from_secs(30)).send().await?;
+    /// assert_eq!(response.status(), 200);
+    /// assert_eq!(server.count(), 1);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    fn attempt_timeout(self, timeout: Duration) -> Self;
+
     /// Sending this request twice does no harm, whatever its method.
     #[must_use]
     fn mark_idempotent(self) -> Self;
 
     /// Names the operation, so that the server can tell a repeated request from a second one.
     ///
-    /// Takes an [`IdempotencyKey`] or its text. A text that is not a valid key fails the request
-    /// with [`InvalidKey`] before anything is sent. It is the middleware that writes the header: without a
-    /// [`RetryMiddleware`](crate::RetryMiddleware) in the client there is none.
+    /// Takes an [`IdempotencyKey`] or its text, and writes the header `Idempotency-Key` at once. So the key
+    /// is also sent by a client without this crate's middleware, and after
+    /// [`build`](RequestBuilder::build) and `execute`. A
+    /// [`RetryMiddleware`](crate::RetryMiddleware) with another
+    /// [`idempotency_header`](crate::RetryMiddlewareBuilder::idempotency_header) moves the key there.
+    ///
+    /// The value is marked as [sensitive](http::HeaderValue::is_sensitive), and by this mark the middleware
+    /// knows it. An `Idempotency-Key` without the mark was set by hand, and is not moved.
+    ///
+    /// # Errors
+    ///
+    /// An invalid text makes `build` and `send` fail before anything is sent, with a builder error of
+    /// reqwest. That error cannot say what is wrong with the key. The log does (feature `tracing`), and so
+    /// does [`IdempotencyKey::new`]:
+    ///
+    /// ```
+    /// # let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new()).build();
+    /// use reqwest_steady::{IdempotencyKey, RequestBuilderExt};
+    ///
+    /// let post = || client.post("https://api.example.com/orders");
+    /// let request = post().idempotency_key("order-4711").build()?;
+    /// assert_eq!(request.headers()["idempotency-key"], "order-4711");
+    ///
+    /// assert!(post().idempotency_key("two words").build().unwrap_err().is_builder());
+    /// assert_eq!(
+    ///     IdempotencyKey::new("two words").unwrap_err().to_string(),
+    ///     "the idempotency key has the byte 0x20 at position 3, \
+    ///      only visible ASCII (0x21 to 0x7e) is allowed",
+    /// );
+    /// # Ok::<(), reqwest::Error>(())
+    /// ```
     #[must_use]
     fn idempotency_key<K>(self, key: K) -> Self
     where
         K: TryInto<IdempotencyKey>,
         K::Error: Into<InvalidKey>;
 
-    /// Builds the body anew for each attempt, for bodies that are streams. Takes the place of
-    /// `body`: call one of them. A middleware that changes bodies belongs inside the retry, where it
-    /// sees each of them.
+    /// Builds the body anew for each attempt, for bodies that are streams.
+    ///
+    /// It replaces a body that was set before. A middleware that changes bodies belongs inside the retry,
+    /// where it sees each of them.
+    ///
+    /// # Errors
+    ///
+    /// One call has one body. If something replaces this one, the call fails with
+    /// [`ConfigError`] before anything is sent: a later `body`, `json` or `form`, or a middleware outside the
+    /// retry. Otherwise the first attempt and its retries would send different things under one key.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -137,6 +210,10 @@ impl RequestBuilderExt for RequestBuilder {
         set(self, |settings| settings.deadline = Some(deadline))
     }
 
+    fn attempt_timeout(self, timeout: Duration) -> Self {
+        set(self, |settings| settings.attempt_timeout = Some(timeout))
+    }
+
     fn mark_idempotent(self) -> Self {
         set(self, |settings| settings.idempotent = true)
     }
@@ -146,13 +223,23 @@ impl RequestBuilderExt for RequestBuilder {
         K: TryInto<IdempotencyKey>,
         K::Error: Into<InvalidKey>,
     {
-        let key = key.try_into().map_err(Into::into);
-        set(self, |settings| settings.key = Some(key))
+        match key.try_into().map_err(Into::into) {
+            Ok(key) => {
+                // `header` would add a second line.
+                let line = HeaderMap::from_iter([(DEFAULT_HEADER, key.header_value().clone())]);
+                set(self.headers(line), |settings| settings.key = Some(key))
+            }
+            Err(invalid) => {
+                invalid_key(&invalid);
+                // Only a header that is no header makes `build` fail.
+                self.header(DEFAULT_HEADER, "\n")
+            }
+        }
     }
 
     fn body_with<B: Into<Body>>(self, build: impl Fn() -> B + Send + Sync + 'static) -> Self {
-        let first = build();
-        let later = BodyFactory::new(move || build().into());
+        let first = build().into();
+        let (first, later) = BodyFactory::new(first, move || build().into());
         set(self.body(first), |settings| settings.body = Some(later))
     }
 
@@ -165,9 +252,28 @@ impl RequestBuilderExt for RequestBuilder {
     }
 }
 
+/// For a request whose key the server has seen in this very header.
+pub(crate) fn keep_key_header(builder: RequestBuilder) -> RequestBuilder {
+    set(builder, |settings| settings.key_stays = true)
+}
+
 impl RequestSettings {
     pub(crate) fn of(extensions: &Extensions) -> Option<&Arc<Self>> {
         extensions.get()
+    }
+
+    /// Refuses what cannot be meant, before anything is sent.
+    pub(crate) fn check(&self, request: &Request) -> Result<(), ConfigError> {
+        longer_than_zero("attempt_timeout", self.attempt_timeout)?;
+        match &self.body {
+            Some(factory) if !factory.made(request.body()) => Err(ConfigError::new(
+                "body_with",
+                "and another body",
+                "should give the only body of a request: remove the call of `body`, or put the \
+                 middleware that replaces bodies inside the retry",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use call::{Call, Turn};
 use settings::Settings;
 
 use crate::admit::with_passage;
+use crate::config::no_timers;
 use crate::observe::Attempt;
 use crate::request::RequestSettings;
 use crate::throttle::{Passed, QueuedBefore};
@@ -52,6 +53,14 @@ use crate::throttle::{Passed, QueuedBefore};
 /// HTTP/2 server refused or was going away from, twice and without a wait, unless the client is
 /// built with `.retry(reqwest::retry::never())`; a request that was never started on a reused
 /// connection is resent on a new one; and redirects are followed inside one attempt.
+///
+/// # What it needs
+///
+/// A tokio runtime with timers: `enable_time` or `enable_all` of its builder, or `#[tokio::main]`. Without
+/// them a call fails with [`ConfigError`](crate::ConfigError) before anything is sent.
+/// This is looked at until a call finds timers, and then no more: if you use one middleware in several
+/// runtimes, give timers to each. tokio can be asked for timers only by a panic that is caught, so the
+/// panic hook prints a message as well, and with `panic = "abort"` the process ends.
 #[derive(Clone, Debug, Default)]
 pub struct RetryMiddleware {
     settings: Arc<Settings>,
@@ -81,6 +90,7 @@ impl Middleware for RetryMiddleware {
         Self: 'async_trait,
     {
         Box::pin(async move {
+            self.settings.timers.check().map_err(no_timers)?;
             with_passage(|outer| {
                 if outer.is_of(extensions, request.url()) {
                     outer.hide();
@@ -98,6 +108,9 @@ impl Middleware for RetryMiddleware {
                 };
                 if let Some(slot) = own.and_then(|own| own.report.as_ref()) {
                     slot.take();
+                }
+                if let Some(own) = own {
+                    own.check(&request).map_err(Error::middleware)?;
                 }
             }
             let has_key = (self.settings.keys)

@@ -54,6 +54,8 @@
 //!   assert!(outcome.requests_per_success() < 1.2);
 //!   ```
 //!
+//! Both heed the `timeout` of a request, as reqwest does: the call ends with reqwest's own timeout error.
+//!
 //! Both take any stack of middlewares, yours included. `examples/lab/` is built from the second kind, and
 //! draws what comes of it.
 //!
@@ -68,6 +70,7 @@ mod rules;
 mod scripted;
 mod service;
 mod simulation;
+mod timeout;
 mod worker;
 
 pub use arrivals::{Arrival, Arrivals};
@@ -80,7 +83,7 @@ pub use service::{SimulatedService, SimulatedServiceBuilder};
 pub use simulation::{Load, Simulation, Stack};
 pub use worker::Worker;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
 
@@ -103,9 +106,8 @@ fn client_of(
     middlewares: impl IntoIterator<Item = Arc<dyn Middleware>>,
     server: Arc<dyn Middleware>,
 ) -> ClientWithMiddleware {
-    /// Nothing is ever sent with it, but reqwest-middleware wants one.
-    static UNUSED: LazyLock<reqwest::Client> = LazyLock::new(reqwest::Client::new);
-    let outer = ClientBuilder::new(UNUSED.clone());
+    // Nothing is ever sent with it, but reqwest-middleware wants one.
+    let outer = ClientBuilder::new(timeout::NOWHERE.clone());
     let all = middlewares.into_iter().fold(outer, ClientBuilder::with_arc);
     all.with_arc(server).build()
 }

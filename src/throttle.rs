@@ -33,7 +33,8 @@ pub use refusal::{Refusal, RefusalReason};
 use watch::Watch;
 
 use crate::admit::{Keyed, with_passage};
-use crate::clock;
+use crate::clock::{self, Timers};
+use crate::config::no_timers;
 use crate::observe::{Attempt, RetryReport, throttle_outside_retry};
 use crate::request::RequestSettings;
 
@@ -77,6 +78,9 @@ use crate::request::RequestSettings;
 /// with [`KeyBy::HostAndPath`].
 ///
 /// Clones share their gates. A slot is in use until the head of the answer is there.
+///
+/// It needs a tokio runtime with timers, as a
+/// [`RetryMiddleware`](crate::RetryMiddleware#what-it-needs) does.
 #[derive(Clone, Debug)]
 pub struct ThrottleMiddleware {
     shared: Arc<Shared>,
@@ -86,6 +90,7 @@ pub struct ThrottleMiddleware {
 struct Shared {
     settings: Arc<Settings>,
     gates: Keyed<Arc<Gate>>,
+    timers: Timers,
     warned: AtomicBool,
 }
 
@@ -106,6 +111,7 @@ impl ThrottleMiddleware {
             shared: Arc::new(Shared {
                 settings,
                 gates: Keyed::new(|gate: &Arc<Gate>, now| gate.matters(now)),
+                timers: Timers::default(),
                 warned: AtomicBool::new(false),
             }),
         }
@@ -254,6 +260,7 @@ impl Middleware for ThrottleMiddleware {
     {
         Box::pin(async move {
             let shared = &*self.shared;
+            shared.timers.check().map_err(no_timers)?;
             let gate = shared.gate_of(&request);
             let own = RequestSettings::of(extensions);
             // Its body is read after this, and may break off.

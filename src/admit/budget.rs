@@ -32,7 +32,8 @@ const SLOTS: usize = 16;
 const SCALE: u64 = 1_000_000;
 
 const MAX_TTL: Duration = Duration::from_secs(60 * 60);
-const MAX_RATIO: f64 = 1000.0;
+/// More retries than calls bound nothing. A ratio above 1 is most likely meant as a percentage.
+const MAX_RATIO: f64 = 1.0;
 const MAX_RESERVE: f64 = 1_000_000.0;
 
 /// The fuse that keeps a hiccup from becoming an outage: retries may be a share of the calls, and a
@@ -321,8 +322,11 @@ impl Drop for Withdrawal {
 ///     .build()?;
 /// assert_eq!(budget.balance(), 15.0);
 ///
-/// let refused = Budget::builder().retry_ratio(-0.1).build().unwrap_err();
-/// assert_eq!(refused.to_string(), "retry_ratio (-0.1) should be from 0 to 1000");
+/// let refused = Budget::builder().retry_ratio(10.0).build().unwrap_err();
+/// assert_eq!(
+///     refused.to_string(),
+///     "retry_ratio (10.0) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)",
+/// );
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -359,7 +363,7 @@ impl BudgetBuilder {
         self
     }
 
-    /// How many retries a deposit pays for. Default: 0.2.
+    /// How many retries a deposit pays for, from 0 to 1: 0.1 allows 10 % more requests. Default: 0.2.
     #[doc(alias = "percent_can_retry")]
     pub fn retry_ratio(mut self, ratio: f64) -> Self {
         self.retry_ratio = ratio;
@@ -386,8 +390,14 @@ impl BudgetBuilder {
                 "should be longer than zero and at most an hour",
             ));
         }
-        in_range("min_retries_per_sec", self.min_retries_per_sec, MAX_RESERVE)?;
-        in_range("retry_ratio", self.retry_ratio, MAX_RATIO)?;
+        in_range(
+            "min_retries_per_sec",
+            self.min_retries_per_sec,
+            MAX_RESERVE,
+            "",
+        )?;
+        let advice = ": 0.1 allows one retry for ten calls (10 %)";
+        in_range("retry_ratio", self.retry_ratio, MAX_RATIO, advice)?;
         let reserve = self.min_retries_per_sec * self.ttl.as_secs_f64();
         if reserve > 0.0 && reserve < 1.0 {
             return Err(ConfigError::new(
@@ -467,7 +477,7 @@ impl Terms {
     }
 }
 
-fn in_range(setting: &'static str, value: f64, most: f64) -> Result<(), ConfigError> {
+fn in_range(setting: &'static str, value: f64, most: f64, advice: &str) -> Result<(), ConfigError> {
     // Written so that NaN fails too.
     if value >= 0.0 && value <= most {
         return Ok(());
@@ -475,7 +485,7 @@ fn in_range(setting: &'static str, value: f64, most: f64) -> Result<(), ConfigEr
     Err(ConfigError::new(
         setting,
         format_args!("{value:?}"),
-        format_args!("should be from 0 to {most}"),
+        format_args!("should be from 0 to {most}{advice}"),
     ))
 }
 

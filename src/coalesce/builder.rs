@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::flight::Flights;
 use super::identity::Ignored;
 use crate::CoalesceMiddleware;
+use crate::clock::Timers;
 use crate::config::{ConfigError, header_name, longer_than_zero};
 use crate::observe::{coalesce_inside_retry, unknown_extensions};
 
@@ -18,6 +19,7 @@ pub(crate) struct Settings {
     pub(crate) ignored: Ignored,
     warned_of_extensions: AtomicBool,
     warned_of_order: AtomicBool,
+    pub(crate) timers: Timers,
 }
 
 impl Settings {
@@ -44,6 +46,7 @@ impl Default for Settings {
             ignored: Ignored::default(),
             warned_of_extensions: AtomicBool::new(false),
             warned_of_order: AtomicBool::new(false),
+            timers: Timers::default(),
         }
     }
 }

@@ -35,6 +35,8 @@ struct Terms {
     timeout: Option<Duration>,
     /// With another one, the leader would give up earlier, or later, than the follower.
     max_retries: Option<u32>,
+    /// The same.
+    attempt_timeout: Option<Duration>,
 }
 
 impl Hash for Terms {
@@ -220,6 +222,7 @@ impl Identity {
             version: request.version(),
             timeout: request.timeout().copied(),
             max_retries: own.and_then(|own| own.max_retries),
+            attempt_timeout: own.and_then(|own| own.attempt_timeout),
         };
         let url = sent(request.url());
         let mut text = empty_text(LENGTH + url.len() + headers.len() * HEADER);
@@ -559,8 +562,13 @@ mod tests {
             ..RequestSettings::default()
         });
         assert!(once.unwrap() != plain());
+        let hasty = with(RequestSettings {
+            attempt_timeout: Some(Duration::from_secs(1)),
+            ..RequestSettings::default()
+        });
+        assert!(hasty.unwrap() != plain());
         let keyed = with(RequestSettings {
-            key: Some("key".try_into()),
+            key: Some("key".try_into().unwrap()),
             ..RequestSettings::default()
         });
         assert_eq!(keyed.err(), Some(Unshared::ByItself));

@@ -12,6 +12,9 @@ use crate::request::RequestSettings;
 
 const MAX_LENGTH: usize = 255;
 
+/// Where keys are written, unless the middleware was told another name.
+pub(crate) const DEFAULT_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+
 /// Names one operation, so that a server can tell a repeated request from a second one.
 ///
 /// One call keeps one key, byte for byte, on all its attempts. Its text is never shown by `Debug`
@@ -207,7 +210,8 @@ fn check(text: &[u8]) -> Result<(), InvalidKey> {
 /// Holds a key that was set as a plain header to the same rule. Between quotes there may be spaces.
 fn check_header(value: &HeaderValue) -> Result<(), InvalidKey> {
     let text = value.as_bytes();
-    if !text.starts_with(b"\"") {
+    // With the mark it is a key of ours, and such a key may begin with a quote.
+    if !text.starts_with(b"\"") || (value.is_sensitive() && check(text).is_ok()) {
         return check(text);
     }
     let item = sfv::Parser::new(text).parse::<sfv::Item>().ok();
@@ -223,20 +227,33 @@ fn check_header(value: &HeaderValue) -> Result<(), InvalidKey> {
 /// Where keys go, and whether they come by themselves.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyRule {
-    pub(crate) header: HeaderName,
+    header: HeaderName,
+    /// Whether `header` is another one than [`DEFAULT_HEADER`].
+    renamed: bool,
     pub(crate) auto: AutoKey,
 }
 
 impl Default for KeyRule {
     fn default() -> Self {
         Self {
-            header: HeaderName::from_static("idempotency-key"),
+            header: DEFAULT_HEADER,
+            renamed: false,
             auto: AutoKey::Off,
         }
     }
 }
 
 impl KeyRule {
+    pub(crate) fn header(&self) -> &HeaderName {
+        &self.header
+    }
+
+    /// Lets keys stand in this header.
+    pub(crate) fn rename(&mut self, header: HeaderName) {
+        self.renamed = header != DEFAULT_HEADER;
+        self.header = header;
+    }
+
     fn find<'h>(&self, headers: &'h HeaderMap) -> Option<&'h HeaderValue> {
         // Few names are compared faster than one is hashed.
         if headers.keys_len() <= 8 && headers.keys().all(|name| *name != self.header) {
@@ -254,7 +271,7 @@ impl KeyRule {
     ) -> Result<bool, InvalidKey> {
         match own {
             // Whatever is in the header, there is nothing to be done twice.
-            None if is_safe(request.method()) => Ok(false),
+            None if is_safe(request.method()) && !self.renamed => Ok(false),
             _ => self.settle_for(request, own),
         }
     }
@@ -264,8 +281,12 @@ impl KeyRule {
         request: &mut Request,
         own: Option<&RequestSettings>,
     ) -> Result<bool, InvalidKey> {
-        let key = if let Some(key) = own.and_then(|own| own.key.as_ref()) {
-            key.as_ref().map_err(InvalidKey::clone)?.header.clone()
+        let written = self.take_written(request.headers_mut(), own)?;
+        let set = own.and_then(|own| own.key.as_ref());
+        // A request that was built and executed has no settings any more, but the header is left.
+        let written = set.map(|key| key.header.clone()).or(written);
+        let key = if let Some(key) = written {
+            key
         } else if is_safe(request.method()) {
             // One that asked for something else.
             return Ok(false);
@@ -290,6 +311,34 @@ impl KeyRule {
         };
         request.headers_mut().insert(&self.header, key);
         Ok(true)
+    }
+
+    /// Takes the key out of the default header, if it belongs elsewhere.
+    ///
+    /// [`idempotency_key`](crate::RequestBuilderExt::idempotency_key) marks what it writes as sensitive. A
+    /// line without the mark was set by hand, and stays.
+    fn take_written(
+        &self,
+        headers: &mut HeaderMap,
+        own: Option<&RequestSettings>,
+    ) -> Result<Option<HeaderValue>, InvalidKey> {
+        if !self.renamed || own.is_some_and(|own| own.key_stays) {
+            return Ok(None);
+        }
+        let lines = headers.get_all(DEFAULT_HEADER).iter().cloned();
+        let (mut written, by_hand): (Vec<_>, Vec<_>) = lines.partition(HeaderValue::is_sensitive);
+        let Some(key) = written.pop() else {
+            return Ok(None);
+        };
+        if !written.is_empty() {
+            return Err(InvalidKey(Fault::SeveralLines(written.len() + 1)));
+        }
+        check_header(&key)?;
+        headers.remove(DEFAULT_HEADER);
+        for line in by_hand {
+            headers.append(DEFAULT_HEADER, line);
+        }
+        Ok(Some(key))
     }
 }
 

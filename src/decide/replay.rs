@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Method, Version};
-use http_body::Body as _;
+use http_body::{Body as _, Frame, SizeHint};
 use reqwest::{Body, Request, Url};
 
 use super::header_copy::HeaderCopy;
@@ -16,21 +16,103 @@ use crate::request::RequestSettings;
 
 /// Builds the body of every attempt after the first.
 #[derive(Clone)]
-pub(crate) struct BodyFactory(Arc<dyn Fn() -> Body + Send + Sync>);
+pub(crate) struct BodyFactory {
+    build: Arc<dyn Fn() -> Body + Send + Sync>,
+    first: BodyMark,
+}
 
 impl BodyFactory {
-    pub(crate) fn new(build: impl Fn() -> Body + Send + Sync + 'static) -> Self {
-        Self(Arc::new(build))
+    /// Also returns the body of the first attempt, marked so that the factory knows it again.
+    pub(crate) fn new(
+        first: Body,
+        build: impl Fn() -> Body + Send + Sync + 'static,
+    ) -> (Body, Self) {
+        let (body, first) = BodyMark::put_on(first);
+        let build = Arc::new(build);
+        (body, Self { build, first })
     }
 
     pub(crate) fn build(&self) -> Body {
-        (self.0)()
+        (self.build)()
+    }
+
+    /// Whether a request still has the body that it was given for its first attempt.
+    pub(crate) fn made(&self, body: Option<&Body>) -> bool {
+        self.first.is_on(body)
     }
 }
 
 impl fmt::Debug for BodyFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("BodyFactory(..)")
+    }
+}
+
+/// Tells one body from all others.
+#[derive(Clone)]
+struct BodyMark {
+    /// The body, or a clone of it, is somewhere.
+    alive: Weak<()>,
+    /// Where its bytes are, and how many: while it is alive, the same ones. `None` for a stream.
+    place: Option<(usize, usize)>,
+}
+
+/// A body, and what dies with it.
+struct Marked<T> {
+    inner: T,
+    _alive: Arc<()>,
+}
+
+impl BodyMark {
+    /// Bytes stay bytes, so that they can still be looked at and sent again.
+    fn put_on(mut body: Body) -> (Body, Self) {
+        let _alive = Arc::new(());
+        let alive = Arc::downgrade(&_alive);
+        let body = match bytes_of(&mut body) {
+            Some(inner) => Body::from(Bytes::from_owner(Marked { inner, _alive })),
+            None => Body::wrap(Marked {
+                inner: body,
+                _alive,
+            }),
+        };
+        let place = place(&body);
+        (body, Self { alive, place })
+    }
+
+    fn is_on(&self, body: Option<&Body>) -> bool {
+        let has_place = |body| place(body) == self.place;
+        body.is_some_and(has_place) && self.alive.strong_count() > 0
+    }
+}
+
+fn place(body: &Body) -> Option<(usize, usize)> {
+    let bytes = body.as_bytes()?;
+    Some((bytes.as_ptr().addr(), bytes.len()))
+}
+
+impl AsRef<[u8]> for Marked<Bytes> {
+    fn as_ref(&self) -> &[u8] {
+        &self.inner
+    }
+}
+
+impl http_body::Body for Marked<Body> {
+    type Data = Bytes;
+    type Error = reqwest::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, reqwest::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
     }
 }
 
@@ -242,9 +324,25 @@ mod tests {
         *original.body_mut() = Some(Body::wrap(String::from("stream")));
         assert!(spare_of(&mut original, false).is_none());
 
-        let factory = BodyFactory::new(|| "built".into());
+        let (_, factory) = BodyFactory::new("first".into(), || "built".into());
         let mut spare = spare_of(&mut original, true).unwrap();
         let copy = spare.request(Some(&factory));
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"built"[..]));
+    }
+
+    #[test]
+    fn a_factory_knows_the_first_body_from_all_others() {
+        let bytes: fn() -> Body = || String::from("built").into();
+        let stream: fn() -> Body = || Body::wrap(String::from("built"));
+        for build in [bytes, stream] {
+            let (first, factory) = BodyFactory::new(build(), build);
+            let length = build().size_hint().exact();
+            assert_eq!(first.size_hint().exact(), length);
+            assert!(factory.made(Some(&first)));
+            let (other, others) = BodyFactory::new(build(), build);
+            assert!(others.made(Some(&other)) && !factory.made(None));
+            drop(first);
+            assert!(!factory.made(Some(&other)) && !factory.made(Some(&build())));
+        }
     }
 }

@@ -360,7 +360,7 @@ mod tests {
         let refused = RetriesAsk::new(RetryTerms { ratio, ..terms }).check();
         assert_eq!(
             refusal(refused),
-            "retry_ratio (NaN) should be from 0 to 1000"
+            "retry_ratio (NaN) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)"
         );
         let refused = RetriesAsk::new(terms).deposits(u64::MAX).check();
         assert!(refusal(refused).starts_with("deposits (18446744073709551615)"));

@@ -1,5 +1,7 @@
 //! What is said in the log, behind the feature `tracing`.
 
+use crate::decide::InvalidKey;
+
 /// Two retries in one chain share one allowance, but nobody wants two.
 pub(crate) fn two_retries_in_one_chain() {
     #[cfg(feature = "tracing")]
@@ -34,6 +36,14 @@ pub(crate) fn unknown_extensions() {
         "a request carries extensions of unknown meaning, so the CoalesceMiddleware lets it pass: if no \
          inner middleware answers differently because of them, call `ignore_extensions` on its builder"
     );
+}
+
+/// The error that the caller gets is reqwest's, and cannot say it.
+pub(crate) fn invalid_key(invalid: &InvalidKey) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!("invalid idempotency key, the request will not be sent: {invalid}");
+    #[cfg(not(feature = "tracing"))]
+    let _ = invalid;
 }
 
 /// Where in the log a call belongs, for what is said of it from elsewhere.

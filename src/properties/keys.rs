@@ -1,12 +1,14 @@
 //! Idempotency keys: what is accepted, and what then stands in the request.
 
+use std::sync::{Arc, LazyLock};
+
 use arbitrary::{Result, Unstructured};
-use http::{HeaderValue, Method};
-use reqwest::Request;
+use http::{HeaderName, HeaderValue, Method};
+use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 
 use super::{address, headers_of};
 use crate::decide::KeyRule;
-use crate::request::RequestSettings;
+use crate::request::{RequestBuilderExt, RequestSettings};
 use crate::{AutoKey, IdempotencyKey};
 
 /// No text of ours has this in it, so whatever shows it has shown a key.
@@ -14,8 +16,15 @@ const MARK: &str = "zqx";
 
 const HEADER: &str = "idempotency-key";
 
+/// Nothing is sent with it.
+fn client() -> &'static ClientWithMiddleware {
+    static CLIENT: LazyLock<ClientWithMiddleware> = LazyLock::new(|| reqwest::Client::new().into());
+    &CLIENT
+}
+
 /// Any text as a key, and any lines as a plain header, are judged as the documentation says, and what is
-/// accepted is sent as it is.
+/// accepted is sent as it is: in the header that was configured, whether the request was sent, or built
+/// and executed.
 pub fn keys(data: &[u8]) {
     let mut input = Unstructured::new(data);
     // Whatever is missing at the end of the input reads as zero.
@@ -57,47 +66,96 @@ fn own_text(input: &mut Unstructured<'_>) -> Result<()> {
 
 fn request(input: &mut Unstructured<'_>) -> Result<()> {
     let method = input.choose(&["GET", "QUERY", "PUT", "DELETE", "POST", "PATCH", "LOCK"])?;
-    let mut request = Request::new(Method::from_bytes(method.as_bytes()).unwrap(), address());
-    let rule = KeyRule {
-        auto: *input.choose(&[AutoKey::Off, AutoKey::Random, AutoKey::Content])?,
-        ..KeyRule::default()
-    };
-    let mut own = RequestSettings {
-        idempotent: input.ratio(1, 4)?,
-        ..RequestSettings::default()
-    };
-    let key = IdempotencyKey::new(String::from_utf8_lossy(&text(input)?));
-    if input.ratio(1, 3)? {
-        own.key = Some(key);
+    let method_name = Method::from_bytes(method.as_bytes()).unwrap();
+    let mut rule = KeyRule::default();
+    rule.auto = *input.choose(&[AutoKey::Off, AutoKey::Random, AutoKey::Content])?;
+    let header = *input.choose(&[HEADER, "x-order-key"])?;
+    let renamed = header != HEADER;
+    rule.rename(HeaderName::from_static(header));
+
+    let mut builder = client().request(method_name, address());
+    let marked = input.ratio(1, 4)?;
+    if marked {
+        builder = builder.mark_idempotent();
     }
-    let mut lines = Vec::new();
+    let key = String::from_utf8_lossy(&text(input)?).into_owned();
+    let key = input.ratio(1, 3)?.then_some(key);
+    let mut by_hand = Vec::new();
     for _ in 0..input.int_in_range(0..=2)? {
         if let Ok(value) = HeaderValue::from_bytes(&text(input)?) {
-            request.headers_mut().append(HEADER, value.clone());
-            lines.push(value);
+            by_hand.push((*input.choose(&[header, HEADER])?, value));
         }
     }
+    let earlier = input.ratio(1, 2)?;
+    let add = |builder: RequestBuilder| {
+        let lines = by_hand.iter();
+        lines.fold(builder, |builder, (name, value)| {
+            builder.header(*name, value)
+        })
+    };
+    if earlier {
+        builder = add(builder);
+    }
+    if let Some(key) = &key {
+        builder = builder.idempotency_key(key.as_str());
+    }
+    if !earlier {
+        builder = add(builder);
+    }
     let body = text(input)?;
-    *request.body_mut() = input.ratio(1, 2)?.then(|| body.clone().into());
+    if input.ratio(1, 2)? {
+        builder = builder.body(body.clone());
+    }
+    let extensions = builder.extensions().clone();
+    let is_valid = key.as_ref().is_none_or(|key| is_key(key.as_bytes()));
+    let mut request = match builder.build() {
+        Ok(request) => request,
+        Err(_) => {
+            assert!(!is_valid, "{key:?}");
+            return Ok(());
+        }
+    };
+    assert!(is_valid, "{key:?}");
+    // What is built and executed leaves its settings behind.
+    let own = match input.ratio(1, 2)? {
+        true => RequestSettings::of(&extensions).map(Arc::as_ref),
+        false => None,
+    };
+    let marked = marked && own.is_some();
+    let settled = rule.settle(&mut request, own);
 
-    let settled = rule.settle(&mut request, Some(&own));
-    let sent = headers_of(request.headers(), HEADER);
+    // A key set by method takes the place of what the default header had before.
+    by_hand.retain(|(name, _)| !(earlier && key.is_some() && *name == HEADER));
+    let lines_of = |name: &str| {
+        let lines = by_hand.iter().filter(move |(of, _)| *of == name);
+        lines.map(|(_, value)| value.clone()).collect::<Vec<_>>()
+    };
+    if renamed {
+        let left = headers_of(request.headers(), HEADER);
+        assert!(left.into_iter().eq(&lines_of(HEADER)), "changed by hand");
+    }
+    let mut lines = lines_of(header);
+    let mut set = key.map(|key| IdempotencyKey::new(key).unwrap());
+    if own.is_none() && !renamed {
+        // Then its header is like one that was set by hand.
+        lines.splice(0..0, set.take().map(|key| key.header_value().clone()));
+    }
+    let sent = headers_of(request.headers(), header);
     let safe = ["GET", "QUERY"].contains(method);
     let idempotent = safe || ["PUT", "DELETE"].contains(method);
-    match (&own.key, &lines[..]) {
+    match (&set, &lines[..]) {
         // The caller's word is the last, also where the request carried another.
-        (Some(Ok(key)), _) => {
+        (Some(key), _) => {
             assert_eq!(settled, Ok(true));
             assert_eq!(sent, [key.header_value()]);
             assert!(sent[0].is_sensitive());
         }
-        (Some(Err(invalid)), _) => assert_eq!(settled.as_ref(), Err(invalid)),
         // There is nothing to be done twice.
         (None, lines) if safe => {
             assert_eq!(settled, Ok(false));
             assert!(sent.iter().copied().eq(lines));
         }
-        (None, []) if rule.auto == AutoKey::Off || idempotent || own.idempotent => {
+        (None, []) if rule.auto == AutoKey::Off || idempotent || marked => {
             assert_eq!((settled, sent.len()), (Ok(false), 0));
         }
         (None, []) => {
@@ -113,6 +171,7 @@ fn request(input: &mut Unstructured<'_>) -> Result<()> {
         (None, lines) => {
             assert!(sent.iter().copied().eq(lines), "a plain header is changed");
             let expected = match lines {
+                [line] if line.is_sensitive() => Some(true),
                 [line] => is_plain_key(line.as_bytes()),
                 _ => Some(false),
             };

@@ -112,6 +112,9 @@ async fn send(
     if let Some(deadline) = asked.deadline {
         request = request.deadline(deadline);
     }
+    if let Some(timeout) = asked.attempt_timeout {
+        request = request.attempt_timeout(timeout);
+    }
     if let Some(limit) = asked.buffer {
         request = request.buffer_response(limit);
     }

@@ -8,7 +8,7 @@ use http::StatusCode;
 use super::settings::Settings;
 use crate::RetryMiddleware;
 use crate::admit::{Budget, BudgetBuilder, Budgets};
-use crate::config::{ConfigError, header_name, longer_than_zero};
+use crate::config::{ConfigError, longer_than_zero, own_header_name};
 use crate::decide::{AttemptView, AutoKey, ClassifyFn, StatusClass};
 use crate::entropy::Entropy;
 use crate::fleet::FleetLimits;
@@ -62,6 +62,8 @@ use crate::schedule::Backoff;
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RetryMiddlewareBuilder {
     settings: Settings,
+    budget: Option<Budget>,
+    budget_per_host: Option<BudgetBuilder>,
     dead_letter_max_body: Option<usize>,
     dead_letter_max_wait: Option<Duration>,
     fleet: Option<FleetLimits>,
@@ -106,6 +108,14 @@ impl RetryMiddlewareBuilder {
 
     /// The time for one attempt, up to the answer's head: unlike reqwest's own timeout it does not
     /// cut a long download. Default: none.
+    ///
+    /// [`RequestBuilderExt::attempt_timeout`](crate::RequestBuilderExt::attempt_timeout) sets it for one
+    /// request.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses one that is longer than the [`deadline`](Self::deadline), because
+    /// no attempt can reach it.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.settings.limits.attempt = Some(timeout);
         self
@@ -131,8 +141,13 @@ impl RetryMiddlewareBuilder {
     /// # let _ = retry;
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses it together with [`budget`](Self::budget) or
+    /// [`no_budget`](Self::no_budget).
     pub fn budget_per_host(mut self, each: BudgetBuilder) -> Self {
-        self.settings.budgets = Budgets::per_host(each);
+        self.budget_per_host = Some(each);
         self
     }
 
@@ -162,7 +177,7 @@ impl RetryMiddlewareBuilder {
     /// One budget for all that this middleware sends, whatever the host: a host that is down then uses it
     /// up for all. Its clones may be given to other clients, too.
     pub fn budget(mut self, budget: Budget) -> Self {
-        self.settings.budgets = Budgets::Shared(budget);
+        self.budget = Some(budget);
         self
     }
 
@@ -212,10 +227,20 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// The header that carries the idempotency key. Default: `Idempotency-Key`.
+    /// Sends idempotency keys in this header, for servers that have another name for it.
+    ///
+    /// Keys set with [`idempotency_key`](crate::RequestBuilderExt::idempotency_key) are moved there. A
+    /// header `Idempotency-Key` that you set by hand is then a header like any other.
+    ///
+    /// Default: `Idempotency-Key`.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses a header that HTTP acts upon: one that frames messages, routes
+    /// requests, carries credentials, describes the body or selects the response.
     pub fn idempotency_header(mut self, name: impl AsRef<str>) -> Self {
-        match header_name("idempotency_header", name.as_ref()) {
-            Ok(name) => self.settings.keys.header = name,
+        match own_header_name("idempotency_header", name.as_ref()) {
+            Ok(name) => self.settings.keys.rename(name),
             Err(error) => self.refuse(error),
         }
         self
@@ -287,8 +312,13 @@ impl RetryMiddlewareBuilder {
     }
 
     /// Tells the server the number of the attempt, from 1, in this header. Default: none.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses the header of the idempotency key, and each header that
+    /// [`idempotency_header`](Self::idempotency_header) refuses.
     pub fn attempt_header(mut self, name: impl AsRef<str>) -> Self {
-        match header_name("attempt_header", name.as_ref()) {
+        match own_header_name("attempt_header", name.as_ref()) {
             Ok(name) => self.settings.attempt_header = Some(name),
             Err(error) => self.refuse(error),
         }
@@ -441,6 +471,18 @@ impl RetryMiddlewareBuilder {
             settings.following = Following::ALWAYS;
         }
         settings.backoff.check()?;
+        match (self.budget, self.budget_per_host) {
+            (None, None) => {}
+            (Some(budget), None) => settings.budgets = Budgets::Shared(budget),
+            (None, Some(each)) => settings.budgets = Budgets::per_host(each),
+            (Some(_), Some(_)) => {
+                return Err(ConfigError::new(
+                    "budget_per_host",
+                    "with `budget` or `no_budget`",
+                    "should be the only one of them: a call has one budget",
+                ));
+            }
+        }
         if let Some(fleet) = self.fleet {
             settings.budgets.share(fleet)?;
         }
@@ -462,6 +504,16 @@ impl RetryMiddlewareBuilder {
         longer_than_zero("retry_window", Some(settings.limits.window))?;
         longer_than_zero("deadline", settings.limits.deadline)?;
         longer_than_zero("attempt_timeout", settings.limits.attempt)?;
+        if let (Some(attempt), Some(deadline)) = (settings.limits.attempt, settings.limits.deadline)
+        {
+            if attempt > deadline {
+                return Err(ConfigError::new(
+                    "attempt_timeout",
+                    format_args!("{attempt:?}"),
+                    format_args!("should not be longer than the deadline ({deadline:?})"),
+                ));
+            }
+        }
         if settings.launch_spread > settings.limits.window {
             return Err(ConfigError::new(
                 "launch_spread",
@@ -472,10 +524,10 @@ impl RetryMiddlewareBuilder {
                 ),
             ));
         }
-        if settings.attempt_header.as_ref() == Some(&settings.keys.header) {
+        if settings.attempt_header.as_ref() == Some(settings.keys.header()) {
             return Err(ConfigError::new(
                 "attempt_header",
-                &settings.keys.header,
+                settings.keys.header(),
                 "should not be the header of the idempotency key",
             ));
         }
@@ -539,6 +591,38 @@ mod tests {
                 "retry_unsent (for a client that follows redirects) would repeat requests that were \
                  accepted with a redirect: build the client with `reqwest::redirect::Policy::none()` and \
                  set `client_follows_redirects(false)`, or use an idempotency key",
+            ),
+            (
+                builder().attempt_header("Content-Length"),
+                "attempt_header (\"Content-Length\") should be a header of its own: \
+                 this one frames messages or controls connections",
+            ),
+            (
+                builder().idempotency_header("authorization"),
+                "idempotency_header (\"authorization\") should be a header of its own: \
+                 this one carries credentials",
+            ),
+            (
+                builder()
+                    .attempt_timeout(Duration::from_millis(2001))
+                    .deadline(Duration::from_secs(2)),
+                "attempt_timeout (2.001s) should not be longer than the deadline (2s)",
+            ),
+            (
+                builder()
+                    .budget(Budget::unlimited())
+                    .budget_per_host(Budget::builder()),
+                "budget_per_host (with `budget` or `no_budget`) should be the only one of them: \
+                 a call has one budget",
+            ),
+            (
+                builder().budget_per_host(Budget::builder()).no_budget(),
+                "budget_per_host (with `budget` or `no_budget`) should be the only one of them: \
+                 a call has one budget",
+            ),
+            (
+                builder().budget_per_host(Budget::builder().retry_ratio(10.0)),
+                "retry_ratio (10.0) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)",
             ),
             (
                 builder().backoff(Backoff::exponential(Duration::ZERO)),

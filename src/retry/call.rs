@@ -80,11 +80,13 @@ impl<'a> Call<'a> {
     ) -> Self {
         let wants_target = settings.classifier.by_user.is_some() || settings.retry_without_key;
         let aside = wants_target.then(|| Aside::with_target(request));
-        let (max_retries, deadline, harmless) = match own {
-            None => (settings.max_retries, settings.limits.deadline, false),
+        let limits = &settings.limits;
+        let (max_retries, deadline, attempt, harmless) = match own {
+            None => (settings.max_retries, limits.deadline, limits.attempt, false),
             Some(own) => (
                 own.max_retries.unwrap_or(settings.max_retries),
-                own.deadline.or(settings.limits.deadline),
+                own.deadline.or(limits.deadline),
+                own.attempt_timeout.or(limits.attempt),
                 own.idempotent,
             ),
         };
@@ -95,9 +97,10 @@ impl<'a> Call<'a> {
         };
         let could_retry = max_retries > 0 && safety.allows_any();
         let mut time = CallTime {
-            limits: &settings.limits,
+            limits,
             started: clock::now(),
             deadline,
+            attempt,
         };
         let budget = if could_retry {
             settings.budgets.of(request.url())

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 use crate::admit::Budgets;
+use crate::clock::Timers;
 use crate::decide::{Classifier, KeyRule};
 use crate::entropy::Entropy;
 #[cfg(feature = "tracing")]
@@ -37,6 +38,7 @@ pub(crate) struct Settings {
     pub(crate) following: Following,
     #[cfg(feature = "tracing")]
     pub(crate) levels: LogLevels,
+    pub(crate) timers: Timers,
     warned: AtomicBool,
 }
 
@@ -97,6 +99,7 @@ impl Default for Settings {
             following: Following::default(),
             #[cfg(feature = "tracing")]
             levels: LogLevels::default(),
+            timers: Timers::default(),
             warned: AtomicBool::new(false),
         }
     }

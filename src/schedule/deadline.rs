@@ -28,6 +28,8 @@ pub(crate) struct CallTime<'a> {
     pub(crate) started: Instant,
     /// The call's own, or the configured one.
     pub(crate) deadline: Option<Duration>,
+    /// The call's own, or the configured one.
+    pub(crate) attempt: Option<Duration>,
 }
 
 impl CallTime<'_> {
@@ -80,7 +82,7 @@ impl CallTime<'_> {
 
     /// Whether an attempt has a limit at all.
     pub(crate) fn limits_attempts(&self) -> bool {
-        self.limits.attempt.is_some() || self.deadline.is_some()
+        self.attempt.is_some() || self.deadline.is_some()
     }
 
     /// The limit of an attempt that begins so long after the call did: its own or the call's,
@@ -109,7 +111,7 @@ impl CallTime<'_> {
     /// When that is, of an attempt that began then.
     #[inline]
     pub(crate) fn attempt_end(&self, begun: Instant) -> Option<Instant> {
-        let own = (self.limits.attempt).map(|timeout| clock::after(begun, timeout));
+        let own = (self.attempt).map(|timeout| clock::after(begun, timeout));
         match (own, self.end()) {
             (Some(own), Some(deadline)) => Some(own.min(deadline)),
             (own, deadline) => own.or(deadline),
@@ -124,7 +126,7 @@ impl CallTime<'_> {
                 after,
             },
         });
-        match self.limits.attempt {
+        match self.attempt {
             Some(timeout) => Some(Limit::of_attempt(begun, timeout, deadline)),
             None => deadline,
         }
@@ -204,8 +206,8 @@ impl Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TimeLimit {
-    /// [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout); or the `timeout` of a
-    /// request that waited in a [`CoalesceMiddleware`](crate::CoalesceMiddleware).
+    /// [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout), of the middleware or of
+    /// [the request](crate::RequestBuilderExt::attempt_timeout); or the `timeout` of a request that waited in a [`CoalesceMiddleware`](crate::CoalesceMiddleware).
     Attempt,
     /// [`deadline`](crate::RetryMiddlewareBuilder::deadline) of the whole call.
     Deadline,
@@ -273,6 +275,7 @@ mod tests {
             limits,
             started: clock::now(),
             deadline: limits.deadline,
+            attempt: limits.attempt,
         }
     }
 

@@ -6,6 +6,9 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, StatusCode};
 use reqwest::{Body, Request, Response, ResponseBuilderExt};
 use reqwest_middleware::{Error, Result};
+use tokio::time::Instant;
+
+use super::timeout::body_until;
 
 /// What a server does with a request: an answer, a failure, or nothing at all.
 ///
@@ -66,13 +69,13 @@ impl Reply {
 
     /// The connection fails in this way: refused, reset, closed too early.
     ///
-    /// The error is an [`io::Error`] in a middleware's error: `reqwest::Error`s, with their `is_connect()`
-    /// and `is_timeout()`, come from sockets only.
+    /// The error is an [`io::Error`] in a middleware's error: `reqwest::Error`s, with their `is_connect()`,
+    /// come from sockets only. The one exception is the timeout of a request.
     pub fn fail(kind: io::ErrorKind) -> Self {
         Self::new(What::Fail(kind))
     }
 
-    /// Nothing ever comes back. The call ends by a timeout, or never.
+    /// Nothing ever comes back. The call ends by a timeout, its own or the request's, or never.
     pub fn silence() -> Self {
         Self::new(What::Silence)
     }
@@ -107,8 +110,8 @@ impl Reply {
         self
     }
 
-    /// What the client gets, once the time for it has come.
-    pub(super) async fn deliver(self, request: &Request) -> Result<Response> {
+    /// What the client gets, once the time for it has come. The body has to be read until `end`.
+    pub(super) async fn deliver(self, request: &Request, end: Option<Instant>) -> Result<Response> {
         match self.what {
             What::Answer(response) => {
                 let (mut parts, body) = response.into_parts();
@@ -116,6 +119,7 @@ impl Reply {
                 if let Some(url) = with_url.extensions_mut() {
                     parts.extensions.extend(std::mem::take(url));
                 }
+                let body = body_until(end, body);
                 Ok(http::Response::from_parts(parts, body).into())
             }
             What::Fail(kind) => Err(Error::Middleware(io::Error::from(kind).into())),

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::client_of;
 use super::reply::{Reply, assert_status};
+use super::timeout::{end_of, until};
 use crate::clock;
 use crate::observe::Attempt;
 
@@ -40,6 +41,9 @@ type Script = dyn Fn(usize, &Request) -> Reply + Send + Sync;
 ///
 /// It is the last middleware of a client: [`client`](Self::client) and
 /// [`client_behind`](Self::client_behind) make one, and `with_arc` puts it into a chain of yours.
+///
+/// It heeds the `timeout` of a request: a reply that takes longer ends with reqwest's own timeout error,
+/// and so does reading a body that is a stream.
 ///
 /// ```
 /// use reqwest_steady::testing::ScriptedServer;
@@ -168,10 +172,14 @@ impl Middleware for ScriptedServer {
             log.push(received);
             log.len() - 1
         };
+        let end = end_of(&request);
         let reply = (self.script)(before, &request);
-        if !reply.after.is_zero() {
-            sleep(reply.after).await;
-        }
-        reply.deliver(&request).await
+        let delivered = async {
+            if !reply.after.is_zero() {
+                sleep(reply.after).await;
+            }
+            reply.deliver(&request, end).await
+        };
+        until(end, &request, delivered).await
     }
 }

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::arrivals::{Arrival, Arrivals};
 use super::reply::{Reply, What};
 use super::rules::{Chance, Rule};
+use super::timeout::{end_of, until};
 use super::{client_of, host_name};
 use crate::clock;
 
@@ -241,11 +242,15 @@ impl Middleware for SimulatedService {
     /// All that is under way is in this future: a caller that drops it leaves nothing behind.
     async fn handle(&self, request: Request, _: &mut Extensions, _: Next<'_>) -> Result<Response> {
         let sent = clock::now();
+        let end = end_of(&request);
         let trip = self.trip();
-        // Two sleeps of half a millisecond would be two milliseconds, so both count from here.
-        sleep_until(clock::after(sent, trip / 2)).await;
-        let reply = self.decide(&request);
-        sleep_until(clock::after(sent, trip.saturating_add(reply.after))).await;
-        reply.deliver(&request).await
+        let delivered = async {
+            // Two sleeps of half a millisecond would be two milliseconds, so both count from here.
+            sleep_until(clock::after(sent, trip / 2)).await;
+            let reply = self.decide(&request);
+            sleep_until(clock::after(sent, trip.saturating_add(reply.after))).await;
+            reply.deliver(&request, end).await
+        };
+        until(end, &request, delivered).await
     }
 }

@@ -140,7 +140,7 @@ fn nonsense_for_the_budgets_of_hosts_is_refused_by_name() {
     let refused = quick().budget_per_host(nonsense).build().unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "retry_ratio (-1.0) should be from 0 to 1000"
+        "retry_ratio (-1.0) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)"
     );
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use reqwest::Body;
+use reqwest::{Body, Request, Response};
+use reqwest_middleware::{Middleware, Next};
 use reqwest_steady::{
     Backoff, Jitter, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason,
 };
@@ -88,6 +89,79 @@ async fn body_with_works_for_bytes_and_keeps_all_else() {
         assert_eq!(arrival.url.as_str(), URL);
     }
     assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_body_beside_body_with_is_refused() {
+    let server = Server::statuses([503, 200]);
+    let client = server.client(quick());
+    let put = || client.put(URL).idempotency_key("order-1");
+    let cloned = put().body_with(|| "built");
+    let twin = cloned.try_clone().unwrap();
+    let mixed = [
+        put().body_with(|| "built").body("other"),
+        put().body_with(|| "built").body(""),
+        put().body_with(|| "").body("other"),
+        put().body_with(|| "built").body(stream("other")),
+        put().body_with(|| stream("built")).body("other"),
+        put().body_with(|| stream("built")).body(stream("other")),
+        cloned.body("other"),
+    ];
+    for request in mixed {
+        let error = request.send().await.unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "body_with (and another body) should give the only body of a request: remove the call of \
+             `body`, or put the middleware that replaces bodies inside the retry"
+        );
+    }
+    assert_eq!(server.count(), 0);
+    // The other one of the two is as it was.
+    assert_eq!(twin.send().await.unwrap().status(), 200);
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn body_with_replaces_an_earlier_body() {
+    let server = Server::statuses([503, 503, 200]);
+    let client = server.client(quick());
+    let request = client.put(URL).body("earlier").body_with(|| "other");
+    request.body_with(|| "built").send().await.unwrap();
+    let bodies: Vec<_> = server.received().into_iter().map(|it| it.body).collect();
+    assert_eq!(bodies, vec![Some("built".into()); 3]);
+}
+
+/// Replaces bodies.
+struct Replacing;
+
+#[async_trait::async_trait]
+impl Middleware for Replacing {
+    async fn handle(
+        &self,
+        mut request: Request,
+        extensions: &mut http::Extensions,
+        next: Next<'_>,
+    ) -> reqwest_middleware::Result<Response> {
+        *request.body_mut() = Some("replaced".into());
+        next.run(request, extensions).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn middleware_that_replaces_bodies_belongs_inside_the_retry() {
+    let (retry, replacing): (Arc<dyn Middleware>, Arc<dyn Middleware>) =
+        (Arc::new(quick()), Arc::new(Replacing));
+    let server = Server::statuses([503, 200]);
+    let outside = server.client_behind([replacing.clone(), retry.clone()]);
+    let request = outside.put(URL).body_with(|| "built");
+    request.send().await.unwrap_err();
+    assert_eq!(server.count(), 0);
+
+    let inside = server.client_behind([retry, replacing]);
+    let request = inside.put(URL).body_with(|| "built");
+    request.send().await.unwrap();
+    let bodies: Vec<_> = server.received().into_iter().map(|it| it.body).collect();
+    assert_eq!(bodies, vec![Some("replaced".into()); 2]);
 }
 
 #[tokio::test(start_paused = true)]

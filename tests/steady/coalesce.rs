@@ -1130,8 +1130,8 @@ async fn a_slot_does_not_keep_the_report_of_an_earlier_call() {
     assert_eq!(slot.get(), None);
 }
 
-#[test]
-fn it_can_be_sent_between_threads_and_tells_no_secrets() {
+#[tokio::test]
+async fn it_can_be_sent_between_threads_and_tells_no_secrets() {
     fn check<T: Send + Sync + Clone + std::fmt::Debug + 'static>() {}
     check::<CoalesceMiddleware>();
     let server = Server::new(|_| Reply::silence());

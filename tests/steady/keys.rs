@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use reqwest::Body;
+use reqwest::{Body, Method};
 use reqwest_middleware::Error;
 use reqwest_steady::{
     AutoKey, Backoff, IdempotencyKey, InvalidKey, Jitter, RequestBuilderExt, RetryMiddleware,
     RetryMiddlewareBuilder,
 };
 
+#[cfg(feature = "tracing")]
+use crate::support::log::Log;
 use crate::support::scripted::{Server, URL};
 
 fn quick() -> RetryMiddlewareBuilder {
@@ -107,6 +109,131 @@ async fn another_header_can_carry_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_survives_build_and_execute() {
+    let server = Server::statuses([500, 201]);
+    let client = server.client(quick().build().unwrap());
+    let request = client.post(URL).idempotency_key("order-1").body("order");
+    let request = request.build().unwrap();
+    assert!(request.headers()["idempotency-key"].is_sensitive());
+    assert_eq!(client.execute(request).await.unwrap().status(), 201);
+    let sent = Some("order-1".to_owned());
+    assert_eq!(keys(&server, "idempotency-key"), vec![sent; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_without_the_middleware_sends_the_key() {
+    let server = Server::statuses([500]);
+    let client = server.client_behind([]);
+    for key in ["order-1", "order-2"] {
+        let request = client.post(URL).idempotency_key("earlier");
+        request.idempotency_key(key).send().await.unwrap();
+    }
+    let lines = keys(&server, "idempotency-key");
+    assert_eq!(lines, ["order-1", "order-2"].map(|key| Some(key.into())));
+    assert!(server.received().iter().all(|it| it.headers.len() == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_moved_to_the_header_that_was_configured() {
+    let renamed = || quick().idempotency_header("PayPal-Request-Id");
+    for method in [Method::POST, Method::PUT, Method::GET] {
+        for by_hand in [None, Some("paypal-request-id"), Some("x-other")] {
+            for built in [false, true] {
+                let server = Server::statuses([500, 201]);
+                let client = server.client(renamed().build().unwrap());
+                let mut request = client.request(method.clone(), URL);
+                if let Some(name) = by_hand {
+                    request = request.header(name, "by hand");
+                }
+                let request = request.idempotency_key("order-1");
+                let sent = match built {
+                    false => request.send().await,
+                    true => client.execute(request.build().unwrap()).await,
+                };
+                assert_eq!(sent.unwrap().status(), 201, "{method} {by_hand:?} {built}");
+                assert_eq!(server.count(), 2);
+                for arrival in server.received() {
+                    let lines: Vec<_> =
+                        (arrival.headers.get_all("paypal-request-id").iter()).collect();
+                    assert_eq!(lines, ["order-1"], "{method} {by_hand:?} {built}");
+                    assert!(lines[0].is_sensitive());
+                    assert_eq!(arrival.headers.get("idempotency-key"), None);
+                    let other = usize::from(by_hand == Some("x-other"));
+                    assert_eq!(arrival.headers.len(), 1 + other);
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_set_by_hand_is_never_moved() {
+    let renamed = || quick().idempotency_header("PayPal-Request-Id");
+    for built in [false, true] {
+        // It is for somebody else: a gateway, perhaps.
+        let server = Server::statuses([500, 201]);
+        let client = server.client(renamed().build().unwrap());
+        let request = client.post(URL).header("Idempotency-Key", "gateway");
+        match built {
+            false => request.send().await.unwrap(),
+            true => client.execute(request.build().unwrap()).await.unwrap(),
+        };
+        let gateway = Some("gateway".to_owned());
+        assert_eq!(
+            keys(&server, "idempotency-key"),
+            std::slice::from_ref(&gateway)
+        );
+        assert_eq!(keys(&server, "paypal-request-id"), [None]);
+
+        // Also beside a key.
+        let server = Server::statuses([500, 201]);
+        let client = server.client(renamed().build().unwrap());
+        let request = client.post(URL).idempotency_key("order-1");
+        let request = request.header("Idempotency-Key", "gateway");
+        match built {
+            false => request.send().await.unwrap(),
+            true => client.execute(request.build().unwrap()).await.unwrap(),
+        };
+        assert_eq!(keys(&server, "idempotency-key"), vec![gateway; 2]);
+        let own = Some("order-1".to_owned());
+        assert_eq!(keys(&server, "paypal-request-id"), vec![own; 2]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalid_key_fails_in_build_and_in_send() {
+    let server = Server::statuses([200]);
+    let with_retry = server.client(quick().build().unwrap());
+    for client in [with_retry, server.client_behind([])] {
+        for key in ["", "two words", "schl\u{fc}ssel", &"k".repeat(256)] {
+            let request = || client.post(URL).idempotency_key(key);
+            assert!(request().build().unwrap_err().is_builder());
+            assert!(request().send().await.unwrap_err().is_builder());
+            // A valid one does not make up for it, nor is it kept instead.
+            let request = request().idempotency_key("order-1");
+            assert!(request.send().await.unwrap_err().is_builder());
+        }
+    }
+    assert_eq!(server.count(), 0);
+}
+
+#[cfg(feature = "tracing")]
+#[tokio::test(start_paused = true)]
+async fn the_log_says_what_is_wrong_with_a_key_and_not_the_key() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let client = Server::statuses([200]).client_behind([]);
+    let request = client.post(URL).idempotency_key("secret 1");
+    request.send().await.unwrap_err();
+    assert_eq!(log.count(), 1);
+    assert_eq!(
+        log.last(),
+        "invalid idempotency key, the request will not be sent: the idempotency key has the byte 0x20 \
+         at position 6, only visible ASCII (0x21 to 0x7e) is allowed"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_quoted_key_is_sent_in_quotes() {
     let server = Server::statuses([500, 201]);
     let client = server.client(quick().build().unwrap());
@@ -124,13 +251,9 @@ async fn an_invalid_key_fails_before_anything_is_sent_and_says_why() {
     let client = server.client(quick().build().unwrap());
     for (request, said) in [
         (
-            client.post(URL).idempotency_key("two words"),
+            client.post(URL).header("idempotency-key", "two words"),
             "the idempotency key has the byte 0x20 at position 3, \
              only visible ASCII (0x21 to 0x7e) is allowed",
-        ),
-        (
-            client.post(URL).idempotency_key(String::new()),
-            "the idempotency key is empty",
         ),
         (
             client.post(URL).header("idempotency-key", "k".repeat(256)),

@@ -32,6 +32,7 @@ mod properties;
 mod proxy;
 mod queue_time;
 mod report;
+mod runtime;
 mod schedule;
 #[cfg(all(feature = "dead-letter-file", feature = "metrics", feature = "tracing"))]
 mod secrets;

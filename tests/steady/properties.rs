@@ -139,7 +139,8 @@ fn settings() -> impl Strategy<Value = Settings> {
             window: limits.2,
             max_server_delay: limits.3,
             deadline: times.0,
-            attempt_timeout: times.1,
+            // A longer one than the deadline is refused.
+            attempt_timeout: times.1.map(|it| it.min(times.0.unwrap_or(it))),
             launch_spread: times.2.min(limits.2),
             own_max_retries: own.0,
             buffer: own.1,

@@ -269,8 +269,8 @@ async fn a_slot_does_not_keep_the_report_of_another_call() {
     let slot = ReportSlot::new();
     client.get(URL).report_to(&slot).send().await.unwrap();
     assert!(slot.get().is_some());
-    let request = client.post(URL).idempotency_key("").report_to(&slot);
-    request.send().await.unwrap_err();
+    let request = client.post(URL).header("idempotency-key", "");
+    request.report_to(&slot).send().await.unwrap_err();
     assert_eq!(slot.get(), None);
 }
 

@@ -339,6 +339,38 @@ async fn an_attempt_never_gets_more_time_than_the_deadline_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_may_have_its_own_attempt_timeout() {
+    for middleware in [exact(), exact().attempt_timeout(SEC)] {
+        let server = Server::new(|_| Reply::silence());
+        let client = server.client(middleware.build().unwrap());
+        for (timeout, gaps) in [(300 * MS, [500, 700]), (3 * SEC, [3200, 3400])] {
+            let before = server.count();
+            let request = client.get(URL).max_retries(2).attempt_timeout(timeout);
+            let error = request.send().await.unwrap_err();
+            let timed_out = TimedOut::of(&error).unwrap();
+            let cut = (timed_out.limit(), timed_out.after());
+            assert_eq!(cut, (TimeLimit::Attempt, timeout));
+            assert_eq!(server.count(), before + 3);
+            assert_eq!(server.gaps()[before..], gaps.map(|gap| gap * MS));
+        }
+        // A deadline that is shorter holds.
+        let started = Instant::now();
+        let request = client.get(URL).attempt_timeout(3 * SEC).deadline(2 * SEC);
+        let error = request.send().await.unwrap_err();
+        assert_eq!(TimedOut::of(&error).unwrap().limit(), TimeLimit::Deadline);
+        assert_eq!(started.elapsed(), 2 * SEC);
+        assert_eq!(server.count(), 7);
+        // No attempt takes no time.
+        let error = client.get(URL).attempt_timeout(Duration::ZERO).send().await;
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "attempt_timeout (0ns) should be longer than zero"
+        );
+        assert_eq!(server.count(), 7);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn calls_that_begin_together_are_launched_apart() {
     let server = Server::statuses([200]);
     let retry = RetryMiddleware::builder().launch_spread(10 * SEC).build();

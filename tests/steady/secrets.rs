@@ -232,7 +232,12 @@ async fn a_secret_appears_in_no_output_of_any_kind() {
             .header("x-api-key", SECRET)
             .report_to(&slot)
     };
-    let invalid = send().idempotency_key(format!("{SECRET} é")).send().await;
+    let key = format!("{SECRET} é");
+    let invalid = send().idempotency_key(key.as_str()).send().await;
+    let invalid = invalid.unwrap_err();
+    assert!(invalid.is_builder(), "{invalid:?}");
+    output.add("error", format!("{invalid} {invalid:?}"));
+    let invalid = send().header("idempotency-key", key.as_str()).send().await;
     let invalid = invalid.unwrap_err();
     let found =
         matches!(&invalid, reqwest_middleware::Error::Middleware(it) if it.is::<InvalidKey>());

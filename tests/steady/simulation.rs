@@ -7,11 +7,15 @@ use reqwest_steady::testing::{
     Chance, Down, Flaky, Limit, Load, Outcome, Reply, Rule, ScriptedServer as Server,
     SimulatedService, Simulation, Stack, Steps, Worker,
 };
-use tokio::time::timeout;
+use reqwest_steady::{
+    AttemptOutcome, Backoff, FailureKind, Jitter, RequestBuilderExt, RetryMiddleware, RetryReport,
+};
+use tokio::time::{Instant, timeout};
 
 use crate::support::scenarios::{
     Drain, HOST, NEAR, Shape, nine_writes, overload_of_bucket, thousand_writes,
 };
+use crate::support::scripted::{URL, dripping};
 use crate::support::stacks::{no_retry, reqwest_retry, reqwest_retry_unseeded, steady_retry};
 
 const MS: Duration = Duration::from_millis(1);
@@ -462,4 +466,78 @@ fn a_middleware_that_panics_is_not_lost() {
     }
     let simulation = Simulation::new(SimulatedService::away(2 * MS), Load::AtOnce(3));
     simulation.run(&|_| vec![std::sync::Arc::new(Broken)]);
+}
+
+/// The server is given an hour, which nobody should need.
+async fn in_an_hour<T>(future: impl Future<Output = T>) -> T {
+    timeout(3600 * SEC, future)
+        .await
+        .expect("should have ended")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scripted_server_heeds_the_timeout_of_a_request() {
+    let server = Server::new(|before| match before {
+        0 => Reply::silence(),
+        1 => Reply::status(200).after(3 * SEC),
+        _ => Reply::status(200).after(2 * SEC),
+    });
+    let backoff = Backoff::exponential(100 * MS).jitter(Jitter::None);
+    let retry = RetryMiddleware::builder().backoff(backoff).build().unwrap();
+    let client = server.client(retry);
+    let started = Instant::now();
+    // An address is not looked up: nothing may get out to it.
+    let get = || {
+        client
+            .get("http://127.0.0.1:9/stock?token=x")
+            .timeout(2500 * MS)
+    };
+    let error = in_an_hour(get().no_retry().send()).await.unwrap_err();
+    assert!(error.is_timeout() && error.is_request() && !error.is_connect());
+    assert_eq!(
+        error.url().unwrap().as_str(),
+        "http://127.0.0.1:9/stock?token=x"
+    );
+    let took = started.elapsed();
+    assert!(took >= 2500 * MS && took <= 2502 * MS, "{took:?}");
+
+    let answer = in_an_hour(get().send()).await.unwrap();
+    assert_eq!((answer.status().as_u16(), server.count()), (200, 3));
+    let report = RetryReport::of(&answer).unwrap();
+    let first = report.attempts().next().unwrap().outcome();
+    assert_eq!(first, AttemptOutcome::Failure(FailureKind::Timeout));
+    let gap = server.gaps()[1];
+    assert!(gap >= 2600 * MS && gap <= 2604 * MS, "{gap:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timeout_of_a_request_covers_a_scripted_body() {
+    // 30 ms of it.
+    let server = Server::new(|_| dripping(200, 3));
+    let client = server.client_behind([]);
+    let get = |limit| client.get(URL).timeout(limit).send();
+    let text = in_an_hour(get(100 * MS)).await.unwrap().text();
+    assert_eq!(in_an_hour(text).await.unwrap(), "dripdripdrip");
+    let text = in_an_hour(get(25 * MS)).await.unwrap().text();
+    let started = Instant::now();
+    assert!(in_an_hour(text).await.unwrap_err().is_timeout());
+    let took = started.elapsed();
+    assert!(took >= 25 * MS && took <= 27 * MS, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_simulated_service_heeds_the_timeout_of_a_request() {
+    let service = SimulatedService::away(100 * MS).start();
+    let client = service.client_behind([]);
+    let get = |limit| client.get(URL).timeout(limit).send();
+    assert_eq!(get(101 * MS).await.unwrap().status(), 200);
+    // One has arrived nevertheless, and one was still on its way.
+    for (limit, arrived) in [(80 * MS, 2), (30 * MS, 2)] {
+        let started = Instant::now();
+        let error = get(limit).await.unwrap_err();
+        assert!(error.is_timeout(), "{error:?}");
+        let took = started.elapsed();
+        assert!(took >= limit && took <= limit + 2 * MS, "{took:?}");
+        assert_eq!(service.arrivals().count(), arrived);
+    }
 }

@@ -112,6 +112,36 @@ async fn a_body_has_the_time_of_its_attempt_though_that_had_to_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_queue_does_not_count_for_a_requests_own_attempt_timeout() {
+    let server = Server::new(|index| match index {
+        0..4 => late(900 * MS, answer(200)),
+        _ => Reply::silence(),
+    });
+    let throttle = throttle().adaptive(false).max_in_flight(1);
+    let client = throttled(&server, retry(), throttle);
+    let send = |name| {
+        let url = format!("http://api.example.com/{name}");
+        client.get(url).max_retries(0).attempt_timeout(SEC).send()
+    };
+    let started = Instant::now();
+    let results = join_all((0..6).map(send)).await;
+    // Four take 900 ms each, one after the other, and the last two are cut off after 1 s.
+    let (answered, cut) = results.split_at(4);
+    for result in answered {
+        assert_eq!(result.as_ref().unwrap().status(), 200);
+    }
+    for result in cut {
+        let timed_out = TimedOut::of(result.as_ref().unwrap_err()).unwrap();
+        assert_eq!(timed_out.after(), SEC);
+    }
+    assert_eq!(started.elapsed(), 4 * 900 * MS + 2 * SEC);
+    assert_eq!(
+        server.gaps(),
+        [900, 900, 900, 900, 1000].map(|gap| gap * MS)
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn any_answer_that_is_repeated_comes_back_if_its_retry_is_refused() {
     for status in [408, 425, 500] {
         let server = Server::new(move |index| match index {

@@ -640,3 +640,58 @@ async fn a_post_whose_answer_redirects_to_a_refusal_arrives_once() {
     assert_eq!(report_of(&response).stop(), StopReason::NotIdempotent);
     assert_eq!(targets(&server), ["POST /orders", "GET /receipt"]);
 }
+
+#[tokio::test]
+async fn no_setting_takes_over_a_header_that_http_acts_upon() {
+    let reserved = [
+        "content-length",
+        "Transfer-Encoding",
+        "connection",
+        "host",
+        "expect",
+        "authorization",
+        "Cookie",
+        "content-type",
+        "if-match",
+    ];
+    for name in reserved {
+        for builder in [
+            retry().attempt_header(name),
+            retry().idempotency_header(name),
+        ] {
+            let error = match builder.build() {
+                Err(error) => error.to_string(),
+                Ok(retry) => {
+                    let server = Server::start(|_| answer(200, "")).await;
+                    let inner = direct().build().unwrap();
+                    let client = reqwest_middleware::ClientBuilder::new(inner)
+                        .with(retry)
+                        .build();
+                    let put = client.put(server.url()).idempotency_key("1");
+                    let sent = put.body("a body of thirty-three characters").send();
+                    let sent = tokio::time::timeout(PATIENCE, sent).await;
+                    panic!("{name}: {sent:?}, arrived: {:?}", server.requests());
+                }
+            };
+            assert!(error.contains(&format!("({name:?})")), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_built_anew_keeps_its_length() {
+    for built in [
+        || reqwest::Body::from("a body"),
+        || reqwest::Body::wrap(String::from("a body")),
+    ] {
+        let server = failing_twice(|| answer(503, "")).await;
+        let request = plain().put(server.url()).body_with(built);
+        assert_eq!(send(request).await.unwrap().status(), 200);
+        assert_eq!(server.count(), 3);
+        for request in server.requests() {
+            assert_eq!(request.header("content-length"), Some("6"));
+            assert_eq!(request.header("transfer-encoding"), None);
+            assert_eq!(request.body, b"a body");
+        }
+    }
+}

@@ -6,7 +6,10 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::{DeadLetter, DeadLetterSink, Delivery};
 
-/// A sink and the other end of it, with room for so many letters between them (at least one).
+/// Makes a sink and the other end of it, with room for `capacity` letters between them.
+///
+/// A capacity of 0 counts as 1, because a call hands its letter over without meeting the receiver. With
+/// 1 the next letter waits for the receiver, which is as close to 0 as a channel gets.
 ///
 /// A letter that finds no room waits for it, and is reported as timed out if there is none in time.
 /// When the receiver is gone, delivery fails.

@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_body_that_can_be_built_is_built_when_the_letter_is_written() {
         static BUILT: AtomicUsize = AtomicUsize::new(0);
-        let factory = BodyFactory::new(|| {
+        let (_, factory) = BodyFactory::new("first".into(), || {
             BUILT.fetch_add(1, Ordering::SeqCst);
             "built".into()
         });
@@ -258,17 +258,17 @@ mod tests {
         assert_eq!(letter.body, LetterBody::Bytes("built".into()));
         assert_eq!(BUILT.load(Ordering::SeqCst), 1);
 
-        for (factory, body) in [
+        for ((_, factory), body) in [
             (
-                BodyFactory::new(|| "longer than ten".into()),
+                BodyFactory::new("first".into(), || "longer than ten".into()),
                 LetterBody::TooLarge(15),
             ),
             (
-                BodyFactory::new(|| Body::wrap(String::from("stream"))),
+                BodyFactory::new("first".into(), || Body::wrap(String::from("stream"))),
                 LetterBody::NotReplayable,
             ),
             (
-                BodyFactory::new(|| panic!("a body that cannot be built")),
+                BodyFactory::new("first".into(), || panic!("a body that cannot be built")),
                 LetterBody::NotReplayable,
             ),
         ] {

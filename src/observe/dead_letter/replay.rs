@@ -13,6 +13,7 @@ use crate::RequestBuilderExt;
 use crate::decide::Failure;
 use crate::observe::Redacted;
 use crate::observe::secrets::{PLACEHOLDER, rewrite_query, without_parameter};
+use crate::request::keep_key_header;
 
 impl DeadLetter {
     /// Sends the request again: the same method, URL, headers and body, and the same key. The client's
@@ -125,6 +126,9 @@ impl<'a> Replay<'a> {
         if letter.repeatable {
             // Also by its key, for this client may look for keys in another header.
             request = request.mark_idempotent();
+        }
+        if letter.key.is_some() {
+            request = keep_key_header(request);
         }
         Ok(request)
     }

@@ -176,7 +176,8 @@ impl<'p> Model<'p> {
         let after = |start: Duration, limit: Option<Duration>| {
             limit.map_or(Duration::MAX, |limit| start.saturating_add(limit))
         };
-        let own = after(now, self.plan.settings.attempt_timeout);
+        let timeout = run.asked.attempt_timeout;
+        let own = after(now, timeout.or(self.plan.settings.attempt_timeout));
         let deadline = after(run.start, run.deadline);
         match deadline <= own {
             true => (ceil(deadline), TimeLimit::Deadline),

@@ -62,6 +62,7 @@ pub(super) struct Asked {
     pub(super) idempotent: bool,
     pub(super) max_retries: Option<u32>,
     pub(super) deadline: Option<Duration>,
+    pub(super) attempt_timeout: Option<Duration>,
     pub(super) stream: bool,
     pub(super) buffer: Option<usize>,
     /// The caller waits no longer than this.
@@ -123,7 +124,7 @@ pub(super) fn maybe<T>(
 impl Settings {
     fn of(input: &mut Unstructured<'_>) -> Result<Self> {
         let base = span(input)?.max(Duration::from_millis(1));
-        Ok(Self {
+        let mut settings = Self {
             max_retries: input.int_in_range(0..=7)?,
             backoff: Waits {
                 base,
@@ -141,7 +142,11 @@ impl Settings {
                 false => None,
             },
             seed: input.int_in_range(0..=255)?,
-        })
+        };
+        // A longer one is refused.
+        let longest = settings.deadline.unwrap_or(Duration::MAX);
+        settings.attempt_timeout = settings.attempt_timeout.map(|timeout| timeout.min(longest));
+        Ok(settings)
     }
 
     pub(super) fn retry(&self, budget: Budget) -> RetryMiddleware {
@@ -190,7 +195,7 @@ impl Purse {
         Ok(Self {
             ttl: Duration::from_secs(*input.choose(&[1, 2, 4, 8, 16])?),
             reserve: input.int_in_range(0..=5)?,
-            ratio: *input.choose(&[(0, 1), (1, 5), (1, 3), (1, 2), (3, 4), (1, 1), (2, 1)])?,
+            ratio: *input.choose(&[(0, 1), (1, 5), (1, 3), (1, 2), (3, 4), (1, 1)])?,
             deposit_on: *input.choose(&[Deposit::Success, Deposit::Request])?,
         })
     }
@@ -216,6 +221,7 @@ impl Asked {
             idempotent: input.ratio(1, 8)?,
             max_retries: maybe(input, |input| input.int_in_range(0..=3))?,
             deadline: maybe(input, limit)?,
+            attempt_timeout: maybe(input, limit)?,
             stream: input.ratio(1, 8)?,
             buffer: maybe(input, |input| input.int_in_range(0..=20))?,
             patience: match input.ratio(1, 3)? {

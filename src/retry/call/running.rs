@@ -47,7 +47,7 @@ impl<'a> Limited<'a> {
 
     /// What the limit is by now: the attempt may have come to a throttle on its way.
     fn by_now(&self, now: Instant, passage: Option<&Passage>) -> Option<Limit> {
-        let passage = passage.filter(|_| self.time.limits.attempt.is_some());
+        let passage = passage.filter(|_| self.time.attempt.is_some());
         self.time.attempt_limit_by(now, *self.sent_at, passage)
     }
 
@@ -86,7 +86,7 @@ impl<'a> Limited<'a> {
             self.extend(answer.passage.as_ref());
         }
         let limit = self.by_now(clock::now(), answer.passage.as_ref());
-        let has_limit = self.time.limits.attempt.is_some();
+        let has_limit = self.time.attempt.is_some();
         if let (Some(passage), true) = (&mut *answer.passage, has_limit) {
             passage.time_out();
         }

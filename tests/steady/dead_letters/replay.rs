@@ -65,6 +65,26 @@ async fn a_letter_is_sent_as_it_was_with_fresh_credentials_in_their_places() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_letter_keeps_the_header_of_its_key_whatever_the_client_uses() {
+    // The server has seen the key there, and may not know it elsewhere.
+    let line = LINE.replace("x-order-key", "idempotency-key");
+    for line in [
+        &line,
+        &line.replace("\"repeatable\":true", "\"repeatable\":false"),
+    ] {
+        let server = Server::statuses([200]);
+        let renamed = RetryMiddleware::builder().idempotency_header("PayPal-Request-Id");
+        let client = server.client(renamed.build().unwrap());
+        let letter = letter(line);
+        letter.replay(&client).even_without_key().await.unwrap();
+        let arrival = &server.received()[0];
+        assert!(arrival.headers.contains_key("idempotency-key"));
+        assert!(!arrival.headers.contains_key("paypal-request-id"));
+        assert_eq!(server.count(), 1);
+    }
+}
+
 /// What a letter that was not sent is refused for.
 async fn refusal(line: &str, credentials: &[Credentials]) -> ReplayError {
     let server = Server::statuses([200]);
