@@ -116,6 +116,7 @@ fn throttle(store: &Arc<Odd>) -> ThrottleMiddlewareBuilder {
 
 fn retry(store: &Arc<Odd>) -> RetryMiddlewareBuilder {
     RetryMiddleware::builder()
+        .seed(1)
         .max_retries(1)
         .fleet(fleet(store))
 }
