@@ -269,7 +269,7 @@ impl<'a> Call<'a> {
         let slot = RequestSettings::of(extensions).and_then(|own| own.report.clone());
         if let Some(slot) = &slot {
             // It may have the report of another call.
-            slot.take();
+            slot.clear();
         }
         let news = async { Ok(seat.news().await) };
         // The seat sees to the timeout.

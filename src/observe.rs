@@ -44,5 +44,6 @@ pub(crate) use log::{
 pub use metrics::Metrics;
 pub use observer::Observer;
 pub(crate) use observer::Observers;
+pub(crate) use report::FailedReport;
 pub use report::{AttemptReport, ReportSlot, RetryReport, StopReason};
 pub use secrets::{Redacted, Secrets};

@@ -17,7 +17,7 @@ use settings::Settings;
 
 use crate::admit::with_passage;
 use crate::config::no_timers;
-use crate::observe::Attempt;
+use crate::observe::{Attempt, FailedReport};
 use crate::request::RequestSettings;
 use crate::throttle::{Passed, QueuedBefore};
 
@@ -98,6 +98,8 @@ impl Middleware for RetryMiddleware {
             });
             let mut own = None;
             if !extensions.is_empty() {
+                // By another retry around this one, which has built the body anew.
+                let is_resent = Attempt::of(extensions).is_retry();
                 own = match RequestSettings::of(extensions) {
                     // Most requests carry nothing else.
                     own if extensions.len() == usize::from(own.is_some()) => own,
@@ -107,9 +109,9 @@ impl Middleware for RetryMiddleware {
                     }
                 };
                 if let Some(slot) = own.and_then(|own| own.report.as_ref()) {
-                    slot.take();
+                    slot.clear();
                 }
-                if let Some(own) = own {
+                if let (Some(own), false) = (own, is_resent) {
                     own.check(&request).map_err(Error::middleware)?;
                 }
             }
@@ -131,7 +133,7 @@ impl Middleware for RetryMiddleware {
                     call.close_passage(extensions);
                     let verdict = call.judge(&result);
                     if verdict.is_success() && !call.wants_body() {
-                        call.succeed(verdict, &mut result);
+                        call.succeed(verdict, &mut result, extensions);
                         return result;
                     }
                     // The result goes with it, and so the future of the loop needs no room for one.
@@ -151,4 +153,5 @@ fn forget_earlier_call(extensions: &mut Extensions) {
     extensions.remove::<Attempt>();
     extensions.remove::<Passed>();
     extensions.remove::<QueuedBefore>();
+    extensions.remove::<FailedReport>();
 }

@@ -10,9 +10,9 @@ use http::{Extensions, Method, Version};
 use reqwest::{Request, Url};
 
 use super::spare_text::{empty_text, leave_text};
-use crate::observe::Attempt;
+use crate::observe::{Attempt, FailedReport};
 use crate::request::RequestSettings;
-use crate::throttle::Passed;
+use crate::throttle::{Passed, QueuedBefore};
 
 /// All of a request by which its answer, or how the answer is come by, could differ. It is compared in
 /// full: a hash that two share must not give one the answer of the other.
@@ -364,6 +364,8 @@ fn are_known(extensions: &Extensions) -> bool {
         extensions.get::<Arc<RequestSettings>>().is_some(),
         extensions.get::<Attempt>().is_some(),
         extensions.get::<Passed>().is_some(),
+        extensions.get::<QueuedBefore>().is_some(),
+        extensions.get::<FailedReport>().is_some(),
     ];
     extensions.len() == known.into_iter().filter(|known| *known).count()
 }
@@ -533,6 +535,7 @@ mod tests {
 
         let mut extensions = Extensions::new();
         extensions.insert(Attempt::FIRST);
+        extensions.insert(QueuedBefore(Duration::ZERO));
         extensions.insert(Arc::new(RequestSettings::default()));
         let plain = request(|_| ());
         let mut ignored = Ignored::default();

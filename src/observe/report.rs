@@ -242,6 +242,11 @@ impl RetryReport {
     }
 }
 
+/// The report of a call that ended with an error, in the extensions: another retry of the same chain, around this one,
+/// has no response to find it on.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedReport(pub(crate) RetryReport);
+
 /// Keeps the [`RetryReport`] of a call, also when the call ends with an error.
 ///
 /// ```
@@ -278,8 +283,8 @@ impl ReportSlot {
         *self.lock() = Some(report);
     }
 
-    pub(crate) fn take(&self) -> Option<RetryReport> {
-        self.lock().take()
+    pub(crate) fn clear(&self) {
+        *self.lock() = None;
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<RetryReport>> {

@@ -20,7 +20,7 @@ use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope, chain_
 use crate::clock;
 use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
 use crate::entropy::up_to;
-use crate::observe::{Attempt, AttemptReport, RetryReport, StopReason};
+use crate::observe::{Attempt, AttemptReport, FailedReport, RetryReport, StopReason};
 use crate::request::RequestSettings;
 use crate::schedule::CallTime;
 use crate::throttle::{Passage, Passed};
@@ -305,7 +305,12 @@ impl<'a> Call<'a> {
 
     /// Ends a call whose answer is a success.
     #[inline(always)] // Called once, by the loop.
-    pub(crate) fn succeed(&mut self, verdict: Verdict, result: &mut Result<Response>) {
+    pub(crate) fn succeed(
+        &mut self,
+        verdict: Verdict,
+        result: &mut Result<Response>,
+        extensions: &mut Extensions,
+    ) {
         let end = End {
             verdict,
             reason: StopReason::Succeeded,
@@ -323,7 +328,7 @@ impl<'a> Call<'a> {
                 }
             }
             // A success leaves no letter.
-            _ => drop(self.report(end, result)),
+            _ => drop(self.report(end, result, extensions)),
         }
     }
 
@@ -340,10 +345,15 @@ impl<'a> Call<'a> {
     /// Puts the report beside the last answer, which is not changed otherwise. If the call is given up,
     /// there may be a letter about it, which is under way then.
     #[cold]
-    fn report(&mut self, end: End, result: &mut Result<Response>) -> Option<DeliveryEnd> {
+    fn report(
+        &mut self,
+        end: End,
+        result: &mut Result<Response>,
+        extensions: &mut Extensions,
+    ) -> Option<DeliveryEnd> {
         let mut letter = None;
         let mut report = self.first_report(end);
-        report.earlier = self.complete_attempt(&mut report.last, result);
+        report.earlier = self.complete_attempt(&mut report.last, result, extensions);
         if end.reason == StopReason::Succeeded && self.aside.is_none() {
             self.feed_budget(None);
         } else {
@@ -352,8 +362,9 @@ impl<'a> Call<'a> {
         if let Some(slot) = self.own.as_ref().and_then(|own| own.report.as_ref()) {
             slot.put(report.clone());
         }
-        if let Ok(response) = result {
-            response.extensions_mut().insert(report);
+        match result {
+            Ok(response) => drop(response.extensions_mut().insert(report)),
+            Err(_) => drop(extensions.insert(FailedReport(report))),
         }
         letter
     }
@@ -364,11 +375,11 @@ impl<'a> Call<'a> {
         &self,
         attempt: &mut AttemptReport,
         result: &Result<Response>,
+        extensions: &mut Extensions,
     ) -> Vec<AttemptReport> {
-        let slot = || self.own.as_ref()?.report.as_ref()?.take();
         let inner = match result {
             Ok(response) => RetryReport::of(response).cloned(),
-            Err(_) => slot(),
+            Err(_) => extensions.remove().map(|FailedReport(report)| report),
         };
         match inner {
             Some(inner) => attempt.expand(inner),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use reqwest::{Body, Request, Response};
-use reqwest_middleware::{Middleware, Next};
+use reqwest_middleware::{ClientBuilder, Middleware, Next};
 use reqwest_steady::{
     Backoff, Jitter, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason,
 };
@@ -13,8 +13,13 @@ use reqwest_steady::{
 use crate::support::scripted::{Reply, Server, URL, answer, dripping, late};
 
 fn quick() -> RetryMiddleware {
+    with_retries(5)
+}
+
+fn with_retries(retries: u32) -> RetryMiddleware {
     let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
-    RetryMiddleware::builder().backoff(backoff).build().unwrap()
+    let retry = RetryMiddleware::builder().backoff(backoff);
+    retry.max_retries(retries).build().unwrap()
 }
 
 fn stream(text: &'static str) -> Body {
@@ -89,6 +94,27 @@ async fn body_with_works_for_bytes_and_keeps_all_else() {
         assert_eq!(arrival.url.as_str(), URL);
     }
     assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn body_with_works_under_two_retries() {
+    for (outer, inner) in [(3, 0), (3, 1)] {
+        let server = Server::statuses([503, 503, 503, 200]);
+        let client = ClientBuilder::new(reqwest::Client::new())
+            .with(with_retries(outer))
+            .with(with_retries(inner))
+            .with_arc(server.clone())
+            .build();
+        let put = client.put(URL).body_with(|| "built");
+        assert_eq!(put.send().await.unwrap().status(), 200);
+        let received = server.received();
+        assert_eq!(received.len(), 4);
+        assert!(
+            received
+                .iter()
+                .all(|it| it.body.as_deref() == Some(b"built"))
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,6 +55,22 @@ async fn a_report_tells_the_whole_story() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_that_share_a_slot_do_not_mix_their_reports() {
+    let server = Server::new(|index| {
+        let failure = Reply::fail(ErrorKind::ConnectionReset);
+        failure.after(Duration::from_secs(index as u64))
+    });
+    let retry = RetryMiddleware::builder().max_retries(0).build().unwrap();
+    let client = server.client(retry);
+    let slot = ReportSlot::new();
+    let call = || client.get(URL).report_to(&slot).send();
+    let (first, second) = tokio::join!(call(), call());
+    assert!(first.is_err() && second.is_err());
+    // The slot has the report of the call that ended last.
+    assert_eq!(slot.get().unwrap().attempts().count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slot_keeps_the_report_of_a_call_that_failed() {
     let server = Server::new(|_| Reply::fail(ErrorKind::ConnectionReset));
     let client = server.client(exact().max_retries(2).build().unwrap());

@@ -45,7 +45,7 @@ impl<'a> Call<'a> {
             }
             let end = match step {
                 Ok(retry) if self.sends_again() => {
-                    let wake = self.leave_attempt(&retry, &result);
+                    let wake = self.leave_attempt(&retry, &result, extensions);
                     let time = self.time;
                     let drain_end = move || time.drain_end(wake);
                     let throttled = retry.passed.is_some();
@@ -61,7 +61,7 @@ impl<'a> Call<'a> {
                 Ok(retry) => self.rehearse(retry, &result),
                 Err(end) => end,
             };
-            if let Some(delivery) = self.report(end, &mut result) {
+            if let Some(delivery) = self.report(end, &mut result, extensions) {
                 delivery.await;
             }
             Turn::Over(result)
@@ -114,10 +114,15 @@ impl<'a> Call<'a> {
     }
 
     /// Goes on from the attempt that has ended to the next, which is due at the time that this says.
-    fn leave_attempt(&mut self, retry: &Retry, result: &Result<Response>) -> Instant {
+    fn leave_attempt(
+        &mut self,
+        retry: &Retry,
+        result: &Result<Response>,
+        extensions: &mut Extensions,
+    ) -> Instant {
         self.tell_retry(retry, result);
         let mut ended = self.ended_attempt(retry.verdict, retry.hint);
-        let inside = self.complete_attempt(&mut ended, result);
+        let inside = self.complete_attempt(&mut ended, result, extensions);
         let earlier = self.made_earlier();
         earlier.history.extend(inside);
         earlier.history.push(ended);
