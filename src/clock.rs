@@ -61,7 +61,7 @@ pub(crate) async fn within<F: Future>(end: Instant, future: F) -> Option<F::Outp
     .await
 }
 
-/// Whether there are timers to wait by. Looked at until there are, and then no more.
+/// Remembers whether tokio's timers exist. Checks again until they do.
 #[derive(Debug, Default)]
 pub(crate) struct Timers(AtomicBool);
 
@@ -79,12 +79,12 @@ impl Timers {
     pub(crate) fn check(&self) -> Result<(), NoTimers> {
         match self.0.load(Ordering::Relaxed) {
             true => Ok(()),
-            false => self.look(),
+            false => self.probe(),
         }
     }
 
     #[cold]
-    fn look(&self) -> Result<(), NoTimers> {
+    fn probe(&self) -> Result<(), NoTimers> {
         Handle::try_current().map_err(|_| NoTimers::NoRuntime)?;
         // tokio does not say whether it has timers; it panics where one is made.
         catch_unwind(|| drop(sleep(Duration::ZERO))).map_err(|_| NoTimers::Disabled)?;

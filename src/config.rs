@@ -10,8 +10,8 @@ use crate::clock::NoTimers;
 
 /// A setting that makes no sense. The message names the setting and the value.
 ///
-/// Builders return it from `build`. A call fails with it, before anything is sent, where the request or
-/// the runtime has such a setting: two bodies, for example, or no timers.
+/// Builders return it from `build`. A call fails with it before anything is sent if the request or the runtime is set
+/// up wrongly: a `body_with` body that was replaced, an `attempt_timeout` of zero, or a runtime without timers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     setting: &'static str,
@@ -46,13 +46,12 @@ impl std::error::Error for ConfigError {}
 pub(crate) fn no_timers(lack: NoTimers) -> Error {
     let (value, rule) = match lack {
         NoTimers::NoRuntime => (
-            "none",
-            "should be around every call: use `#[tokio::main]`, `Runtime::block_on` or \
-             `Handle::enter`",
+            "missing",
+            "is required for every call: use `#[tokio::main]`, `Runtime::block_on` or `Handle::enter`",
         ),
         NoTimers::Disabled => (
             "without timers",
-            "should be built with `enable_time` or `enable_all`: retries and queues wait",
+            "should be built with `enable_time` or `enable_all`, because retries and queues need timers",
         ),
     };
     Error::middleware(ConfigError::new("tokio runtime", value, rule))
@@ -138,8 +137,8 @@ const RESERVED: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// The name of a header that a setting may write into each request.
-pub(crate) fn own_header_name(
+/// Reads the name of a header that a setting writes into each request.
+pub(crate) fn unreserved_header_name(
     setting: &'static str,
     name: &str,
 ) -> Result<HeaderName, ConfigError> {
@@ -153,7 +152,7 @@ pub(crate) fn own_header_name(
         Some((effect, _)) => Err(ConfigError::new(
             setting,
             format_args!("{name:?}"),
-            format_args!("should be a header of its own: this one {effect}"),
+            format_args!("should not be a reserved header: this one {effect}"),
         )),
     }
 }
@@ -167,7 +166,7 @@ mod tests {
         for (_, patterns) in RESERVED {
             for pattern in patterns {
                 let name = pattern.replace('*', "anything").to_uppercase();
-                let refused = own_header_name("attempt_header", &name).unwrap_err();
+                let refused = unreserved_header_name("attempt_header", &name).unwrap_err();
                 assert!(refused.to_string().contains(&name), "{refused}");
             }
         }
@@ -180,7 +179,10 @@ mod tests {
             "x-ms-client-request-id",
             "x-request-id",
         ] {
-            assert!(own_header_name("attempt_header", name).is_ok(), "{name}");
+            assert!(
+                unreserved_header_name("attempt_header", name).is_ok(),
+                "{name}"
+            );
         }
     }
 }

@@ -37,8 +37,8 @@
 //! | **admit** | is there room for it now? | [`Budget`], [`Scope`], [`ThrottleMiddleware`] |
 //! | **observe** | who gets to know? | [`RetryReport`], [`ReportSlot`], [`Observer`], [`DeadLetterSink`], [`Secrets`], [`Attempt`] |
 //!
-//! What comes back when a call is given up is the last answer or error itself, untouched. Only what
-//! the middleware refuses by itself has types of its own: [`InvalidKey`], [`TimedOut`] and [`Refusal`].
+//! When a call gives up, you get the last response or error unchanged. Errors of this crate have their own types:
+//! [`ConfigError`], [`InvalidKey`], [`TimedOut`] and [`Refusal`].
 //!
 //! There is a guide, in the module `guide` of the documentation with all features
 //! (`cargo doc --open --all-features`): a page for each of these stages, recipes, and how to tune, test

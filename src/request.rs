@@ -18,7 +18,7 @@ pub(crate) struct RequestSettings {
     pub(crate) deadline: Option<Duration>,
     pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) idempotent: bool,
-    /// The same key as in the header, which says where it belongs.
+    /// The key that is also in the header.
     pub(crate) key: Option<IdempotencyKey>,
     /// The key stays in the header where it stands: the server has seen it there before.
     pub(crate) key_stays: bool,
@@ -52,8 +52,8 @@ pub(crate) struct RequestSettings {
 /// ```
 ///
 /// The settings travel in the builder's extensions, and a [`RetryMiddleware`](crate::RetryMiddleware)
-/// reads them there. So `send` the builder: `build` leaves all settings behind but the key, and a client
-/// without that middleware ignores them. A middleware that sends requests of its own should give
+/// reads them there. So call `send` on the builder: `build` keeps only the key and drops all other settings. A
+/// client without that middleware ignores them, too. A middleware that sends requests of its own should give
 /// those extensions of their own.
 pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// At most this many retries, in place of the middleware's own number.
@@ -78,9 +78,12 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// Unlike reqwest's `timeout` it does not cut a long download. A shorter
     /// [`deadline`](Self::deadline) still holds.
     ///
+    /// Default: the value of the middleware, which is none unless set.
+    ///
     /// # Errors
     ///
-    /// A timeout of zero fails the call with [`ConfigError`] before anything is sent.
+    /// An attempt that takes longer is retried like any timeout. The last one ends the call with
+    /// [`TimedOut`](crate::TimedOut). A timeout of zero fails the call with [`ConfigError`] before anything is sent.
     ///
     /// ```
     /// use std::time::Duration;
@@ -114,8 +117,8 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// [`RetryMiddleware`](crate::RetryMiddleware) with another
     /// [`idempotency_header`](crate::RetryMiddlewareBuilder::idempotency_header) moves the key there.
     ///
-    /// The value is marked as [sensitive](http::HeaderValue::is_sensitive), and by this mark the middleware
-    /// knows it. An `Idempotency-Key` without the mark was set by hand, and is not moved.
+    /// The value is marked as [sensitive](http::HeaderValue::is_sensitive). The middleware moves only values with
+    /// this mark. It does not move an `Idempotency-Key` without it.
     ///
     /// # Errors
     ///
@@ -152,9 +155,9 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     ///
     /// # Errors
     ///
-    /// One call has one body. If something replaces this one, the call fails with
-    /// [`ConfigError`] before anything is sent: a later `body`, `json` or `form`, or a middleware outside the
-    /// retry. Otherwise the first attempt and its retries would send different things under one key.
+    /// The call fails with [`ConfigError`], before anything is sent, if this body is replaced. A later `body`, `json`
+    /// or `form` does that, and so does a middleware outside the retry. Otherwise the first attempt and its retries
+    /// would send different bodies with one key.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -231,7 +234,7 @@ impl RequestBuilderExt for RequestBuilder {
             }
             Err(invalid) => {
                 invalid_key(&invalid);
-                // Only a header that is no header makes `build` fail.
+                // An invalid header value makes `build` fail.
                 self.header(DEFAULT_HEADER, "\n")
             }
         }
@@ -262,15 +265,15 @@ impl RequestSettings {
         extensions.get()
     }
 
-    /// Refuses what cannot be meant, before anything is sent.
+    /// Refuses invalid settings before anything is sent.
     pub(crate) fn check(&self, request: &Request) -> Result<(), ConfigError> {
         longer_than_zero("attempt_timeout", self.attempt_timeout)?;
         match &self.body {
-            Some(factory) if !factory.made(request.body()) => Err(ConfigError::new(
+            Some(factory) if !factory.is_first_body(request.body()) => Err(ConfigError::new(
                 "body_with",
-                "and another body",
-                "should give the only body of a request: remove the call of `body`, or put the \
-                 middleware that replaces bodies inside the retry",
+                "replaced by another body",
+                "should be the only body: remove the later `body`, or move the middleware that replaces \
+                 bodies inside the retry",
             )),
             _ => Ok(()),
         }

@@ -58,9 +58,9 @@ use crate::throttle::{Passed, QueuedBefore};
 ///
 /// A tokio runtime with timers: `enable_time` or `enable_all` of its builder, or `#[tokio::main]`. Without
 /// them a call fails with [`ConfigError`](crate::ConfigError) before anything is sent.
-/// This is looked at until a call finds timers, and then no more: if you use one middleware in several
-/// runtimes, give timers to each. tokio can be asked for timers only by a panic that is caught, so the
-/// panic hook prints a message as well, and with `panic = "abort"` the process ends.
+/// Each middleware checks this until one call finds timers. If you use it in several runtimes, enable timers in all of
+/// them. tokio reports missing timers only by a panic. The middleware catches it, but your panic hook still prints a
+/// message. With `panic = "abort"` the process ends.
 #[derive(Clone, Debug, Default)]
 pub struct RetryMiddleware {
     settings: Arc<Settings>,

@@ -54,7 +54,7 @@
 //!   assert!(outcome.requests_per_success() < 1.2);
 //!   ```
 //!
-//! Both heed the `timeout` of a request, as reqwest does: the call ends with reqwest's own timeout error.
+//! Both apply the `timeout` of a request and fail with reqwest's timeout error. They ignore the timeouts of the client.
 //!
 //! Both take any stack of middlewares, yours included. `examples/lab/` is built from the second kind, and
 //! draws what comes of it.

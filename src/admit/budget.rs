@@ -363,7 +363,15 @@ impl BudgetBuilder {
         self
     }
 
-    /// How many retries a deposit pays for, from 0 to 1: 0.1 allows 10 % more requests. Default: 0.2.
+    /// Sets how many retries each deposit pays for, from 0 to 1.
+    ///
+    /// 0.1 allows 1 retry for 10 deposits (10 %), in addition to `min_retries_per_sec`.
+    ///
+    /// Default: 0.2.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses values below 0 or above 1, and NaN.
     #[doc(alias = "percent_can_retry")]
     pub fn retry_ratio(mut self, ratio: f64) -> Self {
         self.retry_ratio = ratio;

@@ -35,7 +35,7 @@ struct Terms {
     timeout: Option<Duration>,
     /// With another one, the leader would give up earlier, or later, than the follower.
     max_retries: Option<u32>,
-    /// The same.
+    /// With another one, the leader would time out earlier, or later, than the follower.
     attempt_timeout: Option<Duration>,
 }
 

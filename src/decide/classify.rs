@@ -72,7 +72,7 @@ impl Verdict {
         self.outcome == AttemptOutcome::Failure(FailureKind::Throttled)
     }
 
-    /// Whether the server provably did not process the attempt, and is there all the same (RFC 9113 §8.7).
+    /// Whether the server is reachable and provably did not process the attempt (RFC 9113 §8.7).
     pub(crate) fn is_unprocessed(self) -> bool {
         self.unsent && self.outcome == AttemptOutcome::Failure(FailureKind::NotProcessed)
     }

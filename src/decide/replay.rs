@@ -37,7 +37,7 @@ impl BodyFactory {
     }
 
     /// Whether a request still has the body that it was given for its first attempt.
-    pub(crate) fn made(&self, body: Option<&Body>) -> bool {
+    pub(crate) fn is_first_body(&self, body: Option<&Body>) -> bool {
         self.first.is_on(body)
     }
 }
@@ -51,13 +51,13 @@ impl fmt::Debug for BodyFactory {
 /// Tells one body from all others.
 #[derive(Clone)]
 struct BodyMark {
-    /// The body, or a clone of it, is somewhere.
+    /// Upgrades while the body or a clone of it exists.
     alive: Weak<()>,
-    /// Where its bytes are, and how many: while it is alive, the same ones. `None` for a stream.
+    /// Address and length of its bytes; no other bytes are there while it exists. `None` for a stream.
     place: Option<(usize, usize)>,
 }
 
-/// A body, and what dies with it.
+/// A body that keeps its mark alive.
 struct Marked<T> {
     inner: T,
     _alive: Arc<()>,
@@ -338,11 +338,11 @@ mod tests {
             let (first, factory) = BodyFactory::new(build(), build);
             let length = build().size_hint().exact();
             assert_eq!(first.size_hint().exact(), length);
-            assert!(factory.made(Some(&first)));
+            assert!(factory.is_first_body(Some(&first)));
             let (other, others) = BodyFactory::new(build(), build);
-            assert!(others.made(Some(&other)) && !factory.made(None));
+            assert!(others.is_first_body(Some(&other)) && !factory.is_first_body(None));
             drop(first);
-            assert!(!factory.made(Some(&other)) && !factory.made(Some(&build())));
+            assert!(!factory.is_first_body(Some(&other)) && !factory.is_first_body(Some(&build())));
         }
     }
 }

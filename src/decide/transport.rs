@@ -23,9 +23,8 @@ use crate::schedule::TimedOut;
 pub enum FailureKind {
     /// The host's name could not be resolved.
     Dns,
-    /// No connection could be made: refused, unreachable, ended by the server during the TLS handshake, or a forward
-    /// proxy opened no tunnel. reqwest does not tell why it did not, except for 407: a 403 of a proxy is retried like
-    /// its 503.
+    /// No connection: refused, unreachable, ended by the server during the TLS handshake, or a forward proxy opened no
+    /// tunnel. reqwest reports the proxy's status only for 407, so a 403 is retried like a 503.
     Connect,
     /// No answer in time.
     Timeout,
@@ -35,10 +34,10 @@ pub enum FailureKind {
     /// The connection was closed before the answer was complete.
     Incomplete,
     /// Certainly not processed: the server refused the stream or was going away (RFC 9113 §8.7),
-    /// or the connection closed, or was given up for another, before the request was started on it.
+    /// or the connection was closed or replaced before the request was sent.
     NotProcessed,
     /// No agreement with the other side: invalid certificate, TLS alert, or a proxy that wants other credentials
-    /// (407). Also any other failure to connect of which it is not known that it passes.
+    /// (407). Also any other failure to connect that is not known to be temporary.
     Handshake,
     /// The request cannot be sent as it is: bad URL, unsupported scheme.
     Builder,
@@ -163,9 +162,11 @@ impl Failure {
                     FailureKind::Connect
                 }
                 Some(kind) => kind,
-                None if connecting && chain(error).any(unnamed::is_passing) => FailureKind::Connect,
+                None if connecting && chain(error).any(unnamed::is_transient) => {
+                    FailureKind::Connect
+                }
                 None if connecting => FailureKind::Handshake,
-                None if error.source().is_some_and(unnamed::is_given_up_for_another) => {
+                None if error.source().is_some_and(unnamed::is_cancelled_for_http2) => {
                     FailureKind::NotProcessed
                 }
                 None if error.is_decode() && chain(error).any(is_of_wrong_length) => {

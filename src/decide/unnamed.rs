@@ -1,14 +1,13 @@
 //! Failures that have no type or method that this crate could name.
 //!
-//! hyper and hyper-util keep theirs to themselves, and the types of native-tls would be a dependency for every user.
-//! Only the text of `Debug` tells these failures from those that would end the same way again. Each is matched as
-//! exactly as it can be. Text that a later version changes is unknown, and so the failure is final once more:
-//! `http2.rs` and `proxy.rs` in `tests/steady/`, and `native-tls/`, fail then.
+//! hyper and hyper-util keep these types private. A dependency on native-tls would burden every user. Only the `Debug`
+//! text tells these failures apart, and each text is matched as exactly as possible. If a later version changes a text,
+//! the failure is no longer retried, and tests in `http2.rs`, `proxy.rs` and `native-tls/` fail.
 
 use std::error::Error as StdError;
 
 /// Whether this failure to connect may be over at the next attempt.
-pub(super) fn is_passing(link: &(dyn StdError + 'static)) -> bool {
+pub(super) fn is_transient(link: &(dyn StdError + 'static)) -> bool {
     let text = format!("{link:?}");
     is_without_connection(&text) || is_ended_handshake(&text) || is_refused_tunnel(&text)
 }
@@ -64,7 +63,7 @@ fn is_ended_handshake(text: &str) -> bool {
 
 /// Two connections turned out to be HTTP/2 at the same moment, and one is enough: hyper-util cancels the call that
 /// opened the other. It has no connection yet, so nothing was sent.
-pub(super) fn is_given_up_for_another(link: &(dyn StdError + 'static)) -> bool {
+pub(super) fn is_cancelled_for_http2(link: &(dyn StdError + 'static)) -> bool {
     format!("{link:?}")
         == "hyper_util::client::legacy::Error(Canceled, \"ALPN upgraded to HTTP/2\")"
 }

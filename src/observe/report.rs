@@ -137,7 +137,7 @@ impl AttemptReport {
 
     /// Takes the place of an attempt that was a whole call of another retry inside this one. Returns the earlier
     /// attempts of that call.
-    pub(crate) fn expand(&mut self, inner: RetryReport) -> Vec<Self> {
+    pub(crate) fn replace_with_inner(&mut self, inner: RetryReport) -> Vec<Self> {
         let RetryReport {
             mut earlier, last, ..
         } = inner;
@@ -177,8 +177,8 @@ impl AttemptReport {
 /// What a call went through: its attempts, its waits, and why it ended.
 ///
 /// Every answer that came through a [`RetryMiddleware`](crate::RetryMiddleware) carries one in its
-/// extensions. For calls that end with an error, see [`ReportSlot`]. Where one call contains another that was retried,
-/// because a chain has two retries, the report has the attempts of both.
+/// extensions. For calls that end with an error, see [`ReportSlot`]. If a chain has two `RetryMiddleware`s,
+/// the report of the outer one contains the attempts of both.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

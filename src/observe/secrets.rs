@@ -28,9 +28,9 @@ pub(crate) const PLACEHOLDER: &str = "REDACTED";
 ///     .keep("page_token");    // no secret, though its name says so
 /// ```
 ///
-/// `code` counts as secret, because OAuth calls its codes so. Longer names with that word do not, such as
-/// `country_code`; `device_code` and a few others of the kind do. If your `code` is harmless, say
-/// `keep("code")`, or its letters have to be given it again for a replay.
+/// A parameter named `code` is secret, because OAuth uses it for authorization codes. So are `device_code`,
+/// `verification_code` and a few more, but not other names such as `country_code`. If your `code` is not secret, use
+/// `keep("code")`. Otherwise give it again before a replay, with [`Credentials`](crate::Credentials).
 ///
 /// Bodies are not searched, and a letter keeps them as they are. That includes the form of an OAuth token
 /// request. Give such calls a client without dead letters, or one with `dead_letter_max_body(0)`.

@@ -8,7 +8,7 @@ use http::StatusCode;
 use super::settings::Settings;
 use crate::RetryMiddleware;
 use crate::admit::{Budget, BudgetBuilder, Budgets};
-use crate::config::{ConfigError, longer_than_zero, own_header_name};
+use crate::config::{ConfigError, longer_than_zero, unreserved_header_name};
 use crate::decide::{AttemptView, AutoKey, ClassifyFn, StatusClass};
 use crate::entropy::Entropy;
 use crate::fleet::FleetLimits;
@@ -114,8 +114,8 @@ impl RetryMiddlewareBuilder {
     ///
     /// # Errors
     ///
-    /// [`build`](Self::build) refuses one that is longer than the [`deadline`](Self::deadline), because
-    /// no attempt can reach it.
+    /// [`build`](Self::build) refuses zero, and a timeout longer than the [`deadline`](Self::deadline), because no
+    /// attempt can reach it.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.settings.limits.attempt = Some(timeout);
         self
@@ -229,17 +229,18 @@ impl RetryMiddlewareBuilder {
 
     /// Sends idempotency keys in this header, for servers that have another name for it.
     ///
-    /// Keys set with [`idempotency_key`](crate::RequestBuilderExt::idempotency_key) are moved there. A
-    /// header `Idempotency-Key` that you set by hand is then a header like any other.
+    /// Keys set with [`idempotency_key`](crate::RequestBuilderExt::idempotency_key) are moved there. If you set
+    /// `Idempotency-Key` by hand, it is not moved and does not count as a key.
     ///
     /// Default: `Idempotency-Key`.
     ///
     /// # Errors
     ///
-    /// [`build`](Self::build) refuses a header that HTTP acts upon: one that frames messages, routes
-    /// requests, carries credentials, describes the body or selects the response.
+    /// [`build`](Self::build) refuses an invalid name, and reserved headers: those that frame messages
+    /// (`content-length`), route requests (`host`), carry credentials (`authorization`), describe the body
+    /// (`content-*`) or select the response (`accept`).
     pub fn idempotency_header(mut self, name: impl AsRef<str>) -> Self {
-        match own_header_name("idempotency_header", name.as_ref()) {
+        match unreserved_header_name("idempotency_header", name.as_ref()) {
             Ok(name) => self.settings.keys.rename(name),
             Err(error) => self.refuse(error),
         }
@@ -260,7 +261,13 @@ impl RetryMiddlewareBuilder {
     ///
     /// The client must not follow redirects. A server may accept a `POST` with a 303, and then fail the `GET`
     /// that follows (RFC 9110 §15.4.4). reqwest shows only the failure, so the accepted `POST` would be
-    /// repeated. Therefore [`build`](Self::build) refuses this option without
+    /// repeated.
+    ///
+    /// Default: off.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses this option without
     /// [`client_follows_redirects(false)`](Self::client_follows_redirects).
     pub fn retry_without_key(mut self) -> Self {
         self.settings.retry_without_key = true;
@@ -273,22 +280,32 @@ impl RetryMiddlewareBuilder {
     ///
     /// The client must not follow redirects. A server may accept a `POST` and redirect to another server,
     /// which refuses the connection. reqwest shows only that failure, so the accepted `POST` would be
-    /// repeated. Therefore [`build`](Self::build) refuses this option without
+    /// repeated.
+    ///
+    /// Default: off.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses this option without
     /// [`client_follows_redirects(false)`](Self::client_follows_redirects).
     pub fn retry_unsent(mut self) -> Self {
         self.settings.retry_unsent = true;
         self
     }
 
-    /// Says whether the client of this middleware follows redirects.
+    /// Declares whether the client of this middleware follows redirects.
     ///
-    /// reqwest follows them by default, within one attempt, and a middleware cannot see it. So it cannot
-    /// tell what became of the first request. [`retry_without_key`](Self::retry_without_key) and
-    /// [`retry_unsent`](Self::retry_unsent) need to know that, and are refused for such a client. Build the
-    /// client with `reqwest::redirect::Policy::none()`, and say so here. This setting turns nothing off by
-    /// itself, and it is not checked.
+    /// reqwest follows redirects by default, inside one attempt. A middleware sees only the last response or error, so
+    /// it cannot tell whether the server accepted the first request. Set `false` only for a client that is built with
+    /// `reqwest::redirect::Policy::none()`. This setting does not change the client, and nothing checks it. If it is
+    /// wrong, an accepted `POST` may be sent again.
     ///
     /// Default: `true`.
+    ///
+    /// # Errors
+    ///
+    /// With `true`, [`build`](Self::build) refuses [`retry_without_key`](Self::retry_without_key) and
+    /// [`retry_unsent`](Self::retry_unsent).
     ///
     /// ```
     /// use reqwest_middleware::ClientBuilder;
@@ -318,7 +335,7 @@ impl RetryMiddlewareBuilder {
     /// [`build`](Self::build) refuses the header of the idempotency key, and each header that
     /// [`idempotency_header`](Self::idempotency_header) refuses.
     pub fn attempt_header(mut self, name: impl AsRef<str>) -> Self {
-        match own_header_name("attempt_header", name.as_ref()) {
+        match unreserved_header_name("attempt_header", name.as_ref()) {
             Ok(name) => self.settings.attempt_header = Some(name),
             Err(error) => self.refuse(error),
         }
@@ -479,7 +496,7 @@ impl RetryMiddlewareBuilder {
                 return Err(ConfigError::new(
                     "budget_per_host",
                     "with `budget` or `no_budget`",
-                    "should be the only one of them: a call has one budget",
+                    "is ambiguous: remove one of them, because a call has one budget",
                 ));
             }
         }
@@ -594,12 +611,12 @@ mod tests {
             ),
             (
                 builder().attempt_header("Content-Length"),
-                "attempt_header (\"Content-Length\") should be a header of its own: \
+                "attempt_header (\"Content-Length\") should not be a reserved header: \
                  this one frames messages or controls connections",
             ),
             (
                 builder().idempotency_header("authorization"),
-                "idempotency_header (\"authorization\") should be a header of its own: \
+                "idempotency_header (\"authorization\") should not be a reserved header: \
                  this one carries credentials",
             ),
             (
@@ -612,13 +629,13 @@ mod tests {
                 builder()
                     .budget(Budget::unlimited())
                     .budget_per_host(Budget::builder()),
-                "budget_per_host (with `budget` or `no_budget`) should be the only one of them: \
-                 a call has one budget",
+                "budget_per_host (with `budget` or `no_budget`) is ambiguous: \
+                 remove one of them, because a call has one budget",
             ),
             (
                 builder().budget_per_host(Budget::builder()).no_budget(),
-                "budget_per_host (with `budget` or `no_budget`) should be the only one of them: \
-                 a call has one budget",
+                "budget_per_host (with `budget` or `no_budget`) is ambiguous: \
+                 remove one of them, because a call has one budget",
             ),
             (
                 builder().budget_per_host(Budget::builder().retry_ratio(10.0)),

@@ -323,7 +323,7 @@ impl<'a> Call<'a> {
                 let report = self.first_report(end);
                 if let Some(inner) = response.extensions_mut().insert(report) {
                     let mut report = self.first_report(end);
-                    report.earlier = report.last.expand(inner);
+                    report.earlier = report.last.replace_with_inner(inner);
                     response.extensions_mut().insert(report);
                 }
             }
@@ -382,7 +382,7 @@ impl<'a> Call<'a> {
             Err(_) => extensions.remove().map(|FailedReport(report)| report),
         };
         match inner {
-            Some(inner) => attempt.expand(inner),
+            Some(inner) => attempt.replace_with_inner(inner),
             None => {
                 attempt.add_wait(self.passed);
                 Vec::new()

@@ -21,7 +21,7 @@ pub(crate) struct Settings {
     pub(crate) classifier: Classifier,
     pub(crate) retry_without_key: bool,
     pub(crate) retry_unsent: bool,
-    /// Then neither of the two above is set.
+    /// If true, `retry_without_key` and `retry_unsent` are false (checked in `build`).
     pub(crate) client_follows_redirects: bool,
     pub(crate) keys: KeyRule,
     pub(crate) backoff: Backoff,

@@ -69,13 +69,14 @@ impl Reply {
 
     /// The connection fails in this way: refused, reset, closed too early.
     ///
-    /// The error is an [`io::Error`] in a middleware's error: `reqwest::Error`s, with their `is_connect()`,
-    /// come from sockets only. The one exception is the timeout of a request.
+    /// The error is an [`io::Error`] inside a middleware error, so `is_connect()` is false. Only the `timeout` of a
+    /// request gives a real `reqwest::Error`.
     pub fn fail(kind: io::ErrorKind) -> Self {
         Self::new(What::Fail(kind))
     }
 
-    /// Nothing ever comes back. The call ends by a timeout, its own or the request's, or never.
+    /// Never responds. The call ends by `attempt_timeout`, `deadline` or the request's `timeout`. Without these it
+    /// never ends.
     pub fn silence() -> Self {
         Self::new(What::Silence)
     }

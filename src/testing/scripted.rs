@@ -42,8 +42,8 @@ type Script = dyn Fn(usize, &Request) -> Reply + Send + Sync;
 /// It is the last middleware of a client: [`client`](Self::client) and
 /// [`client_behind`](Self::client_behind) make one, and `with_arc` puts it into a chain of yours.
 ///
-/// It heeds the `timeout` of a request: a reply that takes longer ends with reqwest's own timeout error,
-/// and so does reading a body that is a stream.
+/// It applies the `timeout` of a request: a slower reply, or a slower streamed body, fails with a timeout error
+/// (`is_timeout()` is true).
 ///
 /// ```
 /// use reqwest_steady::testing::ScriptedServer;

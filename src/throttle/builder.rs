@@ -102,9 +102,9 @@ impl ThrottleMiddlewareBuilder {
 
     /// Limits the time that a call spends in the queue, all its attempts together.
     ///
-    /// When the time is used up, the call ends: with a [`Refusal`](crate::Refusal), or with the last response of an
-    /// earlier attempt. An attempt that would certainly have to wait longer is refused at once. So a host that is
-    /// down for good holds no caller for longer than this, plus the backoff between attempts.
+    /// When the time is used up, the call ends with a [`Refusal`](crate::Refusal), or with the response or error of its
+    /// last attempt. An attempt that would certainly wait longer is refused at once. The attempts themselves and the
+    /// backoff between them do not count: set `attempt_timeout` or `deadline` to limit those.
     ///
     /// Default: 30 s.
     pub fn max_wait(mut self, wait: Duration) -> Self {

@@ -212,7 +212,7 @@ impl Gate {
         }
     }
 
-    /// Until when a call can wait that comes now, and may wait for so long.
+    /// Returns until when a call that arrives now may wait, at most `wait`.
     fn limit(&self, now: Time, wait: Duration, has_passage: bool) -> Limit {
         let time = |end| self.time(end);
         let latest = has_passage

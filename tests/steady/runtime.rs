@@ -40,8 +40,8 @@ fn without_timers_the_first_call_says_so() {
             let error = runtime.block_on(status(&client)).unwrap_err();
             assert_eq!(
                 said(error),
-                "tokio runtime (without timers) should be built with `enable_time` or `enable_all`: \
-                 retries and queues wait"
+                "tokio runtime (without timers) should be built with `enable_time` or `enable_all`, \
+                 because retries and queues need timers"
             );
         }
         assert_eq!(server.count(), 0);
@@ -66,7 +66,7 @@ fn without_a_runtime_the_first_call_says_so() {
         };
         assert_eq!(
             said(result.unwrap_err()),
-            "tokio runtime (none) should be around every call: use `#[tokio::main]`, \
+            "tokio runtime (missing) is required for every call: use `#[tokio::main]`, \
              `Runtime::block_on` or `Handle::enter`"
         );
         assert_eq!(server.count(), 0);

@@ -20,7 +20,7 @@ const WORDS: [&str; 9] = [
 const UNAUTHENTICATED: &str = "unauthenticated";
 /// What Redis says where it has no better code.
 const UNKNOWN: &str = "ERR";
-/// The longest are `UNKILLABLE` and `CLUSTERDOWN`.
+/// Upper limit in bytes. The longest known code is `CLUSTERDOWN`, with 11.
 const LONGEST_CODE: usize = 20;
 
 /// Keeps the code by which Redis says what is wrong: `NOAUTH`, `READONLY`, `BUSY` …

@@ -6,10 +6,9 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::{DeadLetter, DeadLetterSink, Delivery};
 
-/// Makes a sink and the other end of it, with room for `capacity` letters between them.
+/// Creates a dead letter sink and its receiver, with room for `capacity` letters.
 ///
-/// A capacity of 0 counts as 1, because a call hands its letter over without meeting the receiver. With
-/// 1 the next letter waits for the receiver, which is as close to 0 as a channel gets.
+/// A capacity of 0 counts as 1, because a channel needs room for one letter.
 ///
 /// A letter that finds no room waits for it, and is reported as timed out if there is none in time.
 /// When the receiver is gone, delivery fails.

@@ -56,7 +56,11 @@ pub struct JsonLinesSink {
 }
 
 impl JsonLinesSink {
-    /// Opens the file, or creates it. Its directory has to be there. An error names the path.
+    /// Opens the file, or creates it. Its directory must exist.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be opened. The error names the path.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         let writer = Writer::open(path.clone()).map_err(|error| named(&path, error))?;

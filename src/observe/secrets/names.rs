@@ -103,7 +103,7 @@ const NAMES: &[&str] = &[
     "x-ms-client-principal",
 ];
 
-/// What says it across words, or within one: a proxy behind which it was checked believes it.
+/// Parts of header names that carry a client certificate. A server behind a proxy trusts them, so they are credentials.
 const CERTIFICATES: &[&str] = &["client-cert", "clientcert"];
 
 /// Whole names that hold none, though one of their words says so; also with `x-` before them.

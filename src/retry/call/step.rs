@@ -15,7 +15,7 @@ use crate::observe::StopReason;
 use crate::schedule::{self, server_hint};
 use crate::throttle::Passed;
 
-/// How many retries of attempts that were not processed cost a call nothing.
+/// How many attempts of one call that were not processed are retried for free.
 const MAX_FREE_RETRIES: u32 = 2;
 
 /// A retry that has been decided on.
@@ -173,8 +173,8 @@ impl Call<'_> {
     }
 
     /// Whether a retry costs no budget because the server provably did not process the attempt: it refused the
-    /// stream or closed an idle connection, so the retry adds no work. That holds for the first of each call,
-    /// and while the host is healthy; a server that refuses every stream may be overloaded.
+    /// stream or closed an idle connection, so the retry adds no work. Holds for the first two such attempts of a
+    /// call, and only while the host is healthy: a server that refuses every stream may be overloaded.
     fn is_free(&self, verdict: Verdict, now: Instant) -> bool {
         verdict.is_unprocessed()
             && self.earlier().map_or(0, |earlier| earlier.unprocessed) < MAX_FREE_RETRIES
