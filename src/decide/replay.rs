@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use crate::request::RequestSettings;
 pub(crate) struct BodyFactory {
     build: Arc<dyn Fn() -> Body + Send + Sync>,
     first: BodyMark,
+    /// The body of the latest retry. Another retry further inside sees it as its first.
+    latest: Arc<Mutex<Option<BodyMark>>>,
 }
 
 impl BodyFactory {
@@ -28,17 +30,24 @@ impl BodyFactory {
         build: impl Fn() -> Body + Send + Sync + 'static,
     ) -> (Body, Self) {
         let (body, first) = BodyMark::put_on(first);
-        let build = Arc::new(build);
-        (body, Self { build, first })
+        let factory = Self {
+            build: Arc::new(build),
+            first,
+            latest: Arc::default(),
+        };
+        (body, factory)
     }
 
     pub(crate) fn build(&self) -> Body {
-        (self.build)()
+        let (body, mark) = BodyMark::put_on((self.build)());
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
+        body
     }
 
-    /// Whether a request still has the body that it was given for its first attempt.
-    pub(crate) fn is_first_body(&self, body: Option<&Body>) -> bool {
-        self.first.is_on(body)
+    /// Whether a request still has a body that this factory built.
+    pub(crate) fn has_built(&self, body: Option<&Body>) -> bool {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        self.first.is_on(body) || latest.as_ref().is_some_and(|mark| mark.is_on(body))
     }
 }
 
@@ -338,11 +347,11 @@ mod tests {
             let (first, factory) = BodyFactory::new(build(), build);
             let length = build().size_hint().exact();
             assert_eq!(first.size_hint().exact(), length);
-            assert!(factory.is_first_body(Some(&first)));
+            assert!(factory.has_built(Some(&first)));
             let (other, others) = BodyFactory::new(build(), build);
-            assert!(others.is_first_body(Some(&other)) && !factory.is_first_body(None));
+            assert!(others.has_built(Some(&other)) && !factory.has_built(None));
             drop(first);
-            assert!(!factory.is_first_body(Some(&other)) && !factory.is_first_body(Some(&build())));
+            assert!(!factory.has_built(Some(&other)) && !factory.has_built(Some(&build())));
         }
     }
 }

@@ -47,11 +47,13 @@ fn is_ended_handshake(text: &str) -> bool {
         // An `io::Error` that native-tls wraps so that nobody can get at it.
         "Os { code: 10054, kind: ConnectionReset,",
     ];
-    const SECURE_TRANSPORT: [&str; 2] = [
+    const SECURE_TRANSPORT: [&str; 4] = [
         // errSSLClosedGraceful and errSSLClosedNoNotify. Not errSSLClosedAbort: that is a reset, and also
         // what a server does that wants another version of TLS.
-        "Error { code: -9805",
-        "Error { code: -9816",
+        "Error { code: -9805 ",
+        "Error { code: -9805,",
+        "Error { code: -9816 ",
+        "Error { code: -9816,",
     ];
 
     let starts_with = |known: &[&str]| known.iter().any(|known| text.starts_with(known));

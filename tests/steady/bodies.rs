@@ -117,6 +117,40 @@ async fn body_with_works_under_two_retries() {
     }
 }
 
+/// Sends a new body after a 401, as one with a new signature.
+struct SignsAnew;
+
+#[async_trait::async_trait]
+impl Middleware for SignsAnew {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut http::Extensions,
+        next: Next<'_>,
+    ) -> reqwest_middleware::Result<Response> {
+        let mut again = request.try_clone().unwrap();
+        let response = next.clone().run(request, extensions).await?;
+        if response.status() != 401 {
+            return Ok(response);
+        }
+        *again.body_mut() = Some("signed anew".into());
+        next.run(again, extensions).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_body_is_refused_after_a_retried_call_too() {
+    for statuses in [&[401, 200][..], &[503, 401, 200]] {
+        let server = Server::statuses(statuses.iter().copied());
+        let chain: [Arc<dyn Middleware>; 2] = [Arc::new(SignsAnew), Arc::new(quick())];
+        let client = server.client_behind(chain);
+        let put = client.put(URL).body_with(|| "built");
+        assert!(put.send().await.is_err(), "{statuses:?}");
+        // Nothing arrived after the 401.
+        assert_eq!(server.count(), statuses.len() - 1);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_body_beside_body_with_is_refused() {
     let server = Server::statuses([503, 200]);
