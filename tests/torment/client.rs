@@ -37,7 +37,8 @@ pub(crate) fn persistent() -> RetryMiddlewareBuilder {
     let backoff = Backoff::exponential(Duration::from_millis(5)).cap(Duration::from_millis(50));
     RetryMiddleware::builder()
         .backoff(backoff)
-        .max_retries(60)
+        // Over TLS a connection carries fifty calls, and few live for long: some calls need more than sixty attempts.
+        .max_retries(200)
         .attempt_timeout(ATTEMPT_TIMEOUT)
         .deadline(Duration::from_secs(120))
         .no_budget()
