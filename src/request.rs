@@ -157,7 +157,7 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     ///
     /// The call fails with [`ConfigError`], before anything is sent, if this body is replaced. A later `body`, `json`
     /// or `form` does that, and so does a middleware outside the retry. Otherwise the first attempt and its retries
-    /// would send different bodies with one key.
+    /// would send different bodies with one key. A middleware outside that wraps a stream is not noticed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -269,7 +269,7 @@ impl RequestSettings {
     pub(crate) fn check(&self, request: &Request) -> Result<(), ConfigError> {
         longer_than_zero("attempt_timeout", self.attempt_timeout)?;
         match &self.body {
-            Some(factory) if !factory.is_first_body(request.body()) => Err(ConfigError::new(
+            Some(factory) if !factory.has_built(request.body()) => Err(ConfigError::new(
                 "body_with",
                 "replaced by another body",
                 "should be the only body: remove the later `body`, or move the middleware that replaces \

@@ -6,6 +6,7 @@ mod settings;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Extensions;
 use reqwest::{Request, Response};
@@ -96,10 +97,9 @@ impl Middleware for RetryMiddleware {
                     outer.hide();
                 }
             });
-            let mut own = None;
+            let (mut own, mut queued) = (None, Duration::ZERO);
             if !extensions.is_empty() {
-                // By another retry around this one, which has built the body anew.
-                let is_resent = Attempt::of(extensions).is_retry();
+                queued = QueuedBefore::of(extensions);
                 own = match RequestSettings::of(extensions) {
                     // Most requests carry nothing else.
                     own if extensions.len() == usize::from(own.is_some()) => own,
@@ -111,7 +111,7 @@ impl Middleware for RetryMiddleware {
                 if let Some(slot) = own.and_then(|own| own.report.as_ref()) {
                     slot.clear();
                 }
-                if let (Some(own), false) = (own, is_resent) {
+                if let Some(own) = own {
                     own.check(&request).map_err(Error::middleware)?;
                 }
             }
@@ -119,6 +119,9 @@ impl Middleware for RetryMiddleware {
                 .settle(&mut request, own.map(Arc::as_ref))
                 .map_err(Error::middleware)?;
             let mut call = Call::open(&self.settings, &request, extensions, own, has_key);
+            if !queued.is_zero() {
+                call.has_queued(queued);
+            }
             if call.is_followed() {
                 call.follow(&request);
             }
@@ -152,6 +155,5 @@ impl Middleware for RetryMiddleware {
 fn forget_earlier_call(extensions: &mut Extensions) {
     extensions.remove::<Attempt>();
     extensions.remove::<Passed>();
-    extensions.remove::<QueuedBefore>();
     extensions.remove::<FailedReport>();
 }

@@ -278,8 +278,7 @@ impl Middleware for ThrottleMiddleware {
                 pass = match turn {
                     Ok(pass) => pass,
                     Err(refusal) => {
-                        let paced = false;
-                        extensions.insert(Passed { waited, paced });
+                        Passed::leave(extensions, waited, false);
                         return Err(refuse(refusal, &request, watch, waited));
                     }
                 };
@@ -298,7 +297,7 @@ impl Middleware for ThrottleMiddleware {
                 .map_or(true, |it| it.status().as_u16() >= 400);
             if failed || buffered || !waited.is_zero() {
                 let paced = shared.settings.adaptive && answer.ending == Ending::Refused;
-                extensions.insert(Passed { waited, paced });
+                Passed::leave(extensions, waited, paced);
             }
             result
         })

@@ -10,7 +10,7 @@ mod sync {
 mod window;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -35,6 +35,11 @@ const MAX_TTL: Duration = Duration::from_secs(60 * 60);
 /// More retries than calls bound nothing. A ratio above 1 is most likely meant as a percentage.
 const MAX_RATIO: f64 = 1.0;
 const MAX_RESERVE: f64 = 1_000_000.0;
+
+/// What a free retry adds to [`Limited::unpaid`]. A success takes 1 off, so every second call may have one.
+const FREE_RETRY: u32 = 2;
+/// A burst of 500 free retries, as when one connection with many calls in flight is closed.
+const MAX_UNPAID: u32 = 500 * FREE_RETRY;
 
 /// The fuse that keeps a hiccup from becoming an outage: retries may be a share of the calls, and a
 /// few a second more.
@@ -109,6 +114,8 @@ struct Limited {
     window: Window<SLOTS>,
     /// Something was ever withdrawn. If not, there is no debt, whatever the time is.
     withdrawn: AtomicBool,
+    /// How many retries were free, twice, less the successes since: from 0 to [`MAX_UNPAID`].
+    unpaid: AtomicU32,
     born: Instant,
     terms: Terms,
     /// What is shared with other workers. Its own window decides while their store is away.
@@ -192,8 +199,24 @@ impl Budget {
         }
     }
 
+    /// Whether a retry of what the server did not process costs nothing: its host is healthy.
+    pub(crate) fn allows_free(&self, now: Instant) -> bool {
+        let has_room = |limited: &Limited| limited.unpaid.load(Ordering::Relaxed) < MAX_UNPAID;
+        self.0.as_deref().is_none_or(has_room) && !self.is_in_debt(now)
+    }
+
+    /// Counts a free retry.
+    pub(crate) fn count_free(&self) {
+        if let Some(limited) = &self.0 {
+            limited.unpaid.fetch_add(FREE_RETRY, Ordering::Relaxed);
+        }
+    }
+
     /// Credits a call that the server has answered well, if it is those that count.
     pub(crate) fn on_success(&self, now: Option<(Instant, BudgetTime)>) {
+        if let Some(limited) = &self.0 {
+            limited.count_success();
+        }
         if self.is_fed_by(Deposit::Success) {
             match now {
                 Some((now, time)) => self.deposit_by(now, time),
@@ -218,7 +241,7 @@ impl Budget {
 
     /// Whether more was withdrawn than deposited, or the fleet has just refused a retry: then it is not as good as
     /// a new one, and its host fails more often than its successes pay for.
-    pub(crate) fn is_in_debt(&self, now: Instant) -> bool {
+    fn is_in_debt(&self, now: Instant) -> bool {
         let in_debt = |limited: &Limited| {
             let common = limited.common.as_ref();
             limited.withdrawn.load(Ordering::Relaxed) && limited.window.net(limited.time(now)) < 0
@@ -257,6 +280,14 @@ impl Budget {
 pub(crate) struct BudgetTime(u64);
 
 impl Limited {
+    fn count_success(&self) {
+        // Most hosts have none, and then nothing is written.
+        if self.unpaid.load(Ordering::Relaxed) > 0 {
+            let order = Ordering::Relaxed;
+            let _ = (self.unpaid).fetch_update(order, order, |unpaid| unpaid.checked_sub(1));
+        }
+    }
+
     /// Nanoseconds since the budget was made.
     fn time(&self, now: Instant) -> u64 {
         let age = now.saturating_duration_since(self.born);
@@ -478,6 +509,7 @@ impl Terms {
         Limited {
             window: Window::new(self.slot_width),
             withdrawn: AtomicBool::new(false),
+            unpaid: AtomicU32::new(0),
             born: now,
             terms: self,
             common: None,

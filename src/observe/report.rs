@@ -205,6 +205,8 @@ pub struct RetryReport {
     /// Empty, and so without an allocation, for a call that was not retried.
     pub(crate) earlier: Vec<AttemptReport>,
     pub(crate) last: AttemptReport,
+    /// The wait before an attempt that a throttle refused, and that is not among the attempts.
+    pub(crate) refused_wait: Duration,
     pub(crate) stop: StopReason,
 }
 
@@ -224,9 +226,9 @@ impl RetryReport {
         Attempt::after(self.retries())
     }
 
-    /// How long the call waited in all, before and between its attempts.
+    /// How long the call waited in all: before and between its attempts, and for one that a throttle refused.
     pub fn waited(&self) -> Duration {
-        self.attempts().fold(Duration::ZERO, |sum, attempt| {
+        self.attempts().fold(self.refused_wait, |sum, attempt| {
             sum.saturating_add(attempt.waited)
         })
     }

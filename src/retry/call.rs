@@ -23,7 +23,7 @@ use crate::entropy::up_to;
 use crate::observe::{Attempt, AttemptReport, FailedReport, RetryReport, StopReason};
 use crate::request::RequestSettings;
 use crate::schedule::CallTime;
-use crate::throttle::{Passage, Passed};
+use crate::throttle::{Passage, Passed, QueuedBefore};
 use aside::{Aside, Earlier};
 use letter::DeliveryEnd;
 use running::{Limited, Running};
@@ -154,6 +154,21 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Counts the queue time of another retry around this one.
+    pub(crate) fn has_queued(&mut self, queued: Duration) {
+        let earlier = self.made_earlier();
+        (earlier.queued, earlier.queued_outside) = (queued, queued);
+    }
+
+    /// How long all attempts so far waited in the queue of a throttle.
+    fn queued(&self) -> Duration {
+        let before = self
+            .earlier()
+            .map_or(Duration::ZERO, |earlier| earlier.queued);
+        let now = self.passed.map_or(Duration::ZERO, Passed::queued);
+        before.saturating_add(now)
+    }
+
     /// Whether any ending of an attempt could have led to another.
     fn could_retry(&self) -> bool {
         self.max_retries > 0 && self.safety.allows_any()
@@ -247,11 +262,7 @@ impl<'a> Call<'a> {
             let is_cut_off = has_timed_out || !queued.is_zero();
             if is_cut_off && extensions.get::<Passed>().is_none() {
                 // The throttle was dropped with the attempt, and could not say so itself.
-                let paced = false;
-                extensions.insert(Passed {
-                    waited: queued,
-                    paced,
-                });
+                Passed::leave(extensions, queued, false);
             }
             let is_given_back = passage.end();
             if let (true, Some(allowance)) = (is_given_back, &self.allowance) {
@@ -338,6 +349,7 @@ impl<'a> Call<'a> {
         RetryReport {
             last: self.ended_attempt(end.verdict, end.hint),
             earlier: Vec::new(),
+            refused_wait: Duration::ZERO,
             stop: end.reason,
         }
     }
@@ -362,6 +374,12 @@ impl<'a> Call<'a> {
         if let Some(slot) = self.own.as_ref().and_then(|own| own.report.as_ref()) {
             slot.put(report.clone());
         }
+        if let Some(earlier) = self.earlier() {
+            // What another retry around this one goes on with.
+            let outside = earlier.queued_outside;
+            Passed::report(extensions, self.queued().saturating_sub(outside));
+            extensions.insert(QueuedBefore(outside));
+        }
         match result {
             Ok(response) => drop(response.extensions_mut().insert(report)),
             Err(_) => drop(extensions.insert(FailedReport(report))),
@@ -381,13 +399,11 @@ impl<'a> Call<'a> {
             Ok(response) => RetryReport::of(response).cloned(),
             Err(_) => extensions.remove().map(|FailedReport(report)| report),
         };
-        match inner {
-            Some(inner) => attempt.replace_with_inner(inner),
-            None => {
-                attempt.add_wait(self.passed);
-                Vec::new()
-            }
+        attempt.add_wait(self.passed);
+        if let Some(passed) = self.passed {
+            Passed::report(extensions, passed.queued());
         }
+        inner.map_or_else(Vec::new, |inner| attempt.replace_with_inner(inner))
     }
 
     /// Completes the report, and tells those who want to know.

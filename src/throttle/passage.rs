@@ -14,6 +14,8 @@ use crate::observe::Attempt;
 pub(crate) struct Passed {
     /// How long it waited for its turn.
     pub(crate) waited: Duration,
+    /// How long it waited before that, as another retry further inside has reported.
+    pub(crate) reported: Duration,
     /// The server said that there were too many, and the throttle sees to it.
     pub(crate) paced: bool,
 }
@@ -22,15 +24,40 @@ impl Passed {
     pub(crate) fn of(extensions: &Extensions) -> Option<Self> {
         extensions.get().copied()
     }
+
+    /// Leaves a mark, and adds the time in the queue of another throttle further inside.
+    pub(crate) fn leave(extensions: &mut Extensions, waited: Duration, paced: bool) {
+        let inside = Self::of(extensions).unwrap_or_default();
+        extensions.insert(Self {
+            waited: waited.saturating_add(inside.waited),
+            reported: inside.reported,
+            paced,
+        });
+    }
+
+    /// Notes that a retry has reported so much time in the queue. Another one around it must not add it again.
+    pub(crate) fn report(extensions: &mut Extensions, queued: Duration) {
+        let paced = Self::of(extensions).is_some_and(|passed| passed.paced);
+        extensions.insert(Self {
+            waited: Duration::ZERO,
+            reported: queued,
+            paced,
+        });
+    }
+
+    /// How long it waited in all.
+    pub(crate) fn queued(self) -> Duration {
+        self.waited.saturating_add(self.reported)
+    }
 }
 
-/// How long the earlier attempts of this call waited in a throttle's queue. The retry leaves it in the extensions,
-/// because [`max_wait`](crate::ThrottleMiddlewareBuilder::max_wait) holds for all attempts of a call together.
+/// How long the earlier attempts of this call waited in a throttle's queue. The retry leaves it in the extensions of
+/// its later attempts, because [`max_wait`](crate::ThrottleMiddlewareBuilder::max_wait) holds for all attempts of a call together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueuedBefore(pub(crate) Duration);
 
 impl QueuedBefore {
-    pub(super) fn of(extensions: &Extensions) -> Duration {
+    pub(crate) fn of(extensions: &Extensions) -> Duration {
         extensions.get().map_or(Duration::ZERO, |Self(time)| *time)
     }
 }
@@ -166,7 +193,10 @@ impl Passage {
 
     /// It waits no longer, and is not sent either.
     pub(super) fn leave(&mut self, before: Stage, waited: Duration) {
-        self.queued = self.queued.saturating_add(waited);
+        // A nested call that is dropped may leave its queue while this attempt is under way.
+        if matches!(self.stage, Stage::Waiting | Stage::TimedOut) {
+            self.queued = self.queued.saturating_add(waited);
+        }
         if self.stage == Stage::Waiting {
             self.stage = before;
         }

@@ -718,16 +718,36 @@ async fn a_host_in_trouble_gets_no_free_retries() {
     assert_eq!(server.count(), 1);
 }
 
+/// Makes this many calls with the default budget, and returns how many requests arrived.
+async fn requests_of(calls: usize, max_retries: u32, script: Script) -> usize {
+    let server = Server::start(script).await;
+    let client = single(retry().max_retries(max_retries));
+    for _ in 0..calls {
+        attempts(client.get(&server.url)).await;
+    }
+    server.count()
+}
+
 #[tokio::test]
 async fn a_server_that_refuses_every_stream_uses_up_the_budget() {
-    let server = Server::start(always_refused).await;
-    let client = single(retry());
-    let mut requests = 0;
-    for _ in 0..100 {
-        let (outcomes, _) = attempts(client.get(&server.url)).await;
-        requests += outcomes.len();
-    }
-    // The default reserve pays for 20 retries in 10 s. Free ones end with the first that is paid.
+    // The default reserve pays for 20 retries in 10 s. With 5 retries, free ones end with the first that is paid.
+    let requests = requests_of(100, 5, always_refused).await;
     assert!(requests <= 100 + 20 + 2 + 20, "{requests}");
-    assert_eq!(server.count(), requests);
+    // With 2 retries none is paid until 500 were free.
+    let requests = requests_of(1000, 2, always_refused).await;
+    assert!(requests <= 1000 + 500 + 2 + 40, "{requests}");
+}
+
+#[tokio::test]
+async fn a_server_that_sheds_streams_gets_few_free_retries() {
+    // Two of three streams are refused, so a call takes 2 free retries and 1 success: 3 more are unpaid each time.
+    fn two_of_three(index: usize) -> &'static [Act] {
+        match index % 3 {
+            2 => &[Act::Answer],
+            _ => &[Act::ResetStream(REFUSED_STREAM)],
+        }
+    }
+    let requests = requests_of(2000, 2, two_of_three).await;
+    // 334 calls until then; after that, a fifth of the successes and the reserve pay.
+    assert!(requests < 2000 + 2 * 350 + 700, "{requests}");
 }

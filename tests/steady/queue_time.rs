@@ -1,9 +1,12 @@
 //! The time that the attempts of one call spend in a throttle's queue: bounded for the whole call, and reported.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use reqwest_middleware::ClientWithMiddleware;
+use http::Extensions;
+use reqwest::{Request, Response};
+use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, Result};
 use reqwest_steady::{
     Backoff, Budget, Jitter, Refusal, RefusalReason, ReportSlot, RequestBuilderExt,
     RetryMiddleware, RetryMiddlewareBuilder, RetryReport, StopReason, ThrottleMiddleware,
@@ -47,7 +50,7 @@ fn keep_busy(client: &ClientWithMiddleware) -> tokio::task::JoinHandle<()> {
 }
 
 /// Requests to `/busy` take 6 s; all others end as `reply` says.
-fn busy_server(reply: fn() -> Reply) -> std::sync::Arc<Server> {
+fn busy_server(reply: fn() -> Reply) -> Arc<Server> {
     Server::by_request(move |request| match request.url().path() {
         "/busy" => late(6 * SEC, answer(200)),
         _ => reply(),
@@ -196,4 +199,111 @@ async fn a_call_that_was_refused_reports_its_queue_time() {
     let waited = slot.get().unwrap().waited();
     assert!(about(waited, 4 * SEC), "{waited:?}");
     assert_eq!(call(&client, 1).await.unwrap(), 200);
+}
+
+/// A response of [`busy_server`] to a client with these middlewares, and how long it took. `throttle` is among them, and
+/// kept busy.
+async fn behind(
+    throttle: ThrottleMiddleware,
+    middlewares: impl IntoIterator<Item = Arc<dyn Middleware>>,
+) -> (RetryReport, Duration) {
+    let server = busy_server(|| answer(500));
+    let others = server.client_behind([Arc::new(throttle) as Arc<dyn Middleware>]);
+    let client = server.client_behind(middlewares);
+    let busy = keep_busy(&others);
+    sleep(MS).await;
+    let start = Instant::now();
+    let response = client.get(URL).send().await.unwrap();
+    busy.abort();
+    let report = RetryReport::of(&response).unwrap().clone();
+    (report, start.elapsed())
+}
+
+fn with_retries(retries: u32) -> Arc<dyn Middleware> {
+    Arc::new(retry().max_retries(retries).build().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_time_of_every_throttle_and_retry_is_reported() {
+    let throttle = || one_at_a_time().build().unwrap();
+    let free = || Arc::new(throttle()) as Arc<dyn Middleware>;
+    type Chain = fn(Arc<dyn Middleware>, Arc<dyn Middleware>) -> Vec<Arc<dyn Middleware>>;
+    let chains: [Chain; 5] = [
+        |busy, _| vec![with_retries(2), busy],
+        |busy, free| vec![with_retries(2), free, busy],
+        |busy, free| vec![with_retries(2), busy, free],
+        |busy, _| vec![with_retries(2), busy, with_retries(0)],
+        |busy, _| vec![with_retries(2), with_retries(1), busy],
+    ];
+    for chain in chains {
+        let busy = throttle();
+        let (report, took) = behind(busy.clone(), chain(Arc::new(busy), free())).await;
+        // Responses come at once, so all the time was waiting.
+        assert_eq!(report.attempts().count(), 3);
+        assert!(about(report.waited(), took), "{report:?} in {took:?}");
+        let last = report.attempts().last().unwrap();
+        assert!(about(last.sent_at(), took), "{report:?} in {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_an_attempt_that_was_refused_is_reported() {
+    let busy = one_at_a_time().max_wait(20 * SEC).build().unwrap();
+    let chain = [with_retries(5), Arc::new(busy.clone())];
+    let (report, took) = behind(busy, chain).await;
+    assert_eq!(report.stop(), StopReason::Throttled);
+    assert!(about(report.waited(), took), "{report:?} in {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_time_is_bounded_under_two_retries() {
+    for (outer, inner) in [(9, 0), (9, 1), (9, 2), (9, 9)] {
+        let busy = one_at_a_time().max_wait(14 * SEC).build().unwrap();
+        let chain = [
+            with_retries(outer),
+            with_retries(inner),
+            Arc::new(busy.clone()),
+        ];
+        let (report, took) = behind(busy, chain).await;
+        // 6 and 5 s in the queue, and 3 s are left for the third attempt; 2 s of backoff. The outer retry may wait
+        // once more, after the inner one was refused.
+        assert_eq!(report.attempts().count(), 2, "{outer} and {inner}");
+        let in_time = took >= 16 * SEC && took <= 17 * SEC + 20 * MS;
+        assert!(in_time, "{outer} and {inner}: {took:?}");
+    }
+}
+
+/// Asks another client before each attempt, and gives up after 3 s.
+struct AsksFirst(ClientWithMiddleware);
+
+#[async_trait::async_trait]
+impl Middleware for AsksFirst {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let other = self.0.get("http://api.example.com/other").send();
+        let _ = tokio::time::timeout(3 * SEC, other).await;
+        next.run(request, extensions).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_time_of_another_call_is_not_reported() {
+    let other = busy_server(|| answer(200));
+    let limited = || retry().attempt_timeout(20 * SEC);
+    let other = throttled(&other, limited(), one_at_a_time());
+    let busy = keep_busy(&other);
+    sleep(MS).await;
+    let server = Server::statuses([503, 503, 200]);
+    let chain: [Arc<dyn Middleware>; 2] = [
+        Arc::new(limited().build().unwrap()),
+        Arc::new(AsksFirst(other)),
+    ];
+    let response = server.client_behind(chain).get(URL).send().await.unwrap();
+    busy.abort();
+    let report = RetryReport::of(&response).unwrap();
+    assert_eq!(report.waited(), 2 * SEC);
 }

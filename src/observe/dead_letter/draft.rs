@@ -117,6 +117,7 @@ mod tests {
         RetryReport {
             earlier: vec![attempt.clone()],
             last: attempt,
+            refused_wait: Duration::ZERO,
             stop: StopReason::RetriesExhausted,
         }
     }

@@ -30,6 +30,7 @@ fn letter(path: &str) -> DeadLetter {
             waited: Duration::ZERO,
             hint: None,
         },
+        refused_wait: Duration::ZERO,
         stop: StopReason::BudgetEmpty,
     };
     draft.seal(&Secrets::default(), &report, clock::wall(), clock::wall())

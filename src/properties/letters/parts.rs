@@ -107,6 +107,7 @@ fn report(input: &mut Unstructured<'_>) -> Result<RetryReport> {
     Ok(RetryReport {
         earlier: earlier.collect::<Result<_>>()?,
         last: attempt(input)?,
+        refused_wait: Duration::ZERO,
         stop: *input.choose(&[
             StopReason::RetriesExhausted,
             StopReason::BudgetEmpty,

@@ -31,6 +31,8 @@ pub(super) struct Earlier {
     pub(super) backoff: Option<Duration>,
     /// How long they waited in a throttle's queue, all together.
     pub(super) queued: Duration,
+    /// The part of it that was before this call, in attempts of another retry around it.
+    pub(super) queued_outside: Duration,
     /// How many of them were provably not processed.
     pub(super) unprocessed: u32,
     /// One of them ended without a clear answer.
@@ -52,6 +54,7 @@ impl Earlier {
         if let Some(kept) = self.kept.take() {
             *result = kept.into_result();
             if let Some(last) = report.earlier.pop() {
+                report.refused_wait = report.last.waited;
                 report.last = last;
             }
         }

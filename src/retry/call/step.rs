@@ -88,7 +88,11 @@ impl Call<'_> {
         let paced = passed.is_some_and(|passed| passed.paced);
         let scheduled = self.schedule(hint, elapsed, paced);
         // Last, so that a refusal leaks nothing.
-        let is_free = paced || self.is_free(verdict, now);
+        let is_unprocessed = !paced && self.is_free(verdict, now);
+        let is_free = paced || is_unprocessed;
+        if is_unprocessed && scheduled.is_ok() {
+            self.budget.count_free();
+        }
         let admitted = scheduled.and_then(|times| Ok((times, self.admit(now, is_free)?)));
         let ((backoff, wait), fare) = match admitted {
             Ok(admitted) => admitted,
@@ -178,7 +182,7 @@ impl Call<'_> {
     fn is_free(&self, verdict: Verdict, now: Instant) -> bool {
         verdict.is_unprocessed()
             && self.earlier().map_or(0, |earlier| earlier.unprocessed) < MAX_FREE_RETRIES
-            && !self.budget.is_in_debt(now)
+            && self.budget.allows_free(now)
     }
 
     /// Is there room for it now? What is paid for it is given back if the retry is not sent.

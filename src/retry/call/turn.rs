@@ -123,14 +123,14 @@ impl<'a> Call<'a> {
         self.tell_retry(retry, result);
         let mut ended = self.ended_attempt(retry.verdict, retry.hint);
         let inside = self.complete_attempt(&mut ended, result, extensions);
+        let queued = self.queued();
         let earlier = self.made_earlier();
         earlier.history.extend(inside);
         earlier.history.push(ended);
         earlier.unclear |= retry.verdict.is_unclear();
         earlier.unprocessed += u32::from(retry.verdict.is_unprocessed());
         earlier.backoff = Some(retry.backoff);
-        let queued = retry.passed.map_or(Duration::ZERO, |passed| passed.waited);
-        earlier.queued = earlier.queued.saturating_add(queued);
+        earlier.queued = queued;
         earlier.kept = None;
         self.waited = retry.wait;
         self.attempt = self.attempt.next();
