@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Extensions, HeaderMap};
+use http::{Extensions, HeaderMap, HeaderName};
 use reqwest::{Body, Request};
 use reqwest_middleware::RequestBuilder;
 
@@ -20,8 +20,8 @@ pub(crate) struct RequestSettings {
     pub(crate) idempotent: bool,
     /// The key that is also in the header.
     pub(crate) key: Option<IdempotencyKey>,
-    /// The key stays in the header where it stands: the server has seen it there before.
-    pub(crate) key_stays: bool,
+    /// The header of a replayed key. It stays there, because the server has seen it there before.
+    pub(crate) key_header: Option<HeaderName>,
     pub(crate) body: Option<BodyFactory>,
     pub(crate) buffer: Option<usize>,
     pub(crate) report: Option<ReportSlot>,
@@ -256,8 +256,10 @@ impl RequestBuilderExt for RequestBuilder {
 }
 
 /// For a request whose key the server has seen in this very header.
-pub(crate) fn keep_key_header(builder: RequestBuilder) -> RequestBuilder {
-    set(builder, |settings| settings.key_stays = true)
+pub(crate) fn keep_key_header(builder: RequestBuilder, header: &HeaderName) -> RequestBuilder {
+    set(builder, |settings| {
+        settings.key_header = Some(header.clone())
+    })
 }
 
 impl RequestSettings {
