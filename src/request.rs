@@ -200,6 +200,8 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     fn buffer_response(self, limit: usize) -> Self;
 
     /// Keeps the [`RetryReport`](crate::RetryReport) of this call, also if it ends with an error.
+    ///
+    /// Empties the slot at once. So a request that cannot be built leaves no report of an earlier call.
     #[must_use]
     fn report_to(self, slot: &ReportSlot) -> Self;
 }
@@ -251,6 +253,8 @@ impl RequestBuilderExt for RequestBuilder {
     }
 
     fn report_to(self, slot: &ReportSlot) -> Self {
+        // The middleware never sees a request that cannot be built.
+        slot.clear();
         set(self, |settings| settings.report = Some(slot.clone()))
     }
 }
