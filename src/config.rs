@@ -81,10 +81,14 @@ pub(crate) fn header_name(setting: &'static str, name: &str) -> Result<HeaderNam
     })
 }
 
+/// What headers with credentials do.
+pub(crate) const CREDENTIALS: &str = "carries credentials";
+
 /// Headers that HTTP acts upon, by what they do. `*` stands for the rest of a name.
 ///
 /// A number or a key in one of them would break the message, send it elsewhere, replace credentials or
-/// change what the request means.
+/// change what the request means. Names that servers made up for credentials are not listed
+/// here: `observe::Secrets` knows them.
 const RESERVED: [(&str, &[&str]); 5] = [
     (
         // RFC 9112 §6 and §7, RFC 9110 §7.6.1 and §10.1.1, RFC 9113 §8.2.2.
@@ -96,6 +100,7 @@ const RESERVED: [(&str, &[&str]); 5] = [
             "http2-settings",
             "keep-alive",
             "proxy-connection",
+            "sec-*",
             "te",
             "trailer",
             "transfer-encoding",
@@ -103,13 +108,25 @@ const RESERVED: [(&str, &[&str]); 5] = [
         ],
     ),
     (
-        // RFC 9110 §7.2, §7.6.2 and §7.6.3, RFC 7239.
-        "routes requests",
-        &["forwarded", "host", "max-forwards", "via", "x-forwarded-*"],
+        // RFC 9110 §7.2, §7.6.2 and §7.6.3, RFC 7239, and what gateways and frameworks act upon.
+        "routes or rewrites requests",
+        &[
+            "forwarded",
+            "host",
+            "max-forwards",
+            "via",
+            "x-forwarded-*",
+            "x-http-method",
+            "x-http-method-override",
+            "x-method-override",
+            "x-original-url",
+            "x-real-ip",
+            "x-rewrite-url",
+        ],
     ),
     (
         // RFC 9110 §11, RFC 6265 §5.4, RFC 9449, RFC 9421.
-        "carries credentials",
+        CREDENTIALS,
         &[
             "authorization",
             "cookie",
@@ -117,8 +134,6 @@ const RESERVED: [(&str, &[&str]); 5] = [
             "proxy-*",
             "signature",
             "signature-input",
-            "x-api-key",
-            "x-auth-token",
         ],
     ),
     // RFC 9110 §8, RFC 9530.
@@ -149,12 +164,21 @@ pub(crate) fn unreserved_header_name(
     };
     match (RESERVED.iter()).find(|(_, patterns)| patterns.iter().any(is_reserved)) {
         None => Ok(header),
-        Some((effect, _)) => Err(ConfigError::new(
-            setting,
-            format_args!("{name:?}"),
-            format_args!("should not be a reserved header: this one {effect}"),
-        )),
+        Some((effect, _)) => Err(reserved(setting, name, effect)),
     }
+}
+
+/// The error of a setting that would write into a reserved header.
+pub(crate) fn reserved(
+    setting: &'static str,
+    name: &str,
+    effect: impl fmt::Display,
+) -> ConfigError {
+    ConfigError::new(
+        setting,
+        format_args!("{name:?}"),
+        format_args!("should not be a reserved header: this one {effect}"),
+    )
 }
 
 #[cfg(test)]

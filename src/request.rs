@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Extensions, HeaderMap};
+use http::{Extensions, HeaderMap, HeaderName};
 use reqwest::{Body, Request};
 use reqwest_middleware::RequestBuilder;
 
@@ -20,8 +20,8 @@ pub(crate) struct RequestSettings {
     pub(crate) idempotent: bool,
     /// The key that is also in the header.
     pub(crate) key: Option<IdempotencyKey>,
-    /// The key stays in the header where it stands: the server has seen it there before.
-    pub(crate) key_stays: bool,
+    /// The header of a replayed key. It stays there, because the server has seen it there before.
+    pub(crate) key_header: Option<HeaderName>,
     pub(crate) body: Option<BodyFactory>,
     pub(crate) buffer: Option<usize>,
     pub(crate) report: Option<ReportSlot>,
@@ -200,6 +200,8 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     fn buffer_response(self, limit: usize) -> Self;
 
     /// Keeps the [`RetryReport`](crate::RetryReport) of this call, also if it ends with an error.
+    ///
+    /// Empties the slot at once. So a request that cannot be built leaves no report of an earlier call.
     #[must_use]
     fn report_to(self, slot: &ReportSlot) -> Self;
 }
@@ -251,13 +253,17 @@ impl RequestBuilderExt for RequestBuilder {
     }
 
     fn report_to(self, slot: &ReportSlot) -> Self {
+        // The middleware never sees a request that cannot be built.
+        slot.clear();
         set(self, |settings| settings.report = Some(slot.clone()))
     }
 }
 
 /// For a request whose key the server has seen in this very header.
-pub(crate) fn keep_key_header(builder: RequestBuilder) -> RequestBuilder {
-    set(builder, |settings| settings.key_stays = true)
+pub(crate) fn keep_key_header(builder: RequestBuilder, header: &HeaderName) -> RequestBuilder {
+    set(builder, |settings| {
+        settings.key_header = Some(header.clone())
+    })
 }
 
 impl RequestSettings {

@@ -224,6 +224,21 @@ fn check_header(value: &HeaderValue) -> Result<(), InvalidKey> {
     }
 }
 
+/// Whether there is a key in this header. It has to be a valid one, in a single line.
+fn has_key(headers: &HeaderMap, header: &HeaderName) -> Result<bool, InvalidKey> {
+    // Few names are compared faster than one is hashed.
+    if headers.keys_len() <= 8 && headers.keys().all(|name| name != header) {
+        return Ok(false);
+    }
+    let Some(value) = headers.get(header) else {
+        return Ok(false);
+    };
+    match headers.get_all(header).iter().count() {
+        1 => check_header(value).map(|()| true),
+        lines => Err(InvalidKey(Fault::SeveralLines(lines))),
+    }
+}
+
 /// Where keys go, and whether they come by themselves.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyRule {
@@ -248,18 +263,16 @@ impl KeyRule {
         &self.header
     }
 
+    /// The header in which this request has its key, if it has one.
+    pub(crate) fn header_of<'a>(&'a self, own: Option<&'a RequestSettings>) -> &'a HeaderName {
+        let replayed = own.and_then(|own| own.key_header.as_ref());
+        replayed.unwrap_or(&self.header)
+    }
+
     /// Lets keys stand in this header.
     pub(crate) fn rename(&mut self, header: HeaderName) {
         self.renamed = header != DEFAULT_HEADER;
         self.header = header;
-    }
-
-    fn find<'h>(&self, headers: &'h HeaderMap) -> Option<&'h HeaderValue> {
-        // Few names are compared faster than one is hashed.
-        if headers.keys_len() <= 8 && headers.keys().all(|name| *name != self.header) {
-            return None;
-        }
-        headers.get(&self.header)
     }
 
     /// Sees to it that the request carries the key that it should. Says whether it carries one.
@@ -281,8 +294,19 @@ impl KeyRule {
         request: &mut Request,
         own: Option<&RequestSettings>,
     ) -> Result<bool, InvalidKey> {
-        let written = self.take_written(request.headers_mut(), own)?;
+        if let Some(header) = own.and_then(|own| own.key_header.as_ref()) {
+            // A second key in another header would name another operation.
+            return has_key(request.headers(), header);
+        }
         let set = own.and_then(|own| own.key.as_ref());
+        if let Some(key) = set {
+            let mut lines = request.headers().get_all(&self.header).iter();
+            if !self.renamed && lines.next() == Some(&key.header) && lines.next().is_none() {
+                // It is where it belongs.
+                return Ok(true);
+            }
+        }
+        let written = self.take_written(request.headers_mut())?;
         // A request that was built and executed has no settings any more, but the header is left.
         let written = set.map(|key| key.header.clone()).or(written);
         let key = if let Some(key) = written {
@@ -290,12 +314,7 @@ impl KeyRule {
         } else if is_safe(request.method()) {
             // One that asked for something else.
             return Ok(false);
-        } else if let Some(value) = self.find(request.headers()) {
-            let lines = request.headers().get_all(&self.header).iter().count();
-            if lines > 1 {
-                return Err(InvalidKey(Fault::SeveralLines(lines)));
-            }
-            check_header(value)?;
+        } else if has_key(request.headers(), &self.header)? {
             return Ok(true);
         } else if self.auto == AutoKey::Off
             || is_idempotent(request.method())
@@ -317,12 +336,8 @@ impl KeyRule {
     ///
     /// [`idempotency_key`](crate::RequestBuilderExt::idempotency_key) marks what it writes as sensitive. A
     /// line without the mark was set by hand, and stays.
-    fn take_written(
-        &self,
-        headers: &mut HeaderMap,
-        own: Option<&RequestSettings>,
-    ) -> Result<Option<HeaderValue>, InvalidKey> {
-        if !self.renamed || own.is_some_and(|own| own.key_stays) {
+    fn take_written(&self, headers: &mut HeaderMap) -> Result<Option<HeaderValue>, InvalidKey> {
+        if !self.renamed {
             return Ok(None);
         }
         let lines = headers.get_all(DEFAULT_HEADER).iter().cloned();

@@ -85,6 +85,13 @@ impl Secrets {
             && (value.is_sensitive() || self.is_secret(name.as_str(), text, &self.headers))
     }
 
+    /// Whether the name of a header says that it carries credentials, and not the key of an operation.
+    pub(crate) fn names_credentials(&self, name: &HeaderName) -> bool {
+        let name = name.as_str();
+        let is_kept = self.kept.iter().any(|kept| kept.eq_ignore_ascii_case(name));
+        !is_kept && names::say_secret(name) && !names::say_operation(name)
+    }
+
     /// The name is compared as it was meant, without percent-encoding.
     fn is_secret_parameter(&self, name: &str, value: &str) -> bool {
         self.is_secret(name, value, &self.parameters)

@@ -8,8 +8,8 @@ use http::StatusCode;
 use super::settings::Settings;
 use crate::RetryMiddleware;
 use crate::admit::{Budget, BudgetBuilder, Budgets};
-use crate::config::{ConfigError, longer_than_zero, unreserved_header_name};
-use crate::decide::{AttemptView, AutoKey, ClassifyFn, StatusClass};
+use crate::config::{CREDENTIALS, ConfigError, longer_than_zero, reserved, unreserved_header_name};
+use crate::decide::{AttemptView, AutoKey, ClassifyFn, DEFAULT_HEADER, StatusClass};
 use crate::entropy::Entropy;
 use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
@@ -238,7 +238,8 @@ impl RetryMiddlewareBuilder {
     ///
     /// [`build`](Self::build) refuses an invalid name, and reserved headers: those that frame messages
     /// (`content-length`), route requests (`host`), carry credentials (`authorization`), describe the body
-    /// (`content-*`) or select the response (`accept`).
+    /// (`content-*`) or select the response (`accept`). Names such as `X-Foo-Key` and `Foo-Token` count as
+    /// credentials. If your server uses such a name for keys, allow it with [`Secrets::keep`].
     pub fn idempotency_header(mut self, name: impl AsRef<str>) -> Self {
         match unreserved_header_name("idempotency_header", name.as_ref()) {
             Ok(name) => self.settings.keys.rename(name),
@@ -541,12 +542,25 @@ impl RetryMiddlewareBuilder {
                 ),
             ));
         }
-        if settings.attempt_header.as_ref() == Some(settings.keys.header()) {
-            return Err(ConfigError::new(
-                "attempt_header",
-                settings.keys.header(),
-                "should not be the header of the idempotency key",
-            ));
+        // A request can have a key of its own in the default header, even if this client uses another.
+        for key_header in [settings.keys.header(), &DEFAULT_HEADER] {
+            if settings.attempt_header.as_ref() == Some(key_header) {
+                return Err(ConfigError::new(
+                    "attempt_header",
+                    key_header,
+                    "should not be the header of the idempotency key",
+                ));
+            }
+        }
+        for (setting, header) in [
+            ("idempotency_header", Some(settings.keys.header())),
+            ("attempt_header", settings.attempt_header.as_ref()),
+        ] {
+            let header = header.filter(|header| settings.secrets.names_credentials(header));
+            if let Some(header) = header {
+                let effect = format_args!("{CREDENTIALS} (if not, say so with `Secrets::keep`)");
+                return Err(reserved(setting, header.as_str(), effect));
+            }
         }
         Ok(RetryMiddleware {
             settings: Arc::new(settings),

@@ -74,10 +74,17 @@ pub(crate) fn server_hint(
 
 /// Where a header stands more than once, the longest wait holds.
 fn longest<T: Ord>(headers: &HeaderMap, name: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
-    let values = headers.get_all(name).iter();
-    values
-        .filter_map(|value| read(value.to_str().ok()?.trim()))
-        .max()
+    readings(headers, name, read).max()
+}
+
+/// What each line of a header says, as far as it can be read.
+fn readings<T>(
+    headers: &HeaderMap,
+    name: &str,
+    read: impl Fn(&str) -> Option<T>,
+) -> impl Iterator<Item = T> {
+    let values = headers.get_all(name).into_iter();
+    values.filter_map(move |value| read(value.to_str().ok()?.trim()))
 }
 
 /// One window of a rate limit.
@@ -173,7 +180,9 @@ fn quota(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Dur
 
 fn named_windows(headers: &HeaderMap, names: &[(&str, &str)], now: SystemTime) -> Vec<Window> {
     let windows = names.iter().filter_map(|(remaining, reset)| {
-        let left = longest(headers, remaining, seconds).map(|left| left.as_secs());
+        // Two gateways may count. A request has to pass both, so the smaller number holds.
+        let left = readings(headers, remaining, seconds).min();
+        let left = left.map(|left| left.as_secs());
         let counts = match remaining.contains("tokens") {
             true => Unit::Tokens,
             false => Unit::Requests,

@@ -347,15 +347,25 @@ fn every_combination_that_express_rate_limit_sends() {
     }
 }
 
+fn left(lines: &[(&str, &str)]) -> Option<(u64, Duration)> {
+    let lines = lines.iter().map(|(name, value)| {
+        let name: HeaderName = name.parse().unwrap();
+        (name, HeaderValue::from_str(value).unwrap())
+    });
+    quota_left(&lines.collect())
+}
+
+#[test]
+fn of_several_lines_the_smallest_number_is_what_is_left() {
+    for numbers in [["3", "100"], ["100", "3"]] {
+        let [one, other] = numbers.map(|number| ("ratelimit-remaining", number));
+        let lines = [one, other, ("ratelimit-reset", "20")];
+        assert_eq!(left(&lines), Some((3, Duration::from_secs(20))));
+    }
+}
+
 #[test]
 fn tokens_that_are_left_are_no_count_of_requests() {
-    let left = |lines: &[(&str, &str)]| {
-        let lines = lines.iter().map(|(name, value)| {
-            let name: HeaderName = name.parse().unwrap();
-            (name, HeaderValue::from_str(value).unwrap())
-        });
-        quota_left(&lines.collect())
-    };
     let tokens = [
         ("x-ratelimit-remaining-tokens", "150"),
         ("x-ratelimit-reset-tokens", "6m0s"),

@@ -283,11 +283,18 @@ async fn a_slot_does_not_keep_the_report_of_another_call() {
     let server = Server::statuses([200]);
     let client = server.client(exact().build().unwrap());
     let slot = ReportSlot::new();
-    client.get(URL).report_to(&slot).send().await.unwrap();
-    assert!(slot.get().is_some());
-    let request = client.post(URL).header("idempotency-key", "");
-    request.report_to(&slot).send().await.unwrap_err();
-    assert_eq!(slot.get(), None);
+    for invalid in [
+        // Fails while the request is built, before any middleware sees it.
+        client.post(URL).idempotency_key(""),
+        // Fails in the middleware.
+        client.post(URL).header("idempotency-key", ""),
+    ] {
+        client.get(URL).report_to(&slot).send().await.unwrap();
+        assert!(slot.get().is_some());
+        invalid.report_to(&slot).send().await.unwrap_err();
+        assert_eq!(slot.get(), None);
+    }
+    assert_eq!(server.count(), 2);
 }
 
 #[tokio::test(start_paused = true)]

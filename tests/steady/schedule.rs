@@ -179,6 +179,27 @@ async fn quota_headers_with_quota_left_leave_the_backoff_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_two_gateways_the_one_with_less_quota_counts() {
+    for (one, other) in [("0", "100"), ("100", "0")] {
+        let headers = [
+            ("x-ratelimit-remaining", one),
+            ("x-ratelimit-remaining", other),
+            ("x-ratelimit-reset", "20"),
+        ];
+        let server = Server::new(move |index| match index {
+            0 => answer_with(429, &headers),
+            _ => answer(200),
+        });
+        let client = server.client(exact().build().unwrap());
+        let response = client.get(URL).send().await.unwrap();
+        let report = RetryReport::of(&response).unwrap();
+        assert_eq!(report.attempts().next().unwrap().hint(), Some(20 * SEC));
+        assert_eq!(server.count(), 2);
+        assert!(server.gaps()[0] >= 20 * SEC, "{:?}", server.gaps());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn backoff_holds_where_it_is_longer_than_the_hint() {
     let server = Server::new(|_| answer_with(503, &[("retry-after", "0")]));
     let client = server.client(exact().max_retries(3).build().unwrap());

@@ -9,8 +9,8 @@ use reqwest::Response;
 use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest_middleware::{ClientWithMiddleware, Error, RequestBuilder};
 use reqwest_steady::{
-    AttemptOutcome, FailureKind, ReportSlot, RequestBuilderExt, RetryReport, StopReason, TimeLimit,
-    TimedOut,
+    AttemptOutcome, FailureKind, ReportSlot, RequestBuilderExt, RetryReport, Secrets, StopReason,
+    TimeLimit, TimedOut,
 };
 use tokio::net::TcpListener;
 
@@ -653,6 +653,23 @@ async fn no_setting_takes_over_a_header_that_http_acts_upon() {
         "Cookie",
         "content-type",
         "if-match",
+        // Known credentials, by what their names say.
+        "api-key",
+        "apikey",
+        "dpop",
+        "private-token",
+        "x-access-token",
+        "x-amz-security-token",
+        "x-auth-key",
+        "x-csrf-token",
+        "x-goog-api-key",
+        "x-vault-token",
+        // What gateways act upon.
+        "sec-websocket-key",
+        "X-HTTP-Method-Override",
+        "x-original-url",
+        "x-real-ip",
+        "x-rewrite-url",
     ];
     for name in reserved {
         for builder in [
@@ -675,6 +692,55 @@ async fn no_setting_takes_over_a_header_that_http_acts_upon() {
             };
             assert!(error.contains(&format!("({name:?})")), "{error}");
         }
+    }
+}
+
+#[test]
+fn settings_accept_the_names_that_servers_use_for_keys() {
+    for name in [
+        "Cko-Idempotency-Key",
+        "Idempotency-Key",
+        "opc-retry-token",
+        "PayPal-Request-Id",
+        "X-Amz-Client-Token",
+        "x-client-token",
+        "X-Idempotency-Key",
+        "x-ms-client-request-id",
+        "X-Order-Key",
+        "x-request-id",
+    ] {
+        let built = retry().idempotency_header(name).build();
+        assert!(built.is_ok(), "{:?}", built.err());
+    }
+    assert!(retry().attempt_header("X-Attempt").build().is_ok());
+
+    // A server may have a name that looks like a credential to this crate.
+    let odd = || retry().idempotency_header("X-Posting-Key");
+    let refused = odd().build().unwrap_err().to_string();
+    assert!(refused.contains("`Secrets::keep`"), "{refused}");
+    let kept = Secrets::default().keep("x-posting-key");
+    assert!(odd().secrets(kept.clone()).build().is_ok());
+    assert!(
+        retry()
+            .secrets(kept)
+            .idempotency_header("X-Posting-Key")
+            .build()
+            .is_ok()
+    );
+}
+
+#[test]
+fn an_attempt_header_is_never_the_idempotency_key() {
+    // A request may carry the default header by hand, whatever this client calls its own.
+    for (key, attempt) in [
+        ("Idempotency-Key", "idempotency-key"),
+        ("PayPal-Request-Id", "Idempotency-Key"),
+        ("PayPal-Request-Id", "paypal-request-id"),
+    ] {
+        let built = retry().idempotency_header(key).attempt_header(attempt);
+        let refused = built.build().unwrap_err().to_string();
+        let value = format!("attempt_header ({})", attempt.to_lowercase());
+        assert!(refused.starts_with(&value), "{refused}");
     }
 }
 

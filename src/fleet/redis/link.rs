@@ -13,7 +13,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, ProtocolVersion,
-    RedisConnectionInfo, RedisResult, ServerErrorKind, from_redis_value,
+    RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, from_redis_value,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -50,6 +50,8 @@ struct Room {
     number: u64,
     /// How often in a row it could not be made.
     failures: u32,
+    /// Why Redis refused the login, since a login last worked.
+    refusal: Option<RedisError>,
 }
 
 enum State {
@@ -82,6 +84,7 @@ impl Link {
                 state: State::New,
                 number: 0,
                 failures: 0,
+                refusal: None,
             }),
             changed: watch::Sender::new(()),
             round_trips: AtomicU64::new(0),
@@ -204,13 +207,46 @@ impl Shared {
     }
 
     async fn connect(self: Arc<Self>, client: Client, number: u64) {
-        let connected = match timeout(CONNECT_LIMIT, open(&client)).await {
+        let connected = match timeout(CONNECT_LIMIT, self.open(&client)).await {
             Ok(connected) => connected,
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
         };
         let connected = connected.map(|connection| Box::new(connection) as Box<dyn Connection>);
         self.connected(number, connected);
         self.changed.send_replace(());
+    }
+
+    /// Opens a connection so that a refusal keeps the code by which Redis says why.
+    async fn open(&self, client: &Client) -> RedisResult<MultiplexedConnection> {
+        let settings = client.get_connection_info().redis_settings();
+        let database = settings.db();
+        // The library forgets the code of a refused `SELECT`, so that is asked for here.
+        let settings = settings.clone().set_db(0);
+        let opened = open_with(client, settings.clone()).await;
+        let mut connection = match opened {
+            Err(error) if error.kind() == ErrorKind::AuthenticationFailed => {
+                return Err(self.refusal(client, settings).await.unwrap_or(error));
+            }
+            opened => opened?,
+        };
+        self.room().refusal = None;
+        if database != 0 {
+            let mut select = redis::cmd("SELECT");
+            select.arg(database).exec_async(&mut connection).await?;
+        }
+        Ok(connection)
+    }
+
+    /// Why Redis refuses the login. It is asked only once until a login works, because each question is
+    /// another failed login. Servers count those.
+    async fn refusal(&self, client: &Client, settings: RedisConnectionInfo) -> Option<RedisError> {
+        let known = self.room().refusal.clone();
+        if known.is_some() {
+            return known;
+        }
+        let told = why_refused(client, settings).await;
+        self.room().refusal = told.clone();
+        told
     }
 
     fn connected(&self, number: u64, connected: RedisResult<Box<dyn Connection>>) {
@@ -247,29 +283,13 @@ impl Shared {
     }
 }
 
-/// Opens a connection so that a refusal keeps the code by which Redis says why.
-async fn open(client: &Client) -> RedisResult<MultiplexedConnection> {
-    let settings = client.get_connection_info().redis_settings();
-    let database = settings.db();
-    // The library forgets the code of a refused `SELECT`, so that is asked for here.
-    let settings = settings.clone().set_db(0);
-    let opened = open_with(client, settings.clone()).await;
-    let mut connection = match opened {
-        Err(error) if error.kind() == ErrorKind::AuthenticationFailed => {
-            // It forgets that of `AUTH`, too, and keeps that of `HELLO`, which Redis has since 6.0.
-            let settings = settings.set_protocol(ProtocolVersion::RESP3);
-            let told = open_with(client, settings).await.err();
-            return Err(told
-                .filter(|told| told.clone().into_server_errors().is_some())
-                .unwrap_or(error));
-        }
-        opened => opened?,
-    };
-    if database != 0 {
-        let mut select = redis::cmd("SELECT");
-        select.arg(database).exec_async(&mut connection).await?;
-    }
-    Ok(connection)
+/// Asks Redis why it refuses the login.
+///
+/// The library drops the code of a refused `AUTH` and keeps that of `HELLO`, which Redis has since 6.0.
+async fn why_refused(client: &Client, settings: RedisConnectionInfo) -> Option<RedisError> {
+    let settings = settings.set_protocol(ProtocolVersion::RESP3);
+    let told = open_with(client, settings).await.err()?;
+    told.clone().into_server_errors().map(|_| told)
 }
 
 async fn open_with(

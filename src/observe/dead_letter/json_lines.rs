@@ -60,7 +60,8 @@ impl JsonLinesSink {
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be opened. The error names the path.
+    /// Fails if the file cannot be opened. The error names the path, and its
+    /// [source](std::error::Error::source) is the error of the system.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         let writer = Writer::open(path.clone()).map_err(|error| named(&path, error))?;
@@ -94,10 +95,34 @@ impl JsonLinesSink {
     }
 }
 
+/// An error about a file. Its source is the error of the system, with its code.
+#[derive(Debug)]
+struct NotOpened {
+    path: PathBuf,
+    error: io::Error,
+}
+
+impl fmt::Display for NotOpened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, error } = self;
+        write!(
+            f,
+            "cannot open dead letter file {}: {error}",
+            path.display()
+        )
+    }
+}
+
+impl std::error::Error for NotOpened {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
 /// The same error, with the file that it is about.
 fn named(path: &Path, error: io::Error) -> io::Error {
-    let text = format!("cannot open dead letter file {}: {error}", path.display());
-    io::Error::new(error.kind(), text)
+    let path = path.to_owned();
+    io::Error::new(error.kind(), NotOpened { path, error })
 }
 
 impl DeadLetterSink for JsonLinesSink {

@@ -127,8 +127,8 @@ impl<'a> Replay<'a> {
             // Also by its key, for this client may look for keys in another header.
             request = request.mark_idempotent();
         }
-        if letter.key.is_some() {
-            request = keep_key_header(request);
+        if let Some((header, _)) = &letter.key {
+            request = keep_key_header(request, header);
         }
         Ok(request)
     }

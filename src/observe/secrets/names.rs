@@ -135,6 +135,28 @@ pub(super) fn say_secret(name: &str) -> bool {
         || words.last().is_some_and(|last| last == "sign")
 }
 
+/// Words that say what a key or token stands for, if it stands for an operation.
+const OPERATIONS: &[&str] = &[
+    "client",
+    "deduplication",
+    "idempotency",
+    "operation",
+    "order",
+    "request",
+    "retry",
+    "transaction",
+];
+
+/// Whether the name says that its value names an operation: `X-Order-Key`, `X-Amz-Client-Token`.
+pub(super) fn say_operation(name: &str) -> bool {
+    match &words(name)[..] {
+        [.., of, last] => {
+            OPERATIONS.contains(&of.as_str()) && ["key", "token"].contains(&last.as_str())
+        }
+        _ => false,
+    }
+}
+
 fn is_secret(word: &str) -> bool {
     // As in `key1`.
     let word = word.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -298,6 +320,33 @@ mod tests {
             "X-Amzn-Mtls-Clientcert",
         ] {
             assert!(say_secret(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_operations_say_so() {
+        for name in [
+            "Cko-Idempotency-Key",
+            "opc-retry-token",
+            "X-Amz-Client-Token",
+            "x-client-token",
+            "X-Order-Key",
+            "x-request-key",
+        ] {
+            assert!(say_operation(name), "{name}");
+        }
+        for name in [
+            "cf-access-client-secret",
+            "client-cert",
+            "key",
+            "token",
+            "x-access-token",
+            "x-api-key",
+            "x-client-api-key",
+            "x-request-signature",
+            "",
+        ] {
+            assert!(!say_operation(name), "{name}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a hint should be, read from the documentation and counted in whole nanoseconds.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::values::{Meaning, Said};
@@ -172,21 +173,28 @@ impl Answer {
             .fold(Reading::Nothing, Reading::later)
     }
 
+    /// The smallest number in these lines.
+    fn least(&self, name: &str) -> Option<Wait> {
+        let lines = self.lines.iter().filter(|line| line.name == name);
+        let numbers = lines.filter_map(|line| match &line.said.means {
+            Meaning::Number(whole, fraction) => Some(number(whole, fraction, 1)),
+            _ => None,
+        });
+        numbers.min_by_key(|number| (number.length, Reverse(number.give)))
+    }
+
     /// What is left of each window, and when it opens.
     fn windows(&self, names: &[(&str, &str)], now: i128) -> Vec<(Left, Reading)> {
         let windows = names.iter().map(|(remaining, reset)| {
-            let said = self.latest(remaining, |said| match &said.means {
-                Meaning::Number(whole, fraction) => Reading::Wait(number(whole, fraction, 1)),
-                _ => Reading::Nothing,
-            });
+            let said = self.least(remaining);
             let left = match said {
                 // A request in parts is none.
-                Reading::Wait(left) if left.length < SECOND => Left::Nothing,
-                Reading::Wait(_) => Left::Some,
-                _ => Left::Unknown,
+                Some(left) if left.length < SECOND => Left::Nothing,
+                Some(_) => Left::Some,
+                None => Left::Unknown,
             };
-            let is_almost_one = matches!(said, Reading::Wait(left)
-                if left.give > 0 && (left.length - SECOND).abs() <= left.give);
+            let is_almost_one =
+                said.is_some_and(|left| left.give > 0 && (left.length - SECOND).abs() <= left.give);
             let reset = self.latest(reset, |said| reset_time(said, now));
             match is_almost_one && reset.is_something() {
                 // Whatever it is then, its reset is not known.

@@ -46,7 +46,7 @@ impl Call<'_> {
         let draft = Draft {
             request: self.spare.take()?,
             factory: self.body(),
-            key_header: settings.keys.header(),
+            key_header: settings.keys.header_of(self.own.as_deref()),
             has_key: self.has_key,
             repeatable: self.safety.repeatable,
             max_body: letters.max_body,

@@ -430,6 +430,9 @@ fn a_file_that_cannot_be_opened_is_named() {
         let said = error.to_string();
         assert!(said.contains(path.to_str().unwrap()), "{said}");
         assert!(said.contains("os error 2"), "{said}");
+        let source = error.source().and_then(|source| source.downcast_ref());
+        let original: &std::io::Error = source.unwrap();
+        assert_eq!(original.raw_os_error(), Some(2));
     }
 }
 

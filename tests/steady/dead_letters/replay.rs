@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::{
-    AttemptOutcome, Credentials, FailureKind, Redacted, ReplayError, RetryMiddleware, StopReason,
+    AttemptOutcome, AutoKey, Credentials, FailureKind, Redacted, ReplayError, RetryMiddleware,
+    StopReason, dead_letter_channel,
 };
 
 use super::stored::{LINE, letter};
@@ -80,6 +81,37 @@ async fn a_letter_keeps_the_header_of_its_key_whatever_the_client_uses() {
         letter.replay(&client).even_without_key().await.unwrap();
         let arrival = &server.received()[0];
         assert!(arrival.headers.contains_key("idempotency-key"));
+        assert!(!arrival.headers.contains_key("paypal-request-id"));
+        assert_eq!(server.count(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_of_a_replay_keeps_the_key_in_its_header() {
+    let not_repeatable = LINE.replace("\"repeatable\":true", "\"repeatable\":false");
+    for line in [LINE, &not_repeatable] {
+        let server = Server::statuses([503]);
+        let (sink, mut letters) = dead_letter_channel(1);
+        let renamed = RetryMiddleware::builder()
+            .idempotency_header("PayPal-Request-Id")
+            .auto_key(AutoKey::Random)
+            .max_retries(1)
+            .dead_letter_sink(sink);
+        let client = server.client(renamed.build().unwrap());
+        let first = letter(line);
+        let response = first.replay(&client).even_without_key().await.unwrap();
+        assert_eq!(response.status(), 503);
+        assert_eq!(server.count(), 2, "its key makes it repeatable");
+
+        let second = letters.try_recv().unwrap();
+        assert_eq!(second.key(), Some("order-1"));
+        assert_eq!(second.key(), first.key());
+        assert_eq!(second.redacted(), first.redacted());
+        assert!(second.is_repeatable());
+        let server = Server::statuses([200]);
+        second.replay(&self::client(&server)).await.unwrap();
+        let arrival = &server.received()[0];
+        assert_eq!(arrival.headers["idempotency-key"], "order-1");
         assert!(!arrival.headers.contains_key("paypal-request-id"));
         assert_eq!(server.count(), 1);
     }

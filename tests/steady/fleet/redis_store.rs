@@ -1,13 +1,19 @@
 //! What Redis holds, and who may see it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest_steady::fleet::{FleetError, FleetStore, RedisStore, RetriesAsk, RetryTerms};
+use reqwest_steady::testing::ScriptedServer;
+use reqwest_steady::{FleetLimits, ThrottleMiddleware};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use super::redis_server::RedisServer;
 use super::{KEY, worker};
+use crate::support::log::Log;
 use crate::support::raw::in_time;
+use crate::support::scripted::URL;
 
 const TERMS: RetryTerms = RetryTerms {
     ttl: Duration::from_secs(10),
@@ -340,6 +346,94 @@ async fn a_login_that_is_refused_keeps_the_code_of_redis() {
     // Messages do not depend on the database.
     let url = format!("redis://:right-secret@127.0.0.1:{}/99", server.port);
     assert_eq!(codes(&url).await, (Some("ERR".to_owned()), None));
+}
+
+#[tokio::test]
+async fn the_log_says_why_redis_refuses_a_login() {
+    let name = "the_log_says_why_redis_refuses_a_login";
+    let Some(server) = RedisServer::start(name).await else {
+        return;
+    };
+    server
+        .tell::<()>(&["CONFIG", "SET", "requirepass", "right-secret"])
+        .await;
+    for (user, refused) in [("", "NOAUTH"), (":wrong-secret@", "WRONGPASS")] {
+        let url = format!("redis://{user}127.0.0.1:{}", server.port);
+        let store = RedisStore::builder(&url).max_wait(Duration::from_secs(5));
+        let fleet = FleetLimits::with_store(Arc::new(store.build().unwrap()));
+        let throttle = ThrottleMiddleware::builder().rate(10.0, 10).fleet(fleet);
+        let http = ScriptedServer::statuses([200]);
+        let client = http.client(throttle.build().unwrap());
+        let log = Log::default();
+        let listening = log.listen();
+        for _ in 0..2 {
+            in_time(client.get(URL).send()).await.unwrap();
+        }
+        drop(listening);
+        let expected = format!("the store of the fleet refused with {refused};");
+        assert!(log.last().starts_with(&expected), "{}", log.last());
+        assert_eq!(log.count(), 1);
+        assert_eq!(http.count(), 2);
+    }
+}
+
+/// How often the server was sent this command.
+async fn calls_of(server: &RedisServer, command: &str) -> usize {
+    let stats: String = server.tell(&["INFO", "commandstats"]).await;
+    let line = format!("cmdstat_{command}:calls=");
+    let mut lines = stats.lines();
+    let count = lines.find_map(|stat| stat.strip_prefix(&line)?.split(',').next());
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
+#[tokio::test]
+async fn why_a_login_is_refused_is_asked_once_in_a_row() {
+    let name = "why_a_login_is_refused_is_asked_once_in_a_row";
+    let Some(server) = RedisServer::start(name).await else {
+        return;
+    };
+    let password = |secret| {
+        [
+            "ACL",
+            "SETUSER",
+            "worker",
+            "on",
+            "resetpass",
+            secret,
+            "~*",
+            "&*",
+            "+@all",
+        ]
+    };
+    server.tell::<()>(&password(">old")).await;
+    let url = format!("redis://worker:new@127.0.0.1:{}", server.port);
+    let store = RedisStore::builder(&url).max_wait(Duration::from_secs(5));
+    let store = store.build().unwrap();
+    let code = "WRONGPASS".to_owned();
+    let refused = FleetError::Refused { code };
+
+    for hellos in 1..=2 {
+        // A connection that was killed shows itself first.
+        while store.lease(KEY, worker()).await != Err(refused.clone()) {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let logins = calls_of(&server, "auth").await + 3;
+        while calls_of(&server, "auth").await < logins {
+            let lease = store.lease(KEY, worker()).await;
+            assert_eq!(lease, Err(refused.clone()));
+            sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(calls_of(&server, "hello").await, hellos);
+
+        server.tell::<()>(&password(">new")).await;
+        while store.lease(KEY, worker()).await.is_err() {
+            sleep(Duration::from_millis(10)).await;
+        }
+        server.tell::<()>(&password(">old")).await;
+        server
+            .tell::<i64>(&["CLIENT", "KILL", "USER", "worker"])
+            .await;
+    }
 }
 
 #[tokio::test]
