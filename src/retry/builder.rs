@@ -558,7 +558,7 @@ impl RetryMiddlewareBuilder {
         ] {
             let header = header.filter(|header| settings.secrets.names_credentials(header));
             if let Some(header) = header {
-                let effect = format_args!("{CREDENTIALS} (if not, say so with `Secrets::keep`)");
+                let effect = format!("{CREDENTIALS} (if not, say so with `Secrets::keep`)");
                 return Err(reserved(setting, header.as_str(), effect));
             }
         }
