@@ -117,6 +117,9 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// [`RetryMiddleware`](crate::RetryMiddleware) with another
     /// [`idempotency_header`](crate::RetryMiddlewareBuilder::idempotency_header) moves the key there.
     ///
+    /// It replaces an earlier key. Beside an `Idempotency-Key` that you set by hand, `send` keeps this key; after `build`,
+    /// two keys are refused.
+    ///
     /// The value is marked as [sensitive](http::HeaderValue::is_sensitive). The middleware moves only values with
     /// this mark. It does not move an `Idempotency-Key` without it.
     ///
@@ -230,9 +233,16 @@ impl RequestBuilderExt for RequestBuilder {
     {
         match key.try_into().map_err(Into::into) {
             Ok(key) => {
-                // `header` would add a second line.
-                let line = HeaderMap::from_iter([(DEFAULT_HEADER, key.header_value().clone())]);
-                set(self.headers(line), |settings| settings.key = Some(key))
+                let mut builder = self;
+                let value = key.header_value().clone();
+                let settings: &mut Arc<RequestSettings> =
+                    builder.extensions().get_or_insert_default();
+                let before = Arc::make_mut(settings).key.replace(key);
+                match before {
+                    None => builder.header(DEFAULT_HEADER, value),
+                    // `header` would add a second line.
+                    Some(_) => builder.headers(HeaderMap::from_iter([(DEFAULT_HEADER, value)])),
+                }
             }
             Err(invalid) => {
                 invalid_key(&invalid);

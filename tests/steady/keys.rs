@@ -352,3 +352,28 @@ async fn requests_that_need_no_key_get_none() {
         Some("put-1")
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_beside_a_header_set_by_hand_is_one_key_or_none() {
+    let server = Server::statuses([200]);
+    let client = server.client(RetryMiddleware::default());
+    let post = || {
+        let post = client.post(URL).header("Idempotency-Key", "by-hand");
+        post.idempotency_key("ours")
+    };
+    post().send().await.unwrap();
+    let headers = &server.received()[0].headers;
+    let lines: Vec<_> = headers.get_all("idempotency-key").iter().collect();
+    assert_eq!(lines, ["ours"]);
+
+    // Without the settings, nothing says which of the two holds.
+    let built = post().build().unwrap();
+    let error = client.execute(built).await.unwrap_err();
+    assert!(error.to_string().contains("idempotency key"), "{error}");
+    assert_eq!(server.count(), 1);
+
+    let twice = client.post(URL).idempotency_key("first");
+    let twice = twice.idempotency_key("second").build().unwrap();
+    let lines: Vec<_> = twice.headers().get_all("idempotency-key").iter().collect();
+    assert_eq!(lines, ["second"]);
+}
