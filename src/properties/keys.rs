@@ -124,8 +124,6 @@ fn request(input: &mut Unstructured<'_>) -> Result<()> {
     let marked = marked && own.is_some();
     let settled = rule.settle(&mut request, own);
 
-    // A key set by method takes the place of what the default header had before.
-    by_hand.retain(|(name, _)| !(earlier && key.is_some() && *name == HEADER));
     let lines_of = |name: &str| {
         let lines = by_hand.iter().filter(move |(of, _)| *of == name);
         lines.map(|(_, value)| value.clone()).collect::<Vec<_>>()
@@ -137,8 +135,12 @@ fn request(input: &mut Unstructured<'_>) -> Result<()> {
     let mut lines = lines_of(header);
     let mut set = key.map(|key| IdempotencyKey::new(key).unwrap());
     if own.is_none() && !renamed {
-        // Then its header is like one that was set by hand.
-        lines.splice(0..0, set.take().map(|key| key.header_value().clone()));
+        // Then its header is like one that was set by hand, and stands where it was set.
+        let place = if earlier { lines.len() } else { 0 };
+        lines.splice(
+            place..place,
+            set.take().map(|key| key.header_value().clone()),
+        );
     }
     let sent = headers_of(request.headers(), header);
     let safe = ["GET", "QUERY"].contains(method);
