@@ -125,7 +125,7 @@ async fn three_calls(steps: usize, retry: RetryMiddlewareBuilder, method: &Metho
     assert_eq!(first.await.0, ["200"]);
     in_time(progress.first_ended.notified()).await;
 
-    // They say hello, and are not polled when the answer is there.
+    // They send their hello, and are not polled when the response arrives.
     let written = pin!(progress.others_written.notified());
     let hello = join(second.as_mut(), third.as_mut());
     let Either::Left(_) = in_time(select(written, hello)).await else {

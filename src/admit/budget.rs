@@ -114,7 +114,8 @@ struct Limited {
     window: Window<SLOTS>,
     /// Something was ever withdrawn. If not, there is no debt, whatever the time is.
     withdrawn: AtomicBool,
-    /// How many retries were free, twice, less the successes since: from 0 to [`MAX_UNPAID`].
+    /// Twice the number of free retries, less the successes since, but never below 0. Free retries end at
+    /// [`MAX_UNPAID`]; threads that race may pass it by a few.
     unpaid: AtomicU32,
     born: Instant,
     terms: Terms,

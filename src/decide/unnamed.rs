@@ -20,7 +20,7 @@ fn is_without_connection(text: &str) -> bool {
 
 /// A forward proxy answered `CONNECT` with neither 200 nor 407, or with nothing. hyper-util does not tell a 503 from a
 /// 403. To ask again is always safe, because nothing was sent. To give up would be wrong for 429, 502, 503 and 504, so
-/// a 403 costs some retries. A proxy that wants other credentials (407) has a variant of its own, and is final.
+/// a 403 costs some retries. A proxy that wants other credentials (407) is another variant, and final.
 fn is_refused_tunnel(text: &str) -> bool {
     matches!(text, "TunnelUnsuccessful" | "TunnelUnexpectedEof")
 }
