@@ -16,7 +16,7 @@ use http::{HeaderName, HeaderValue, Method};
 use reqwest::Url;
 
 use super::secrets::Redacted;
-use crate::admit::Host;
+use crate::host::Host;
 use crate::{AttemptReport, StopReason};
 
 pub use channel::{ChannelSink, DeadLetterReceiver, dead_letter_channel};
@@ -31,7 +31,7 @@ pub(crate) use json_lines::SameThreadSink;
 pub use json_lines::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use replay::{Replay, ReplayError};
 pub(crate) use sink::DeadLetters;
-pub use sink::{DeadLetterOutcome, DeadLetterSink, Delivery, SinkError};
+pub use sink::{DeadLetterSink, Delivery, SinkError};
 
 /// A call that was given up although it might have worked later: all that it takes to
 /// [send it again](DeadLetter::replay), except what is secret.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 
-use crate::decide::AttemptOutcome;
-use crate::observe::{DeadLetterOutcome, StopReason};
-use crate::throttle::RefusalReason;
+use crate::outcome::AttemptOutcome;
+use crate::outcome::RefusalReason;
+use crate::outcome::{DeadLetterOutcome, StopReason};
 
 /// The call that something happened to.
 ///

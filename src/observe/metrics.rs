@@ -14,10 +14,11 @@ use std::sync::{Arc, OnceLock};
 use self::host::HostMetrics;
 use self::known::Known;
 use super::{
-    Abandoned, AttemptFinished, BudgetRefused, CallInfo, DeadLetterOutcome, Observer,
-    RetryScheduled, Stopped, ThrottleLoad, ThrottleRefused, ThrottleWaited,
+    Abandoned, AttemptFinished, BudgetRefused, CallInfo, Observer, RetryScheduled, Stopped,
+    ThrottleLoad, ThrottleRefused, ThrottleWaited,
 };
-use crate::decide::{AttemptOutcome, FailureKind};
+use crate::outcome::DeadLetterOutcome;
+use crate::outcome::{AttemptOutcome, FailureKind};
 
 /// Enough for the services that one process talks to, and few enough for Prometheus: each has some
 /// twenty series.

@@ -9,9 +9,10 @@ use crate::admit::Budgets;
 use crate::clock::Timers;
 use crate::decide::{Classifier, KeyRule};
 use crate::entropy::Entropy;
+use crate::log::two_retries_in_one_chain;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
-use crate::observe::{DeadLetters, Event, Following, Observers, Secrets, two_retries_in_one_chain};
+use crate::observe::{DeadLetters, Event, Following, Observers, Secrets};
 use crate::schedule::{Backoff, TimeLimits};
 
 /// What a [`RetryMiddleware`] goes by. Checked, and never changed again.

@@ -16,7 +16,7 @@ use super::outcome::{Call, Outcome};
 use super::rules::assert_rate;
 use super::service::{CLIENT, SimulatedService, SimulatedServiceBuilder};
 use crate::clock;
-use crate::decide::IdempotencyKey;
+use crate::request::IdempotencyKey;
 use crate::request::RequestBuilderExt;
 
 /// No call takes so long. It keeps a simulation whose calls wait for each other from hanging.

@@ -117,7 +117,7 @@ pub(crate) struct Quota {
 
 #[derive(Debug)]
 pub(crate) struct Law {
-    /// Nothing but the window holds anybody back, whatever the time is. Kept, for every request asks.
+    /// Nothing but the window holds anybody back, whatever the time is. HeldResponse, for every request asks.
     is_plain: bool,
 
     // The window.

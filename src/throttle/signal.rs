@@ -6,7 +6,8 @@ use reqwest_middleware::{Error, Result};
 
 use super::law::{Answer, Ending, Quota};
 use crate::clock;
-use crate::decide::{Failure, FailureKind, StatusClass, default_class};
+use crate::decide::{Failure, StatusClass, default_class};
+use crate::outcome::FailureKind;
 use crate::schedule::{quota_left, server_hint};
 
 pub(super) fn read(result: &Result<Response>) -> Answer {

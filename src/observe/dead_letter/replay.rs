@@ -9,10 +9,10 @@ use reqwest_middleware::{ClientWithMiddleware, Error, RequestBuilder};
 
 use super::credentials::{Credentials, Fill, encoded};
 use super::{DeadLetter, LetterBody};
-use crate::RequestBuilderExt;
 use crate::decide::Failure;
 use crate::observe::Redacted;
 use crate::observe::secrets::{PLACEHOLDER, rewrite_query, without_parameter};
+use crate::request::RequestBuilderExt;
 use crate::request::keep_key_header;
 
 impl DeadLetter {

@@ -5,8 +5,8 @@ use http::{Extensions, HeaderName, Method, StatusCode};
 use reqwest::{Request, Url};
 
 use super::*;
-use crate::decide::Spare;
 use crate::observe::dead_letter::{Draft, dead_letter_channel};
+use crate::request::RequestSnapshot;
 use crate::{AttemptOutcome, AttemptReport, RetryReport, Secrets, StopReason};
 
 fn letter(path: &str) -> DeadLetter {
@@ -15,7 +15,7 @@ fn letter(path: &str) -> DeadLetter {
     let header = HeaderName::from_static("idempotency-key");
     let mut request = Request::new(Method::GET, url);
     let draft = Draft {
-        request: Spare::of(&mut request, false, &Extensions::new()),
+        request: RequestSnapshot::of(&mut request, false, &Extensions::new()),
         factory: None,
         key_header: &header,
         has_key: false,

@@ -7,9 +7,10 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 use super::*;
-use crate::decide::{AttemptOutcome, FailureKind};
-use crate::observe::{LimitHeaders, LoadChange, StopReason};
-use crate::throttle::RefusalReason;
+use crate::observe::{LimitHeaders, LoadChange};
+use crate::outcome::RefusalReason;
+use crate::outcome::StopReason;
+use crate::outcome::{AttemptOutcome, FailureKind};
 
 fn to(host: &str) -> CallInfo<'_> {
     CallInfo {

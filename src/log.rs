@@ -1,6 +1,6 @@
-//! What is said in the log, behind the feature `tracing`.
+//! One-time warnings, and messages that belong to no event. Without the feature `tracing` they do nothing.
 
-use crate::decide::InvalidKey;
+use std::fmt::Display;
 
 /// Two retries in one chain share one allowance, but nobody wants two.
 pub(crate) fn two_retries_in_one_chain() {
@@ -39,7 +39,7 @@ pub(crate) fn unknown_extensions() {
 }
 
 /// The error that the caller gets is reqwest's, and cannot say it.
-pub(crate) fn invalid_key(invalid: &InvalidKey) {
+pub(crate) fn invalid_key(invalid: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::warn!("invalid idempotency key, the request will not be sent: {invalid}");
     #[cfg(not(feature = "tracing"))]
