@@ -55,6 +55,7 @@ mod admit;
 mod clock;
 mod coalesce;
 mod config;
+mod dead_letter;
 mod decide;
 mod entropy;
 pub mod fleet;
@@ -84,6 +85,12 @@ mod throttle;
 pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};
 pub use config::ConfigError;
+pub use dead_letter::{
+    ChannelSink, Credentials, DeadLetter, DeadLetterReceiver, DeadLetterSink, Delivery, LetterBody,
+    Redacted, Replay, ReplayError, Secrets, SinkError, dead_letter_channel,
+};
+#[cfg(feature = "dead-letter-file")]
+pub use dead_letter::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use decide::{AttemptView, AutoKey, StatusClass};
 pub use fleet::{FleetLimits, FleetLimitsBuilder};
 #[cfg(feature = "tracing")]
@@ -95,12 +102,6 @@ pub use observe::{
     LimitHeaders, LoadChange, Observer, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused,
     ThrottleRefused, ThrottleWaited,
 };
-pub use observe::{
-    ChannelSink, Credentials, DeadLetter, DeadLetterReceiver, DeadLetterSink, Delivery, LetterBody,
-    Redacted, Replay, ReplayError, Secrets, SinkError, dead_letter_channel,
-};
-#[cfg(feature = "dead-letter-file")]
-pub use observe::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use outcome::{
     Attempt, AttemptOutcome, AttemptReport, DeadLetterOutcome, FailureKind, Refusal, RefusalReason,
     ReportSlot, RetryReport, StopReason, TimeLimit, TimedOut,

@@ -1,6 +1,5 @@
 //! **Observe**: who gets to know?
 
-mod dead_letter;
 mod event;
 mod following;
 mod host_name;
@@ -9,20 +8,6 @@ mod levels;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observer;
-mod secrets;
-
-#[cfg(all(
-    feature = "dead-letter-file",
-    any(test, all(fuzzing, feature = "testing"))
-))]
-pub(crate) use dead_letter::SameThreadSink;
-pub use dead_letter::{
-    ChannelSink, Credentials, DeadLetter, DeadLetterReceiver, DeadLetterSink, Delivery, LetterBody,
-    Replay, ReplayError, SinkError, dead_letter_channel,
-};
-pub(crate) use dead_letter::{DeadLetters, Draft};
-#[cfg(feature = "dead-letter-file")]
-pub use dead_letter::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use event::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeader,
     LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused,
@@ -36,4 +21,3 @@ pub use levels::LogLevels;
 pub use metrics::Metrics;
 pub use observer::Observer;
 pub(crate) use observer::Observers;
-pub use secrets::{Redacted, Secrets};

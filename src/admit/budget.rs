@@ -20,8 +20,7 @@ use tokio::time::Instant;
 use crate::clock;
 use crate::config::ConfigError;
 use crate::fleet::{FleetLimits, RetryTerms};
-use crate::host::BoundedTable;
-use crate::host::Host;
+use crate::host::{BoundedTable, Host};
 use common::Common;
 use window::{SlotEnd, Window};
 

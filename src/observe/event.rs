@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 
-use crate::outcome::AttemptOutcome;
-use crate::outcome::RefusalReason;
-use crate::outcome::{DeadLetterOutcome, StopReason};
+use crate::outcome::{AttemptOutcome, DeadLetterOutcome, RefusalReason, StopReason};
 
 /// The call that something happened to.
 ///

@@ -7,8 +7,7 @@ use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 use super::Following;
 use super::event::{CallInfo, Event, EventKind, RetryScheduled, Stopped};
-use crate::outcome::StopReason;
-use crate::outcome::{AttemptOutcome, FailureKind};
+use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 
 /// How loud the log is, for each kind of event.
 ///

@@ -12,8 +12,7 @@ use crate::host::Host;
 use crate::observe::{
     CallInfo, Event, EventKind, LoadChange, ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
-use crate::outcome::Attempt;
-use crate::outcome::Refusal;
+use crate::outcome::{Attempt, Refusal};
 
 /// Dropped after the request has given up its place, it tells of that, too.
 pub(super) struct Watch<'a> {

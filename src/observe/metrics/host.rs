@@ -10,8 +10,7 @@ use super::catalogue::{
     LIMITER_WAIT, QUEUE_AGE, QUEUE_DEPTH, REQUESTS, RETRIES,
 };
 use crate::observe::{LimitHeader, LimitHeaders, LoadChange, ThrottleLoad};
-use crate::outcome::AttemptOutcome;
-use crate::outcome::{DeadLetterOutcome, StopReason};
+use crate::outcome::{AttemptOutcome, DeadLetterOutcome, StopReason};
 
 /// The handles are kept, so that counting needs neither an allocation nor a search in the recorder.
 pub(super) struct HostMetrics {

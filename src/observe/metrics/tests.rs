@@ -8,9 +8,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 use super::*;
 use crate::observe::{LimitHeaders, LoadChange};
-use crate::outcome::RefusalReason;
-use crate::outcome::StopReason;
-use crate::outcome::{AttemptOutcome, FailureKind};
+use crate::outcome::{AttemptOutcome, FailureKind, RefusalReason, StopReason};
 
 fn to(host: &str) -> CallInfo<'_> {
     CallInfo {

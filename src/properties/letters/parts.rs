@@ -7,7 +7,7 @@ use arbitrary::{Result, Unstructured};
 use http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request};
 
-use crate::observe::Draft;
+use crate::dead_letter::Draft;
 use crate::outcome::FailureKind;
 use crate::properties::address;
 use crate::request::RequestSnapshot;

@@ -8,10 +8,10 @@ use reqwest_middleware::Result;
 
 use super::{Call, End};
 use crate::clock;
+use crate::dead_letter::Draft;
 use crate::log::LogPlace;
-use crate::observe::{CallInfo, Draft, Event, EventKind};
-use crate::outcome::Refusal;
-use crate::outcome::{DeadLetterOutcome, RetryReport};
+use crate::observe::{CallInfo, Event, EventKind};
+use crate::outcome::{DeadLetterOutcome, Refusal, RetryReport};
 use crate::schedule::server_hint;
 
 /// Nobody is asked to wait longer, and no date is later.

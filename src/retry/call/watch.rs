@@ -18,8 +18,7 @@ use crate::observe::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeaders,
     RetryScheduled, Stopped, host_name,
 };
-use crate::outcome::AttemptOutcome;
-use crate::outcome::{Attempt, RetryReport, StopReason};
+use crate::outcome::{Attempt, AttemptOutcome, RetryReport, StopReason};
 use crate::request::RequestSnapshot;
 
 /// What is kept of a call only because somebody wants to know. When this is dropped before the call

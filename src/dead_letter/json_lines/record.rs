@@ -15,9 +15,8 @@ use jiff::Timestamp;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use super::super::{DeadLetter, LetterBody};
-use crate::observe::Redacted;
-use crate::{AttemptOutcome, AttemptReport, FailureKind};
+use super::super::{DeadLetter, LetterBody, Redacted};
+use crate::outcome::{AttemptOutcome, AttemptReport, FailureKind};
 
 const VERSION: u64 = 1;
 

@@ -6,10 +6,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::HeaderName;
 
-use super::{DeadLetter, LetterBody};
-use crate::observe::Secrets;
-use crate::outcome::RetryReport;
-use crate::outcome::{AttemptOutcome, FailureKind};
+use super::{DeadLetter, LetterBody, Secrets};
+use crate::outcome::{AttemptOutcome, FailureKind, RetryReport};
 use crate::request::{BodyFactory, RequestSnapshot, SnapshotBody, bytes_of};
 
 /// 9999-12-30T22:00:00Z, the last second that can be written as a date of four digits in any zone.
@@ -104,9 +102,9 @@ mod tests {
     use reqwest::{Body, Request, Url};
 
     use super::*;
-    use crate::observe::Redacted;
-    use crate::outcome::{AttemptReport, StopReason};
-    use crate::{AttemptOutcome, IdempotencyKey};
+    use crate::dead_letter::Redacted;
+    use crate::outcome::{AttemptOutcome, AttemptReport, StopReason};
+    use crate::request::IdempotencyKey;
 
     const MOMENT: SystemTime = SystemTime::UNIX_EPOCH;
 
