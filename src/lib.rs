@@ -56,6 +56,7 @@ mod answer;
 mod clock;
 mod coalesce;
 mod config;
+mod dead_letter;
 mod decide;
 mod entropy;
 pub mod fleet;
@@ -82,6 +83,12 @@ mod two_windows;
 pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};
 pub use config::ConfigError;
+pub use dead_letter::{
+    ChannelSink, Credentials, DeadLetter, DeadLetterOutcome, DeadLetterReceiver, DeadLetterSink,
+    Delivery, LetterBody, Redacted, Replay, ReplayError, Secrets, SinkError, dead_letter_channel,
+};
+#[cfg(feature = "dead-letter-file")]
+pub use dead_letter::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use decide::{
     AttemptOutcome, AttemptView, AutoKey, FailureKind, IdempotencyKey, InvalidKey, StatusClass,
 };
@@ -95,12 +102,6 @@ pub use observe::{
     LimitHeader, LimitHeaders, LoadChange, Observer, ReportSlot, RetryReport, RetryScheduled,
     StopReason, Stopped, ThrottleLoad, ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
-pub use observe::{
-    ChannelSink, Credentials, DeadLetter, DeadLetterOutcome, DeadLetterReceiver, DeadLetterSink,
-    Delivery, LetterBody, Redacted, Replay, ReplayError, Secrets, SinkError, dead_letter_channel,
-};
-#[cfg(feature = "dead-letter-file")]
-pub use observe::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use request::RequestBuilderExt;
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter, TimeLimit, TimedOut};

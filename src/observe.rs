@@ -1,7 +1,6 @@
 //! **Observe**: who gets to know?
 
 mod attempt;
-mod dead_letter;
 mod event;
 mod following;
 mod host_name;
@@ -12,21 +11,8 @@ mod log;
 mod metrics;
 mod observer;
 mod report;
-mod secrets;
 
 pub use attempt::Attempt;
-#[cfg(all(
-    feature = "dead-letter-file",
-    any(test, all(fuzzing, feature = "testing"))
-))]
-pub(crate) use dead_letter::SameThreadSink;
-pub use dead_letter::{
-    ChannelSink, Credentials, DeadLetter, DeadLetterOutcome, DeadLetterReceiver, DeadLetterSink,
-    Delivery, LetterBody, Replay, ReplayError, SinkError, dead_letter_channel,
-};
-pub(crate) use dead_letter::{DeadLetters, Draft};
-#[cfg(feature = "dead-letter-file")]
-pub use dead_letter::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use event::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeader,
     LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused,
@@ -46,4 +32,3 @@ pub use observer::Observer;
 pub(crate) use observer::Observers;
 pub(crate) use report::FailedReport;
 pub use report::{AttemptReport, ReportSlot, RetryReport, StopReason};
-pub use secrets::{Redacted, Secrets};

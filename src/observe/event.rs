@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 
+use crate::dead_letter::DeadLetterOutcome;
 use crate::decide::AttemptOutcome;
-use crate::observe::{DeadLetterOutcome, StopReason};
+use crate::observe::StopReason;
 use crate::throttle::RefusalReason;
 
 /// The call that something happened to.

@@ -14,9 +14,10 @@ use std::sync::{Arc, OnceLock};
 use self::host::HostMetrics;
 use self::known::Known;
 use super::{
-    Abandoned, AttemptFinished, BudgetRefused, CallInfo, DeadLetterOutcome, Observer,
-    RetryScheduled, Stopped, ThrottleLoad, ThrottleRefused, ThrottleWaited,
+    Abandoned, AttemptFinished, BudgetRefused, CallInfo, Observer, RetryScheduled, Stopped,
+    ThrottleLoad, ThrottleRefused, ThrottleWaited,
 };
+use crate::dead_letter::DeadLetterOutcome;
 use crate::decide::{AttemptOutcome, FailureKind};
 
 /// Enough for the services that one process talks to, and few enough for Prometheus: each has some

@@ -9,7 +9,8 @@ use super::event::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, RetryScheduled, Stopped,
     ThrottleLoad, ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
-use super::{DeadLetterOutcome, log};
+use super::log;
+use crate::dead_letter::DeadLetterOutcome;
 
 /// Gets to know what happens to calls.
 ///

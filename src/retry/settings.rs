@@ -7,11 +7,12 @@ use http::HeaderName;
 
 use crate::admit::Budgets;
 use crate::clock::Timers;
+use crate::dead_letter::{DeadLetters, Secrets};
 use crate::decide::{Classifier, KeyRule};
 use crate::entropy::Entropy;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
-use crate::observe::{DeadLetters, Event, Following, Observers, Secrets, two_retries_in_one_chain};
+use crate::observe::{Event, Following, Observers, two_retries_in_one_chain};
 use crate::schedule::{Backoff, TimeLimits};
 
 /// What a [`RetryMiddleware`] goes by. Checked, and never changed again.

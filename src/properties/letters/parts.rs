@@ -7,8 +7,8 @@ use arbitrary::{Result, Unstructured};
 use http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request};
 
+use crate::dead_letter::Draft;
 use crate::decide::{FailureKind, Spare};
-use crate::observe::Draft;
 use crate::properties::address;
 use crate::{
     AttemptOutcome, AttemptReport, DeadLetter, LetterBody, RetryReport, Secrets, StopReason,

@@ -8,7 +8,8 @@ use reqwest_middleware::Result;
 
 use super::{Call, End};
 use crate::clock;
-use crate::observe::{CallInfo, DeadLetterOutcome, Draft, Event, EventKind, LogPlace, RetryReport};
+use crate::dead_letter::{DeadLetterOutcome, Draft};
+use crate::observe::{CallInfo, Event, EventKind, LogPlace, RetryReport};
 use crate::schedule::server_hint;
 use crate::throttle::Refusal;
 

@@ -6,8 +6,7 @@ use http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Url;
 
-use super::DeadLetter;
-use crate::observe::Redacted;
+use super::{DeadLetter, Redacted};
 
 /// Everything that could mean something else in a query.
 const VALUE: &AsciiSet = &NON_ALPHANUMERIC

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::HeaderName;
 
-use super::{DeadLetter, LetterBody};
+use super::{DeadLetter, LetterBody, Secrets};
 use crate::decide::{AttemptOutcome, BodyFactory, FailureKind, Spare, SpareBody, bytes_of};
-use crate::observe::{RetryReport, Secrets};
+use crate::observe::RetryReport;
 
 /// 9999-12-30T22:00:00Z, the last second that can be written as a date of four digits in any zone.
 const LAST_MOMENT: Duration = Duration::from_secs(253_402_207_200);
@@ -102,8 +102,9 @@ mod tests {
     use reqwest::{Body, Request, Url};
 
     use super::*;
-    use crate::observe::{AttemptReport, Redacted, StopReason};
-    use crate::{AttemptOutcome, IdempotencyKey};
+    use crate::dead_letter::Redacted;
+    use crate::decide::{AttemptOutcome, IdempotencyKey};
+    use crate::observe::{AttemptReport, StopReason};
 
     const MOMENT: SystemTime = SystemTime::UNIX_EPOCH;
 

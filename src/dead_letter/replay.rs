@@ -8,12 +8,10 @@ use reqwest::{Response, Url};
 use reqwest_middleware::{ClientWithMiddleware, Error, RequestBuilder};
 
 use super::credentials::{Credentials, Fill, encoded};
-use super::{DeadLetter, LetterBody};
-use crate::RequestBuilderExt;
+use super::secrets::{PLACEHOLDER, rewrite_query, without_parameter};
+use super::{DeadLetter, LetterBody, Redacted};
 use crate::decide::Failure;
-use crate::observe::Redacted;
-use crate::observe::secrets::{PLACEHOLDER, rewrite_query, without_parameter};
-use crate::request::keep_key_header;
+use crate::request::{RequestBuilderExt, keep_key_header};
 
 impl DeadLetter {
     /// Sends the request again: the same method, URL, headers and body, and the same key. The client's

@@ -15,9 +15,9 @@ use jiff::Timestamp;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use super::super::{DeadLetter, LetterBody};
-use crate::observe::Redacted;
-use crate::{AttemptOutcome, AttemptReport, FailureKind};
+use super::super::{DeadLetter, LetterBody, Redacted};
+use crate::decide::{AttemptOutcome, FailureKind};
+use crate::observe::AttemptReport;
 
 const VERSION: u64 = 1;
 

@@ -6,6 +6,7 @@ mod draft;
 #[cfg(feature = "dead-letter-file")]
 mod json_lines;
 mod replay;
+mod secrets;
 mod sink;
 
 use std::fmt;
@@ -15,9 +16,8 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 use reqwest::Url;
 
-use super::secrets::Redacted;
 use crate::admit::Host;
-use crate::{AttemptReport, StopReason};
+use crate::observe::{AttemptReport, StopReason};
 
 pub use channel::{ChannelSink, DeadLetterReceiver, dead_letter_channel};
 pub use credentials::Credentials;
@@ -30,6 +30,7 @@ pub(crate) use json_lines::SameThreadSink;
 #[cfg(feature = "dead-letter-file")]
 pub use json_lines::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use replay::{Replay, ReplayError};
+pub use secrets::{Redacted, Secrets};
 pub(crate) use sink::DeadLetters;
 pub use sink::{DeadLetterOutcome, DeadLetterSink, Delivery, SinkError};
 

@@ -5,9 +5,9 @@ use http::{Extensions, HeaderName, Method, StatusCode};
 use reqwest::{Request, Url};
 
 use super::*;
-use crate::decide::Spare;
-use crate::observe::dead_letter::{Draft, dead_letter_channel};
-use crate::{AttemptOutcome, AttemptReport, RetryReport, Secrets, StopReason};
+use crate::dead_letter::{Draft, Secrets, dead_letter_channel};
+use crate::decide::{AttemptOutcome, Spare};
+use crate::observe::{AttemptReport, RetryReport, StopReason};
 
 fn letter(path: &str) -> DeadLetter {
     let url = Url::parse("http://api.example.com").unwrap();
