@@ -18,33 +18,30 @@ use http::Extensions;
 /// assert_eq!(attempt.resend_count(), None); // OpenTelemetry's http.request.resend_count
 /// ```
 ///
-/// With `reqwest-tracing` inside the retry there is one span for each attempt. Its number gets into the
-/// span by a backend of yours:
+/// A middleware inside the retry reads it for each attempt. With `reqwest-tracing`, do the same in
+/// `ReqwestOtelSpanBackend::on_request_start` to put the number into the span.
 ///
 /// ```
 /// use http::Extensions;
 /// use reqwest::{Request, Response};
-/// use reqwest_middleware::ClientBuilder;
+/// use reqwest_middleware::{ClientBuilder, Middleware, Next, Result};
 /// use reqwest_steady::{Attempt, RetryMiddleware};
-/// use reqwest_tracing::{ReqwestOtelSpanBackend, TracingMiddleware, reqwest_otel_span};
-/// use tracing::Span;
 ///
-/// struct WithResendCount;
+/// struct ResendCount;
 ///
-/// impl ReqwestOtelSpanBackend for WithResendCount {
-///     fn on_request_start(request: &Request, extensions: &mut Extensions) -> Span {
-///         let count = Attempt::of(extensions).resend_count();
-///         reqwest_otel_span!(name = request.method().as_str(), request, http.request.resend_count = count)
-///     }
-///
-///     fn on_request_end(span: &Span, outcome: &reqwest_middleware::Result<Response>, _: &mut Extensions) {
-///         reqwest_tracing::default_on_request_end(span, outcome)
+/// #[async_trait::async_trait]
+/// impl Middleware for ResendCount {
+///     async fn handle(&self, mut request: Request, extensions: &mut Extensions, next: Next<'_>) -> Result<Response> {
+///         if let Some(count) = Attempt::of(extensions).resend_count() {
+///             request.headers_mut().insert("x-resend-count", count.into());
+///         }
+///         next.run(request, extensions).await
 ///     }
 /// }
 ///
 /// let client = ClientBuilder::new(reqwest::Client::new())
 ///     .with(RetryMiddleware::default())
-///     .with(TracingMiddleware::<WithResendCount>::new())
+///     .with(ResendCount)
 ///     .build();
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
