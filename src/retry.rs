@@ -116,7 +116,7 @@ impl Middleware for RetryMiddleware {
                 }
             }
             let has_key = (self.settings.keys)
-                .settle(&mut request, own.map(Arc::as_ref))
+                .apply(&mut request, own.map(Arc::as_ref))
                 .map_err(Error::middleware)?;
             let mut call = Call::open(&self.settings, &request, extensions, own, has_key);
             if !queued.is_zero() {
@@ -134,13 +134,13 @@ impl Middleware for RetryMiddleware {
                 let turn = {
                     let mut result = call.run(answer).await;
                     call.close_passage(extensions);
-                    let verdict = call.judge(&result);
-                    if verdict.is_success() && !call.wants_body() {
-                        call.succeed(verdict, &mut result, extensions);
+                    let classified = call.classify(&result);
+                    if classified.is_success() && !call.wants_body() {
+                        call.succeed(classified, &mut result, extensions);
                         return result;
                     }
                     // The result goes with it, and so the future of the loop needs no room for one.
-                    call.go_on(verdict, result, extensions)
+                    call.go_on(classified, result, extensions)
                 };
                 match turn.await {
                     Turn::Again(again) => request = again,
