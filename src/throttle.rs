@@ -2,6 +2,7 @@
 
 mod builder;
 mod controller;
+mod events;
 mod gate;
 mod key;
 mod meter;
@@ -11,7 +12,6 @@ mod rate;
 mod refusal;
 mod sharing;
 mod signal;
-mod watch;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use tokio::time::Instant;
 
 use builder::Settings;
 pub use builder::ThrottleMiddlewareBuilder;
-use gate::{Entry, Gate, Pass, Waiting};
+use events::GateEvents;
+use gate::{Entry, Gate, Slot, Waiting};
 pub use key::{KeyBy, KeyFn};
 pub(crate) use passage::{Passage, Passed, QueuedBefore, Stage};
 pub use refusal::{Refusal, RefusalReason};
 use signal::SignalKind;
-use watch::Watch;
 
 use crate::admit::{Keyed, with_passage};
 use crate::clock::{self, Timers};
@@ -110,7 +110,7 @@ impl ThrottleMiddleware {
         Self {
             shared: Arc::new(Shared {
                 settings,
-                gates: Keyed::new(|gate: &Arc<Gate>, now| gate.matters(now)),
+                gates: Keyed::new(|gate: &Arc<Gate>, now| gate.must_keep(now)),
                 timers: Timers::default(),
                 warned: AtomicBool::new(false),
             }),
@@ -136,21 +136,21 @@ impl Shared {
         gate: &'a Gate,
         request: &Request,
         extensions: &Extensions,
-        watch: &mut Option<Watch<'a>>,
-    ) -> std::result::Result<(Pass<'a>, Option<Box<Queued<'a>>>), Refusal> {
+        events: &mut Option<GateEvents<'a>>,
+    ) -> std::result::Result<(Slot<'a>, Option<Box<Queued<'a>>>), Refusal> {
         let settings = &*self.settings;
         let (attempt, queued) = match extensions.is_empty() {
             true => (Attempt::FIRST, Duration::ZERO),
             false => (Attempt::of(extensions), QueuedBefore::of(extensions)),
         };
         if settings.is_watched() {
-            *watch = Some(Watch::new(settings, gate, request, attempt));
+            *events = Some(GateEvents::new(settings, gate, request, attempt));
         }
         let now = clock::now();
         let is_own = |passage: &Passage| passage.is_of(extensions, request.url());
         let has_passage = || with_passage(|passage| is_own(passage)) == Some(true);
         match gate.enter(now, settings, attempt.is_retry(), queued, has_passage)? {
-            Entry::Passed(mut pass, sight) => {
+            Entry::Admitted(mut slot, snapshot) => {
                 let passed = with_passage(|passage| {
                     let is_own = is_own(passage);
                     if is_own {
@@ -158,18 +158,18 @@ impl Shared {
                     }
                     is_own
                 });
-                pass.has_passage = passed == Some(true);
-                if let (Some(watch), Some(sight)) = (watch, sight) {
-                    watch.sent(sight);
+                slot.has_passage = passed == Some(true);
+                if let (Some(events), Some(snapshot)) = (events, snapshot) {
+                    events.sent(snapshot);
                 }
-                Ok((pass, None))
+                Ok((slot, None))
             }
-            Entry::Waits(waiting) => {
+            Entry::Queued(waiting) => {
                 let queued = Queued {
                     waiting,
                     since: now,
                 };
-                Ok((Pass::none(gate, settings), Some(Box::new(queued))))
+                Ok((Slot::empty(gate, settings), Some(Box::new(queued))))
             }
         }
     }
@@ -195,15 +195,15 @@ impl<'a> Queued<'a> {
     /// Waits for the turn, and says for how long.
     async fn turn(
         self: Box<Self>,
-        watch: &mut Option<Watch<'a>>,
-    ) -> (std::result::Result<Pass<'a>, Refusal>, Duration) {
+        events: &mut Option<GateEvents<'a>>,
+    ) -> (std::result::Result<Slot<'a>, Refusal>, Duration) {
         let Self { waiting, since } = *self;
         let has_passage = waiting.has_passage;
         let stay = Stay::begin(has_passage, since);
-        if let Some(watch) = watch {
-            watch.queued();
+        if let Some(events) = events {
+            events.queued();
         }
-        let turn = waiting.turn().await;
+        let turn = waiting.slot().await;
         let now = clock::now();
         let waited = now.saturating_duration_since(since);
         drop(stay);
@@ -213,8 +213,8 @@ impl<'a> Queued<'a> {
             _ => {}
         }
         if turn.is_ok() {
-            if let Some(watch) = watch {
-                watch.waited(waited);
+            if let Some(events) = events {
+                events.waited(waited);
             }
         }
         (turn, waited)
@@ -266,31 +266,31 @@ impl Middleware for ThrottleMiddleware {
             // Its body is read after this, and may break off.
             let buffered = own.is_some_and(|own| own.buffer.is_some());
             // Declared before the place that it tells of, so that it is dropped after it.
-            let mut watch = None;
+            let mut events = None;
             let mut waited = Duration::ZERO;
-            let (mut pass, queued) = match shared.enter(&gate, &request, extensions, &mut watch) {
+            let (mut slot, queued) = match shared.enter(&gate, &request, extensions, &mut events) {
                 Ok(entered) => entered,
-                Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
+                Err(refusal) => return Err(refuse(refusal, &request, events, waited)),
             };
             if let Some(queued) = queued {
                 let turn;
-                (turn, waited) = Box::pin(queued.turn(&mut watch)).await;
-                pass = match turn {
-                    Ok(pass) => pass,
+                (turn, waited) = Box::pin(queued.turn(&mut events)).await;
+                slot = match turn {
+                    Ok(slot) => slot,
                     Err(refusal) => {
                         Passed::leave(extensions, waited, false);
-                        return Err(refuse(refusal, &request, watch, waited));
+                        return Err(refuse(refusal, &request, events, waited));
                     }
                 };
             }
             let result = next.run(request, extensions).await;
             let signal = signal::read(&result);
-            if let (true, Ok(response)) = (pass.is_sample(), &result) {
+            if let (true, Ok(response)) = (slot.is_sample(), &result) {
                 shared.check_order(response);
             }
-            let sight = pass.answered(&signal);
-            if let (Some(watch), Some(sight)) = (&mut watch, sight) {
-                watch.answered(sight);
+            let snapshot = slot.on_response(&signal);
+            if let (Some(events), Some(snapshot)) = (&mut events, snapshot) {
+                events.ended(snapshot);
             }
             let failed = result
                 .as_ref()
@@ -308,12 +308,12 @@ impl Middleware for ThrottleMiddleware {
 fn refuse(
     refusal: Refusal,
     request: &Request,
-    watch: Option<Watch<'_>>,
+    events: Option<GateEvents<'_>>,
     waited: Duration,
 ) -> Error {
     let refusal = refusal.of_request(request);
-    if let Some(mut watch) = watch {
-        watch.refused(&refusal, waited);
+    if let Some(mut events) = events {
+        events.refused(&refusal, waited);
     }
     Error::middleware(refusal)
 }
