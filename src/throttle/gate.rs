@@ -24,11 +24,11 @@ use super::controller::{Admission, Time};
 use super::key::{GateKey, Key};
 use super::passage::Passage;
 use super::queue::WaitLimit;
-use super::refusal::{Refusal, RefusalReason};
 use super::sharing::{Sharing, ToTell};
 use crate::admit;
 use crate::clock;
 use crate::observe::{LoadChange, ThrottleLoad};
+use crate::outcome::{Refusal, RefusalReason};
 pub(super) use slot::Slot;
 use state::GateState;
 pub(super) use state::{GateChange, GateSnapshot, Grant};
@@ -181,7 +181,8 @@ impl Gate {
         let depth = state.queue.len();
         Refusal {
             reason,
-            key: self.key.clone(),
+            key: self.key.text().to_owned(),
+            shows_key: self.key.public().is_some(),
             host: String::new(),
             depth,
             retry_after: state.likely_at(now, depth).saturating_sub(now),

@@ -3,57 +3,48 @@
 use std::time::Duration;
 
 use super::controller::Time;
+use crate::two_windows::{Advance, TwoWindows};
 
 const SPAN: Duration = Duration::from_secs(1);
 
-/// How many were accepted a second, over the last one to two seconds.
+/// Requests accepted per second, over the last one to two seconds.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// When the older of two spans began.
-    began: Option<Time>,
-    older: u32,
-    newer: u32,
+    /// Begin with the first request. After a restart, the first second counts as the previous window, so
+    /// `start` lies up to a second ahead.
+    windows: Option<TwoWindows>,
 }
 
 impl Meter {
-    /// Something was sent.
+    /// Starts the measurement when the first request is sent.
     pub(super) fn begin(&mut self, now: Time) {
-        self.turn(now);
+        self.advance(now);
     }
 
-    /// Something was accepted.
+    /// Counts an accepted request.
     pub(super) fn count(&mut self, now: Time) {
-        let began = self.turn(now);
-        if now.saturating_sub(began) < SPAN {
-            self.older += 1;
+        let windows = self.advance(now);
+        if now < windows.start() {
+            windows.previous += 1;
         } else {
-            self.newer += 1;
+            windows.current += 1;
         }
     }
 
-    /// Requests a second; `None` if there was no more than one.
+    /// Requests per second; `None` if there was at most one.
     pub(super) fn rate(&mut self, now: Time) -> Option<f64> {
-        let began = self.turn(now);
-        let count = self.older + self.newer;
+        let windows = self.advance(now);
+        let count = windows.sum();
+        let began = windows.start().saturating_sub(SPAN);
         let passed = now.saturating_sub(began).as_secs_f64();
         (count > 1 && passed > 0.0).then(|| f64::from(count) / passed)
     }
 
-    /// Lets go of what is too long ago.
-    fn turn(&mut self, now: Time) -> Time {
-        let began = *self.began.get_or_insert(now);
-        let passed = now.saturating_sub(began);
-        if passed < 2 * SPAN {
-            return began;
+    fn advance(&mut self, now: Time) -> &mut TwoWindows {
+        let windows = (self.windows).get_or_insert_with(|| TwoWindows::new(SPAN, now + SPAN));
+        if windows.advance(now) == Advance::Restarted {
+            windows.start_at(now + SPAN);
         }
-        let began = if passed < 3 * SPAN {
-            self.older = std::mem::take(&mut self.newer);
-            began + SPAN
-        } else {
-            (self.older, self.newer) = (0, 0);
-            now
-        };
-        self.began = Some(began);
-        began
+        windows
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::controller::Time;
 use super::gate::Grant;
-use super::refusal::RefusalReason;
+use crate::outcome::RefusalReason;
 use slab::Slab;
 
 /// Identifies a waiter. Valid until [`Queue::remove`].

@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use super::super::builder::Settings;
 use super::super::queue::{WaiterId, WaiterState};
-use super::super::refusal::Refusal;
 use super::state::Grant;
 use super::{Gate, Slot};
 use crate::clock;
+use crate::outcome::Refusal;
 
 /// A call in the queue. Dropped, it leaves the queue.
 pub(in crate::throttle) struct Waiting<'a> {
