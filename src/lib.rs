@@ -67,6 +67,7 @@ pub mod fleet;
     feature = "tracing"
 ))]
 pub mod guide;
+mod handoff;
 mod observe;
 // Whoever fuzzes a crate that depends on this one sets `fuzzing` here, too.
 #[cfg(any(test, all(fuzzing, feature = "testing")))]

@@ -8,7 +8,6 @@ use reqwest::Response;
 
 use crate::decide::AttemptOutcome;
 use crate::observe::Attempt;
-use crate::throttle::Passed;
 
 /// Why a call ended as it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,11 +127,9 @@ pub struct AttemptReport {
 
 impl AttemptReport {
     /// Adds the time that it waited in a throttle before it was sent.
-    pub(crate) fn add_wait(&mut self, passed: Option<Passed>) {
-        if let Some(passed) = passed {
-            self.sent_at = self.sent_at.saturating_add(passed.waited);
-            self.waited = self.waited.saturating_add(passed.waited);
-        }
+    pub(crate) fn add_wait(&mut self, queued: Duration) {
+        self.sent_at = self.sent_at.saturating_add(queued);
+        self.waited = self.waited.saturating_add(queued);
     }
 
     /// Takes the place of an attempt that was a whole call of another retry inside this one. Returns the earlier

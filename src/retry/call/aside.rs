@@ -6,7 +6,8 @@ use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
 use super::watch::Watch;
-use crate::admit::{Fare, Withdrawal};
+use super::super::permit::RetryPermit;
+use crate::admit::Withdrawal;
 use crate::answer::Kept;
 use crate::decide::Target;
 use crate::observe::{AttemptReport, RetryReport, StopReason};
@@ -40,7 +41,7 @@ pub(super) struct Earlier {
     /// What the last of them came to, where a throttle may not let another one through.
     pub(super) kept: Option<Kept>,
     /// What the running attempt costs, until a throttle lets it through.
-    pub(super) fare: Option<Fare>,
+    pub(super) permit: Option<RetryPermit>,
 }
 
 impl Earlier {

@@ -8,7 +8,7 @@ use rand::RngExt;
 use super::super::builder::Settings;
 use super::super::law::{Answer, Ending, Ticket, Time};
 use super::{Gate, Room, Sight, Wakers};
-use crate::admit;
+use crate::handoff::Handoff;
 use crate::observe::LoadChange;
 
 /// A request that was let through. It gives its slot back when dropped.
@@ -17,8 +17,8 @@ pub(in crate::throttle) struct Pass<'a> {
     settings: &'a Settings,
     /// `None` while it has no slot, or once that is given back.
     ticket: Option<Option<Ticket>>,
-    /// The retry around it wants to know.
-    pub(in crate::throttle) has_passage: bool,
+    /// What the retry around it has put into the extensions.
+    pub(in crate::throttle) handoff: Option<Handoff>,
 }
 
 impl<'a> Pass<'a> {
@@ -28,7 +28,7 @@ impl<'a> Pass<'a> {
             gate,
             settings,
             ticket: Some(ticket),
-            has_passage: false,
+            handoff: None,
         }
     }
 
@@ -38,7 +38,7 @@ impl<'a> Pass<'a> {
             gate,
             settings,
             ticket: None,
-            has_passage: false,
+            handoff: None,
         }
     }
 
@@ -117,8 +117,7 @@ impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             let spread = self.spread();
-            let late = self.has_passage
-                && admit::with_passage(|passage| passage.has_timed_out()) == Some(true);
+            let late = self.handoff.as_ref().is_some_and(Handoff::has_timed_out);
             self.gate.change(|room, now, _| {
                 room.in_flight -= 1;
                 if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
