@@ -6,8 +6,6 @@
 mod allowance;
 mod budget;
 mod current;
-mod host;
-mod keyed;
 mod retries_left;
 mod scope;
 
@@ -20,6 +18,4 @@ pub(crate) use allowance::{Allowance, Draw, Opener};
 pub use budget::{Budget, BudgetBuilder, Deposit};
 pub(crate) use budget::{BudgetTime, Budgets, Withdrawal};
 pub(crate) use current::{Covered, current_deadline};
-pub(crate) use host::Host;
-pub(crate) use keyed::Keyed;
 pub use scope::Scope;

@@ -19,8 +19,8 @@ use settings::Settings;
 
 use crate::config::no_timers;
 use crate::handoff::Handoff;
-use crate::observe::{Attempt, FailedReport};
-use crate::request::RequestSettings;
+use crate::outcome::{Attempt, FailedReport};
+use crate::request::RequestOptions;
 
 /// Sends a request again where that is safe, spread out in time, and bounded in number.
 ///
@@ -95,12 +95,12 @@ impl Middleware for RetryMiddleware {
             let (mut own, mut outer) = (None, None);
             if !extensions.is_empty() {
                 outer = Handoff::take_outer(extensions);
-                own = match RequestSettings::of(extensions) {
+                own = match RequestOptions::of(extensions) {
                     // Most requests carry nothing else.
                     own if extensions.len() == usize::from(own.is_some()) => own,
                     _ => {
                         forget_earlier_call(extensions);
-                        RequestSettings::of(extensions)
+                        RequestOptions::of(extensions)
                     }
                 };
                 if let Some(slot) = own.and_then(|own| own.report.as_ref()) {

@@ -1,13 +1,12 @@
 //! The throttle middleware: one answer teaches all requests to the same server.
 
 mod builder;
+mod controller;
 mod gate;
 mod key;
-mod law;
 mod meter;
 mod queue;
 mod rate;
-mod refusal;
 mod sharing;
 mod signal;
 mod watch;
@@ -26,16 +25,16 @@ use builder::Settings;
 pub use builder::ThrottleMiddlewareBuilder;
 use gate::{Entry, Gate, Pass, Waiting};
 pub use key::{KeyBy, KeyFn};
-use law::Ending;
-pub use refusal::{Refusal, RefusalReason};
+use signal::SignalKind;
 use watch::Watch;
 
-use crate::admit::Keyed;
 use crate::clock::{self, Timers};
 use crate::config::no_timers;
 use crate::handoff::{Handoff, Terms};
-use crate::observe::{Attempt, RetryReport, throttle_outside_retry};
-use crate::request::RequestSettings;
+use crate::host::BoundedTable;
+use crate::log::throttle_outside_retry;
+use crate::outcome::{Attempt, Refusal, RetryReport};
+use crate::request::RequestOptions;
 
 /// Finds the rate that a server accepts, and holds requests back instead of letting them fail.
 ///
@@ -88,7 +87,7 @@ pub struct ThrottleMiddleware {
 #[derive(Debug)]
 struct Shared {
     settings: Arc<Settings>,
-    gates: Keyed<Arc<Gate>>,
+    gates: BoundedTable<Arc<Gate>>,
     timers: Timers,
     warned: AtomicBool,
 }
@@ -109,7 +108,7 @@ impl ThrottleMiddleware {
         Self {
             shared: Arc::new(Shared {
                 settings,
-                gates: Keyed::new(|gate: &Arc<Gate>, now| gate.matters(now)),
+                gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.matters(now)),
                 timers: Timers::default(),
                 warned: AtomicBool::new(false),
             }),
@@ -251,7 +250,7 @@ impl Middleware for ThrottleMiddleware {
             let shared = &*self.shared;
             shared.timers.check().map_err(no_timers)?;
             let gate = shared.gate_of(&request);
-            let own = RequestSettings::of(extensions);
+            let own = RequestOptions::of(extensions);
             // Its body is read after this, and may break off.
             let buffered = own.is_some_and(|own| own.buffer.is_some());
             // Declared before the place that it tells of, so that it is dropped after it.
@@ -270,11 +269,11 @@ impl Middleware for ThrottleMiddleware {
                 };
             }
             let result = next.run(request, extensions).await;
-            let answer = signal::read(&result);
+            let signal = signal::read(&result);
             if let (true, Ok(response)) = (pass.is_sample(), &result) {
                 shared.check_order(response);
             }
-            let sight = pass.answered(&answer);
+            let sight = pass.answered(&signal);
             if let (Some(watch), Some(sight)) = (&mut watch, sight) {
                 watch.answered(sight);
             }
@@ -282,7 +281,7 @@ impl Middleware for ThrottleMiddleware {
                 .as_ref()
                 .map_or(true, |it| it.status().as_u16() >= 400);
             if failed || buffered || !waited.is_zero() {
-                let paced = shared.settings.adaptive && answer.ending == Ending::Refused;
+                let paced = shared.settings.adaptive && signal.kind == SignalKind::Refused;
                 let insert = || extensions.get_or_insert_default::<Handoff>().clone();
                 let handoff = pass.handoff.take().unwrap_or_else(insert);
                 handoff.leave_visit(paced);

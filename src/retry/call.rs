@@ -19,11 +19,11 @@ use super::settings::Settings;
 use super::permit::HandedOff;
 use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope};
 use crate::clock;
-use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
+use crate::decide::{Safety, Verdict, is_idempotent};
 use crate::entropy::up_to;
 use crate::handoff::{Handoff, Terms, ThrottleVisit};
-use crate::observe::{Attempt, AttemptReport, FailedReport, RetryReport, StopReason};
-use crate::request::RequestSettings;
+use crate::outcome::{Attempt, AttemptReport, FailedReport, RetryReport, StopReason};
+use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
 use crate::schedule::CallTime;
 use aside::{Aside, Earlier};
 use letter::DeliveryEnd;
@@ -39,7 +39,7 @@ pub(crate) struct Call<'a> {
     safety: Safety,
     has_key: bool,
     /// What this request asked for.
-    own: Option<Arc<RequestSettings>>,
+    own: Option<Arc<RequestOptions>>,
     /// The answer to a HEAD has no body, whatever its length says. Known if something was asked for.
     is_head: bool,
     budget: Budget,
@@ -61,7 +61,7 @@ pub(crate) struct Call<'a> {
     handed_off: Option<HandedOff>,
     /// What a throttle has left that it came through, once it has ended.
     visit: Option<ThrottleVisit>,
-    spare: Option<Spare>,
+    spare: Option<RequestSnapshot>,
 
     aside: Option<Box<Aside<'a>>>,
 }
@@ -77,7 +77,7 @@ impl<'a> Call<'a> {
     pub(crate) fn open(
         settings: &'a Settings,
         request: &Request,
-        own: Option<&Arc<RequestSettings>>,
+        own: Option<&Arc<RequestOptions>>,
         has_key: bool,
     ) -> Self {
         let wants_target = settings.classifier.by_user.is_some() || settings.retry_without_key;
@@ -229,7 +229,7 @@ impl<'a> Call<'a> {
         let could_follow = || self.could_retry() || self.settings.dead_letters.is_some();
         if self.spare.is_none() && could_follow() {
             let rebuilt = self.body().is_some();
-            self.spare = Some(Spare::of(request, rebuilt, extensions));
+            self.spare = Some(RequestSnapshot::of(request, rebuilt, extensions));
         }
         if let Some(name) = &self.settings.attempt_header {
             let number = HeaderValue::from(self.attempt.number());

@@ -13,7 +13,7 @@ use crate::admit::{Allowance, Withdrawal};
 use crate::clock;
 use crate::decide::Verdict;
 use crate::handoff::ThrottleVisit;
-use crate::observe::StopReason;
+use crate::outcome::StopReason;
 use crate::schedule::{self, server_hint};
 
 /// How many attempts of one call that were not processed are retried for free.
