@@ -3,7 +3,6 @@
 mod attempt;
 mod event;
 mod following;
-mod host_name;
 #[cfg(feature = "tracing")]
 mod levels;
 mod log;
@@ -19,7 +18,6 @@ pub use event::{
     ThrottleRefused, ThrottleWaited,
 };
 pub(crate) use following::Following;
-pub(crate) use host_name::host_name;
 #[cfg(feature = "tracing")]
 pub use levels::LogLevels;
 pub(crate) use log::{

@@ -15,7 +15,7 @@ use crate::clock;
 use crate::decide::{AttemptOutcome, Spare, Verdict};
 use crate::observe::{
     Abandoned, Attempt, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeaders,
-    RetryReport, RetryScheduled, StopReason, Stopped, host_name,
+    RetryReport, RetryScheduled, StopReason, Stopped,
 };
 
 /// What is kept of a call only because somebody wants to know. When this is dropped before the call
@@ -48,7 +48,7 @@ impl<'a> Watch<'a> {
         Self {
             settings,
             method: method.clone(),
-            host: host_name(Host(url).as_str()),
+            host: Host(url).as_str().into(),
             attempt: Attempt::FIRST,
             started,
             stage: Stage::Waiting,
