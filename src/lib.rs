@@ -78,6 +78,7 @@ mod schedule;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod throttle;
+mod two_windows;
 
 pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};

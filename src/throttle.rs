@@ -1,9 +1,9 @@
 //! The throttle middleware: one answer teaches all requests to the same server.
 
 mod builder;
+mod controller;
 mod gate;
 mod key;
-mod law;
 mod meter;
 mod passage;
 mod queue;
@@ -27,9 +27,9 @@ use builder::Settings;
 pub use builder::ThrottleMiddlewareBuilder;
 use gate::{Entry, Gate, Pass, Waiting};
 pub use key::{KeyBy, KeyFn};
-use law::Ending;
 pub(crate) use passage::{Passage, Passed, QueuedBefore, Stage};
 pub use refusal::{Refusal, RefusalReason};
+use signal::SignalKind;
 use watch::Watch;
 
 use crate::admit::{Keyed, with_passage};
@@ -284,11 +284,11 @@ impl Middleware for ThrottleMiddleware {
                 };
             }
             let result = next.run(request, extensions).await;
-            let answer = signal::read(&result);
+            let signal = signal::read(&result);
             if let (true, Ok(response)) = (pass.is_sample(), &result) {
                 shared.check_order(response);
             }
-            let sight = pass.answered(&answer);
+            let sight = pass.answered(&signal);
             if let (Some(watch), Some(sight)) = (&mut watch, sight) {
                 watch.answered(sight);
             }
@@ -296,7 +296,7 @@ impl Middleware for ThrottleMiddleware {
                 .as_ref()
                 .map_or(true, |it| it.status().as_u16() >= 400);
             if failed || buffered || !waited.is_zero() {
-                let paced = shared.settings.adaptive && answer.ending == Ending::Refused;
+                let paced = shared.settings.adaptive && signal.kind == SignalKind::Refused;
                 Passed::leave(extensions, waited, paced);
             }
             result

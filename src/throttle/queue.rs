@@ -5,7 +5,7 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::law::{Ticket, Time};
+use super::controller::{SendRecord, Time};
 use super::refusal::RefusalReason;
 use slab::Slab;
 
@@ -45,7 +45,7 @@ pub(super) struct Limit {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State {
     Waiting,
-    Granted(Option<Ticket>),
+    Granted(Option<SendRecord>),
     Refused(RefusalReason),
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::law::Time;
+use super::controller::Time;
 
 /// tokio's timers fire on whole milliseconds.
 const GRAIN: Duration = Duration::from_millis(1);

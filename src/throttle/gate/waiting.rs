@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::builder::Settings;
-use super::super::law::Ticket;
+use super::super::controller::SendRecord;
 use super::super::queue::{Place, State};
 use super::super::refusal::Refusal;
 use super::{Gate, Pass};
@@ -28,7 +28,7 @@ pub(in crate::throttle) struct Waiting<'a> {
 enum Look {
     /// Nothing yet; look again then.
     Waits(Instant),
-    Settled(Result<Option<Ticket>, Refusal>),
+    Settled(Result<Option<SendRecord>, Refusal>),
 }
 
 impl<'a> Waiting<'a> {
@@ -49,8 +49,8 @@ impl<'a> Waiting<'a> {
                 }
             }
         });
-        let ticket = outcome.await?;
-        let mut pass = Pass::new(self.gate, self.settings, ticket);
+        let record = outcome.await?;
+        let mut pass = Pass::new(self.gate, self.settings, record);
         pass.has_passage = self.has_passage;
         Ok(pass)
     }
@@ -78,7 +78,7 @@ impl<'a> Waiting<'a> {
                 }
                 State::Waiting => Err(limit.reason),
                 State::Refused(reason) => Err(reason),
-                State::Granted(ticket) => Ok(ticket),
+                State::Granted(record) => Ok(record),
             };
             room.leave(place, wakers);
             self.place = None;
@@ -91,8 +91,8 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
             self.gate.change(|room, _, wakers| {
-                if let State::Granted(ticket) = room.leave(place, wakers) {
-                    room.unsend(ticket);
+                if let State::Granted(record) = room.leave(place, wakers) {
+                    room.unsend(record);
                 }
             });
         }
