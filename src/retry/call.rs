@@ -15,8 +15,8 @@ use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
-use super::settings::Settings;
 use super::permit::HandedOff;
+use super::settings::Settings;
 use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope};
 use crate::clock;
 use crate::decide::{Safety, Verdict, is_idempotent};
@@ -341,7 +341,12 @@ impl<'a> Call<'a> {
         };
         match result {
             // Most calls have no more to tell.
-            Ok(response) if self.aside.is_none() && self.own.is_none() && self.visit.is_none() && !self.is_nested() => {
+            Ok(response)
+                if self.aside.is_none()
+                    && self.own.is_none()
+                    && self.visit.is_none()
+                    && !self.is_nested() =>
+            {
                 self.feed_budget(None);
                 let report = self.first_report(end);
                 if let Some(inner) = response.extensions_mut().insert(report) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
-use super::watch::Watch;
 use super::super::permit::RetryPermit;
+use super::watch::Watch;
 use crate::admit::Withdrawal;
 use crate::decide::Target;
 use crate::outcome::{AttemptReport, RetryReport, StopReason};

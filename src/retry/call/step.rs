@@ -7,8 +7,8 @@ use reqwest::Response;
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
-use super::Call;
 use super::super::permit::RetryPermit;
+use super::Call;
 use crate::admit::{Allowance, Withdrawal};
 use crate::clock;
 use crate::decide::Verdict;
@@ -187,7 +187,11 @@ impl Call<'_> {
     }
 
     /// Is there room for it now? What is paid for it is given back if the retry is not sent.
-    fn admit(&mut self, now: Instant, is_free: bool) -> std::result::Result<RetryPermit, StopReason> {
+    fn admit(
+        &mut self,
+        now: Instant,
+        is_free: bool,
+    ) -> std::result::Result<RetryPermit, StopReason> {
         let withdrawal = if is_free {
             // The server asked for a pause that the throttle keeps, or did not process the attempt.
             Withdrawal::free()

@@ -8,8 +8,8 @@ use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
-use super::{Call, End, Retry, Step};
 use super::super::permit::RetryPermit;
+use super::{Call, End, Retry, Step};
 use crate::clock;
 use crate::decide::Verdict;
 use crate::outcome::StopReason;
