@@ -22,7 +22,6 @@ use tokio::time::Instant;
 use super::builder::Settings;
 use super::controller::{Admission, Time};
 use super::key::{GateKey, Key};
-use super::passage::Passage;
 use super::queue::WaitLimit;
 use super::sharing::{Sharing, ToTell};
 use crate::admit;
@@ -93,23 +92,22 @@ impl Gate {
     /// Admits a request, queues it, or refuses it.
     ///
     /// Retries wait ahead of first attempts. `queued_before` is the time that earlier attempts of the
-    /// call have waited. `has_passage` is asked only if the request has to wait.
+    /// call have waited. After `latest`, the request is not sent.
     pub(super) fn enter<'a>(
         &'a self,
         now: Instant,
         settings: &'a Settings,
         is_retry: bool,
         queued_before: Duration,
-        has_passage: impl FnOnce() -> bool,
+        latest: Option<Instant>,
     ) -> Result<Entry<'a>, Refusal> {
         let now = self.time(now);
         let mut state = self.lock();
         state.last_used = now;
         if !state.queue.is_empty() || state.admission(now) != Admission::Now {
-            let has_passage = has_passage();
             let wait = settings.max_wait.saturating_sub(queued_before);
-            let limit = self.wait_limit(now, wait, has_passage);
-            let waiting = self.queue_up(state, now, settings, is_retry, limit, has_passage);
+            let limit = self.wait_limit(now, wait, latest);
+            let waiting = self.queue_up(state, now, settings, is_retry, limit);
             return waiting.map(Entry::Queued);
         }
         let grant = state.send(now);
@@ -126,7 +124,6 @@ impl Gate {
         settings: &'a Settings,
         is_retry: bool,
         limit: WaitLimit,
-        has_passage: bool,
     ) -> Result<Waiting<'a>, Refusal> {
         let ahead = state.queue.line_len(is_retry);
         let refused = if ahead >= settings.max_queue {
@@ -137,9 +134,6 @@ impl Gate {
             None
         };
         if let Some(reason) = refused {
-            if has_passage {
-                admit::with_passage(Passage::refuse);
-            }
             return Err(self.refusal(&state, reason, now));
         }
         let id = state.queue.push(is_retry, now, limit);
@@ -149,18 +143,13 @@ impl Gate {
             gate: self,
             settings,
             id: Some(id),
-            has_passage,
         })
     }
 
     /// Returns until when a call that arrives now may wait: for `wait`, and not past its deadline.
-    fn wait_limit(&self, now: Time, wait: Duration, has_passage: bool) -> WaitLimit {
+    fn wait_limit(&self, now: Time, wait: Duration, latest: Option<Instant>) -> WaitLimit {
         let time = |end| self.time(end);
-        let latest = has_passage
-            .then(|| admit::with_passage(|passage| passage.latest()))
-            .flatten()
-            .flatten()
-            .map(time);
+        let latest = latest.map(time);
         let longest = now.saturating_add(wait);
         let limit = WaitLimit {
             at: latest.map_or(longest, |latest| latest.min(longest)),

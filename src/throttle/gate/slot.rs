@@ -7,7 +7,7 @@ use super::super::controller::Time;
 use super::super::signal::{Signal, SignalKind};
 use super::state::{GateSnapshot, GateState, Grant};
 use super::{AfterUnlock, Gate};
-use crate::admit;
+use crate::handoff::Handoff;
 use crate::observe::LoadChange;
 
 /// A request that the gate let through. Dropped before its response, it counts as abandoned.
@@ -16,8 +16,8 @@ pub(in crate::throttle) struct Slot<'a> {
     settings: &'a Settings,
     /// `None` before the request is admitted, and after its end.
     grant: Option<Grant>,
-    /// The retry around it wants to know.
-    pub(in crate::throttle) has_passage: bool,
+    /// What the retry around it has put into the extensions.
+    pub(in crate::throttle) handoff: Option<Handoff>,
 }
 
 impl<'a> Slot<'a> {
@@ -26,7 +26,7 @@ impl<'a> Slot<'a> {
             gate,
             settings,
             grant: Some(grant),
-            has_passage: false,
+            handoff: None,
         }
     }
 
@@ -36,7 +36,7 @@ impl<'a> Slot<'a> {
             gate,
             settings,
             grant: None,
-            has_passage: false,
+            handoff: None,
         }
     }
 
@@ -91,8 +91,7 @@ impl Drop for Slot<'_> {
     fn drop(&mut self) {
         if let Some(grant) = self.grant.take() {
             let spread = self.spread();
-            let timed_out = self.has_passage
-                && admit::with_passage(|passage| passage.has_timed_out()) == Some(true);
+            let timed_out = (self.handoff.as_ref()).is_some_and(Handoff::has_timed_out);
             self.gate.update(|state, now, _| {
                 if let Some((controller, record)) = state.end(grant) {
                     controller.on_abandoned(now, record, timed_out, spread);

@@ -6,7 +6,7 @@ fn gate(settings: &Settings) -> Gate {
 }
 
 fn enter<'a>(gate: &'a Gate, settings: &'a Settings) -> Entry<'a> {
-    let entry = gate.enter(clock::now(), settings, false, Duration::ZERO, || false);
+    let entry = gate.enter(clock::now(), settings, false, Duration::ZERO, None);
     entry.unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 

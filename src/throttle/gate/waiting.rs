@@ -20,8 +20,6 @@ pub(in crate::throttle) struct Waiting<'a> {
     pub(super) settings: &'a Settings,
     /// `None` once the call has left the queue.
     pub(super) id: Option<WaiterId>,
-    /// The retry around it wants to know.
-    pub(in crate::throttle) has_passage: bool,
 }
 
 enum WaitProgress {
@@ -49,9 +47,7 @@ impl<'a> Waiting<'a> {
             }
         });
         let grant = outcome.await?;
-        let mut slot = Slot::new(self.gate, self.settings, grant);
-        slot.has_passage = self.has_passage;
-        Ok(slot)
+        Ok(Slot::new(self.gate, self.settings, grant))
     }
 
     /// Looks whether the call may go, and keeps the time if it is the next in the queue.
