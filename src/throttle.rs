@@ -11,14 +11,13 @@ mod rate;
 mod sharing;
 mod signal;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::{Error, Middleware, Next, Result};
+use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
 use builder::Settings;
@@ -35,6 +34,7 @@ use crate::host::BoundedTable;
 use crate::log::throttle_outside_retry;
 use crate::outcome::{Attempt, Refusal, RetryReport};
 use crate::request::RequestOptions;
+use crate::upstream::Upstream;
 
 /// Finds the rate that a server accepts, and holds requests back instead of letting them fail.
 ///
@@ -232,21 +232,17 @@ impl<'a> Queued<'a> {
     }
 }
 
-impl Middleware for ThrottleMiddleware {
-    // Written out as in the retry, and for the same reason: a small future.
-    fn handle<'life0, 'life1, 'life2, 'async_trait>(
-        &'life0 self,
+impl ThrottleMiddleware {
+    /// Sends the request through `upstream`.
+    // An `async fn` would hold the request twice: 830 instructions a call.
+    #[allow(clippy::manual_async_fn)]
+    pub(crate) fn run<'a>(
+        &'a self,
         request: Request,
-        extensions: &'life1 mut Extensions,
-        next: Next<'life2>,
-    ) -> Pin<Box<dyn Future<Output = Result<Response>> + Send + 'async_trait>>
-    where
-        'life0: 'async_trait,
-        'life1: 'async_trait,
-        'life2: 'async_trait,
-        Self: 'async_trait,
-    {
-        Box::pin(async move {
+        extensions: &'a mut Extensions,
+        mut upstream: impl Upstream + 'a,
+    ) -> impl Future<Output = Result<Response>> + Send + 'a {
+        async move {
             let shared = &*self.shared;
             shared.timers.check().map_err(no_timers)?;
             let gate = shared.gate_of(&request);
@@ -268,7 +264,7 @@ impl Middleware for ThrottleMiddleware {
                     Err(refusal) => return Err(refuse(refusal, &request, events, waited)),
                 };
             }
-            let result = next.run(request, extensions).await;
+            let result = upstream.send(request, extensions).await;
             let signal = signal::read(&result);
             if let (true, Ok(response)) = (slot.is_sample(), &result) {
                 shared.check_order(response);
@@ -287,7 +283,7 @@ impl Middleware for ThrottleMiddleware {
                 handoff.leave_visit(paced);
             }
             result
-        })
+        }
     }
 }
 
