@@ -7,14 +7,15 @@ use reqwest::Response;
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
+use super::super::permit::RetryPermit;
 use super::Call;
-use crate::admit::{Allowance, Fare, Withdrawal};
+use crate::admit::{Allowance, Withdrawal};
 use crate::clock;
 use crate::decide::{self, CallFacts, ClassifiedOutcome};
+use crate::handoff::ThrottleVisit;
 use crate::outcome::StopReason;
 use crate::request::RequestSnapshot;
 use crate::schedule::{self, server_hint};
-use crate::throttle::Passed;
 
 /// How many attempts of one call that were not processed are retried for free.
 const MAX_FREE_RETRIES: u32 = 2;
@@ -22,9 +23,9 @@ const MAX_FREE_RETRIES: u32 = 2;
 /// A retry that has been decided on.
 pub(crate) struct Retry {
     pub(super) classified: ClassifiedOutcome,
-    pub(super) fare: Fare,
+    pub(super) permit: RetryPermit,
     /// The throttle that the attempt came through.
-    pub(super) passed: Option<Passed>,
+    pub(super) visit: Option<ThrottleVisit>,
     pub(super) backoff: Duration,
     pub(super) wait: Duration,
     pub(super) hint: Option<Duration>,
@@ -58,11 +59,7 @@ pub(crate) type Step = std::result::Result<Retry, End>;
 impl Call<'_> {
     /// Whether, how and when to go on.
     #[inline]
-    pub(crate) fn next_step(
-        &mut self,
-        classified: ClassifiedOutcome,
-        result: &Result<Response>,
-    ) -> Step {
+    pub(crate) fn next_step(&mut self, classified: ClassifiedOutcome, result: &Result<Response>) -> Step {
         if classified.is_success() {
             return Err(End {
                 classified,
@@ -88,9 +85,9 @@ impl Call<'_> {
             .and_then(|(status, headers)| server_hint(status, headers, clock::wall()));
         let now = clock::now();
         let elapsed = self.time.elapsed(now);
-        let passed = self.passed;
+        let visit = self.visit;
         // The throttle keeps the pause that the server asks for.
-        let paced = passed.is_some_and(|passed| passed.paced);
+        let paced = visit.is_some_and(|visit| visit.paced);
         let scheduled = self.schedule(hint, elapsed, paced);
         // Last, so that a refusal leaks nothing.
         let is_unprocessed = !paced && self.is_free(classified, now);
@@ -99,14 +96,14 @@ impl Call<'_> {
             self.budget.count_free();
         }
         let admitted = scheduled.and_then(|times| Ok((times, self.admit(now, is_free)?)));
-        let ((backoff, wait), fare) = match admitted {
+        let ((backoff, wait), permit) = match admitted {
             Ok(admitted) => admitted,
             Err(reason) => return Err(end(reason, hint)),
         };
         Ok(Retry {
             classified,
-            fare,
-            passed,
+            permit,
+            visit,
             backoff,
             wait,
             hint,
@@ -117,11 +114,7 @@ impl Call<'_> {
 
     /// Whether a retry that may follow is paid for from what all workers of a fleet have.
     #[inline]
-    pub(crate) fn pays_with_others(
-        &self,
-        classified: ClassifiedOutcome,
-        result: &Result<Response>,
-    ) -> bool {
+    pub(crate) fn pays_with_others(&self, classified: ClassifiedOutcome, result: &Result<Response>) -> bool {
         let headers = || result.as_ref().ok().map(Response::headers);
         !classified.is_success()
             && self.budget.is_common()
@@ -129,7 +122,7 @@ impl Call<'_> {
             && self.sends_again()
             && self.time.allow_wait(self.time.elapsed(clock::now()), Duration::ZERO).is_ok()
             // The pause that the server asked for is being kept, and costs nothing.
-            && !self.passed.is_some_and(|passed| passed.paced)
+            && !self.visit.is_some_and(|visit| visit.paced)
             && !self.is_free(classified, clock::now())
             && self.decide(classified, headers()).is_ok()
     }
@@ -191,7 +184,11 @@ impl Call<'_> {
     }
 
     /// Is there room for it now? What is paid for it is given back if the retry is not sent.
-    fn admit(&mut self, now: Instant, is_free: bool) -> std::result::Result<Fare, StopReason> {
+    fn admit(
+        &mut self,
+        now: Instant,
+        is_free: bool,
+    ) -> std::result::Result<RetryPermit, StopReason> {
         let withdrawal = if is_free {
             // The server asked for a pause that the throttle keeps, or did not process the attempt.
             Withdrawal::free()
@@ -202,6 +199,6 @@ impl Call<'_> {
         };
         let draw = self.allowance.as_mut().and_then(Allowance::draw);
         let draw = draw.ok_or(StopReason::AllowanceSpent)?;
-        Ok(Fare { withdrawal, draw })
+        Ok(RetryPermit { withdrawal, draw })
     }
 }
