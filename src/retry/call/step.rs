@@ -59,7 +59,11 @@ pub(crate) type Step = std::result::Result<Retry, End>;
 impl Call<'_> {
     /// Whether, how and when to go on.
     #[inline]
-    pub(crate) fn next_step(&mut self, classified: ClassifiedOutcome, result: &Result<Response>) -> Step {
+    pub(crate) fn next_step(
+        &mut self,
+        classified: ClassifiedOutcome,
+        result: &Result<Response>,
+    ) -> Step {
         if classified.is_success() {
             return Err(End {
                 classified,
@@ -114,7 +118,11 @@ impl Call<'_> {
 
     /// Whether a retry that may follow is paid for from what all workers of a fleet have.
     #[inline]
-    pub(crate) fn pays_with_others(&self, classified: ClassifiedOutcome, result: &Result<Response>) -> bool {
+    pub(crate) fn pays_with_others(
+        &self,
+        classified: ClassifiedOutcome,
+        result: &Result<Response>,
+    ) -> bool {
         let headers = || result.as_ref().ok().map(Response::headers);
         !classified.is_success()
             && self.budget.is_common()
