@@ -245,7 +245,7 @@ fn until(date: i128, now: i128) -> Reading {
     Reading::until(moment, now)
 }
 
-/// Reads a number below 10⁹ as seconds from now, below 10¹¹ as seconds since 1970, and others as milliseconds since.
+/// Reads a number below 10⁹ as seconds from now, below 10¹¹ as seconds since 1970, others as milliseconds.
 fn reset_time(said: &Said, now: i128) -> Reading {
     match &said.means {
         Meaning::Number(whole, fraction) => {
