@@ -19,10 +19,10 @@ use super::passage::Passage;
 use super::queue::{Limit, Place, Queue, State};
 use super::rate::Bucket;
 use super::refusal::{Refusal, RefusalReason};
-use super::sharing::{Sharing, ToTell};
+use super::sharing::{GateStore, StoreMessages};
 use crate::admit;
 use crate::clock;
-use crate::fleet::{self, Lease, LeaseAsk, Share};
+use crate::fleet::{Lease, LeaseAsk, LeaseTurn, WorkerLease};
 use crate::observe::{LoadChange, ThrottleLoad};
 pub(super) use pass::Pass;
 pub(super) use waiting::Waiting;
@@ -38,7 +38,7 @@ pub(super) struct Gate {
     /// Everything inside counts its time from here.
     born: Instant,
     room: Mutex<Room>,
-    sharing: Option<Box<Sharing>>,
+    sharing: Option<Box<GateStore>>,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ struct Room {
     most_in_flight: u32,
     bucket: Option<Bucket>,
     /// In place of a bucket of its own, what it holds of one that many share.
-    share: Option<Box<Share>>,
+    share: Option<Box<WorkerLease>>,
     /// Somebody looks from time to time whether there is something to give back.
     reminded: bool,
     controller: Option<Controller>,
@@ -81,7 +81,7 @@ pub(super) struct Sight {
 struct Wakers {
     to_wake: Vec<Waker>,
     unused: Vec<Waker>,
-    to_tell: ToTell,
+    to_tell: StoreMessages,
 }
 
 /// How far a call has come.
@@ -100,7 +100,7 @@ impl Gate {
         }
     }
 
-    pub(super) fn shared_by(mut self, sharing: Sharing) -> Self {
+    pub(super) fn shared_by(mut self, sharing: GateStore) -> Self {
         self.sharing = Some(Box::new(sharing));
         self
     }
@@ -206,7 +206,7 @@ impl Gate {
         drop(room);
         // Most calls go by what was leased before.
         if ask.is_some() {
-            self.tell(ToTell { ask, pause: None });
+            self.tell(StoreMessages { ask, pause: None });
         }
     }
 
@@ -258,12 +258,12 @@ impl Gate {
     }
 
     /// What the store has answered.
-    pub(super) fn told(&self, lease: Result<Lease, ()>) {
+    pub(super) fn receive_lease(&self, lease: Result<Lease, ()>) {
         let reminder = self.change(|room, now, _| {
             let share = room.share.as_mut()?;
-            share.answered(now, lease);
+            share.receive(now, lease);
             if let Some(controller) = &mut room.controller {
-                if let Some(rate) = share.pace(controller.rate()) {
+                if let Some(rate) = share.take_pace(controller.rate()) {
                     controller.adopt_rate(now, rate);
                 }
             }
@@ -272,7 +272,7 @@ impl Gate {
             Some(idle_at)
         });
         if let (Some(at), Some(sharing)) = (reminder, &self.sharing) {
-            sharing.remind(clock::after(self.born, at));
+            sharing.give_back_at(clock::after(self.born, at));
         }
     }
 
@@ -302,9 +302,9 @@ impl Gate {
     }
 
     #[inline]
-    fn tell(&self, news: ToTell) {
+    fn tell(&self, news: StoreMessages) {
         if let Some(sharing) = &self.sharing {
-            sharing.tell(news);
+            sharing.send(news);
         }
     }
 
@@ -355,7 +355,7 @@ impl Room {
             most_in_flight: settings.max_in_flight,
             bucket: settings.rate.map(Bucket::new),
             share: settings.common.as_ref().map(|common| {
-                let share = common.fleet.share(common.rate);
+                let share = common.fleet.worker_lease(common.rate);
                 Box::new(match settings.adaptive {
                     true => share,
                     false => share.without_pauses(),
@@ -385,8 +385,8 @@ impl Room {
         }
         if let Some(share) = &mut self.share {
             match share.turn(now) {
-                fleet::Turn::Now => {}
-                fleet::Turn::At(next) | fleet::Turn::WhenAnswered(next) => {
+                LeaseTurn::Now => {}
+                LeaseTurn::At(next) | LeaseTurn::AwaitStore(next) => {
                     return Admission::At(next);
                 }
             }

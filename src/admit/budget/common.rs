@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 use super::{Budget, Limited, Paid, Withdrawal};
 use crate::clock;
-use crate::fleet::{FleetLimits, KeyKind, Payment, RetriesAsk, RetryTerms, SharedRetries};
+use crate::fleet::{FleetLimits, KeyKind, Payment, RetriesAsk, RetryTerms, WorkerRetries};
 
 /// What all workers have of the budget of one host, as this one knows it.
 pub(super) struct Common {
     fleet: FleetLimits,
     key: String,
-    retries: SharedRetries,
+    retries: WorkerRetries,
     /// There is one question at a time, for all who wait.
     asking: AtomicBool,
     waiting: AtomicU32,
@@ -27,8 +27,8 @@ impl Common {
     pub(super) fn new(fleet: &FleetLimits, host: &str, terms: RetryTerms) -> Self {
         Self {
             fleet: fleet.clone(),
-            key: FleetLimits::key(KeyKind::Retry, host, false),
-            retries: SharedRetries::new(terms, fleet.period()),
+            key: KeyKind::Retry.store_key(host, false),
+            retries: WorkerRetries::new(terms, fleet.period()),
             asking: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             answered: Notify::new(),
@@ -53,18 +53,18 @@ impl Common {
     async fn ask(&self, limited: &Limited, ask: RetriesAsk) {
         let answer = self.fleet.retries(&self.key, ask).await;
         let now = limited.age(clock::now());
-        self.retries.answered(now, &ask, answer.map_err(|_| ()));
+        self.retries.receive(now, &ask, answer.map_err(|_| ()));
     }
 
     /// Asks how many workers there are, where no throttle is told with its leases: each has its part of the
     /// reserve while the store is away.
     async fn count(&self, limited: &Limited) {
-        if self.fleet.is_leasing() || !self.retries.counts(limited.age(clock::now())) {
+        if self.fleet.is_leasing() || !self.retries.must_announce(limited.age(clock::now())) {
             return;
         }
-        let period = self.retries.told_every();
-        if let Ok(workers) = self.fleet.count(&self.key, period).await {
-            self.retries.counted(workers);
+        let period = self.retries.report_every();
+        if let Ok(workers) = self.fleet.announce(&self.key, period).await {
+            self.retries.set_workers(workers);
         }
     }
 }
@@ -139,7 +139,7 @@ impl Budget {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        let Some(flush) = common.retries.flush(limited.age(now)) else {
+        let Some(flush) = common.retries.report(limited.age(now)) else {
             return;
         };
         let budget = self.clone();
@@ -163,22 +163,22 @@ impl Budget {
             payment = match clock::within(end, self.ask_for_one()).await {
                 Some(payment) => payment,
                 None => {
-                    common.retries.gave_up();
-                    Payment::Away
+                    common.retries.give_up();
+                    Payment::StoreLost
                 }
             };
         }
         match payment {
             Payment::Paid => Some(Withdrawal(Some((Arc::clone(limited), Paid::ByAll)))),
             Payment::Ask | Payment::Refused => None,
-            Payment::Away => self.withdraw_at(clock::now()),
+            Payment::StoreLost => self.withdraw_at(clock::now()),
         }
     }
 
     /// Waits for an answer of the store, and takes its part of it; and again, if others were faster.
     async fn ask_for_one(&self) -> Payment {
         let Some((limited, common)) = self.common() else {
-            return Payment::Away;
+            return Payment::StoreLost;
         };
         let _waiting = Waiting::new(common);
         loop {
@@ -187,14 +187,14 @@ impl Budget {
             if !common.asking.swap(true, Ordering::Acquire) {
                 let question = Question(self.clone());
                 let Ok(runtime) = Handle::try_current() else {
-                    return Payment::Away;
+                    return Payment::StoreLost;
                 };
                 // Not by this call, which may be dropped: what was granted would be lost.
                 runtime.spawn(question.put());
             }
-            if common.retries.is_away() {
+            if common.retries.is_store_lost() {
                 // Somebody had to ask whether it is back, but nobody waits for that.
-                return Payment::Away;
+                return Payment::StoreLost;
             }
             answered.await;
             let payment = common.retries.take_again(limited.age(clock::now()));

@@ -88,7 +88,7 @@ impl<'a> Pass<'a> {
         let mut wakers = Wakers::default();
         let has_learned = room.controller.is_some();
         if let (true, Some(share), Some(hint)) = (has_learned, &mut room.share, hint) {
-            wakers.to_tell.pause = share.is_asked_to_pause(now, hint).then_some(hint);
+            wakers.to_tell.pause = share.is_new_pause(now, hint).then_some(hint);
         }
         if has_learned && !room.queue.is_empty() {
             room.refuse_hopeless(now, &mut wakers);
