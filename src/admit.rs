@@ -7,8 +7,6 @@ mod allowance;
 mod budget;
 mod current;
 mod fare;
-mod host;
-mod keyed;
 mod retries_left;
 mod scope;
 
@@ -22,6 +20,4 @@ pub use budget::{Budget, BudgetBuilder, Deposit};
 pub(crate) use budget::{BudgetTime, Budgets, Withdrawal};
 pub(crate) use current::{Covered, current_deadline, with_passage};
 pub(crate) use fare::Fare;
-pub(crate) use host::Host;
-pub(crate) use keyed::Keyed;
 pub use scope::Scope;

@@ -18,8 +18,8 @@ use settings::Settings;
 
 use crate::admit::with_passage;
 use crate::config::no_timers;
-use crate::observe::{Attempt, FailedReport};
-use crate::request::RequestSettings;
+use crate::outcome::{Attempt, FailedReport};
+use crate::request::RequestOptions;
 use crate::throttle::{Passed, QueuedBefore};
 
 /// Sends a request again where that is safe, spread out in time, and bounded in number.
@@ -100,12 +100,12 @@ impl Middleware for RetryMiddleware {
             let (mut own, mut queued) = (None, Duration::ZERO);
             if !extensions.is_empty() {
                 queued = QueuedBefore::of(extensions);
-                own = match RequestSettings::of(extensions) {
+                own = match RequestOptions::of(extensions) {
                     // Most requests carry nothing else.
                     own if extensions.len() == usize::from(own.is_some()) => own,
                     _ => {
                         forget_earlier_call(extensions);
-                        RequestSettings::of(extensions)
+                        RequestOptions::of(extensions)
                     }
                 };
                 if let Some(slot) = own.and_then(|own| own.report.as_ref()) {

@@ -8,7 +8,6 @@ mod meter;
 mod passage;
 mod queue;
 mod rate;
-mod refusal;
 mod sharing;
 mod signal;
 mod watch;
@@ -28,15 +27,16 @@ pub use builder::ThrottleMiddlewareBuilder;
 use gate::{Entry, Gate, Pass, Waiting};
 pub use key::{KeyBy, KeyFn};
 pub(crate) use passage::{Passage, Passed, QueuedBefore, Stage};
-pub use refusal::{Refusal, RefusalReason};
 use signal::SignalKind;
 use watch::Watch;
 
-use crate::admit::{Keyed, with_passage};
+use crate::admit::with_passage;
 use crate::clock::{self, Timers};
 use crate::config::no_timers;
-use crate::observe::{Attempt, RetryReport, throttle_outside_retry};
-use crate::request::RequestSettings;
+use crate::host::BoundedTable;
+use crate::log::throttle_outside_retry;
+use crate::outcome::{Attempt, Refusal, RetryReport};
+use crate::request::RequestOptions;
 
 /// Finds the rate that a server accepts, and holds requests back instead of letting them fail.
 ///
@@ -89,7 +89,7 @@ pub struct ThrottleMiddleware {
 #[derive(Debug)]
 struct Shared {
     settings: Arc<Settings>,
-    gates: Keyed<Arc<Gate>>,
+    gates: BoundedTable<Arc<Gate>>,
     timers: Timers,
     warned: AtomicBool,
 }
@@ -110,7 +110,7 @@ impl ThrottleMiddleware {
         Self {
             shared: Arc::new(Shared {
                 settings,
-                gates: Keyed::new(|gate: &Arc<Gate>, now| gate.matters(now)),
+                gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.matters(now)),
                 timers: Timers::default(),
                 warned: AtomicBool::new(false),
             }),
@@ -262,7 +262,7 @@ impl Middleware for ThrottleMiddleware {
             let shared = &*self.shared;
             shared.timers.check().map_err(no_timers)?;
             let gate = shared.gate_of(&request);
-            let own = RequestSettings::of(extensions);
+            let own = RequestOptions::of(extensions);
             // Its body is read after this, and may break off.
             let buffered = own.is_some_and(|own| own.buffer.is_some());
             // Declared before the place that it tells of, so that it is dropped after it.

@@ -17,8 +17,7 @@ use super::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Observer, RetryScheduled, Stopped,
     ThrottleLoad, ThrottleRefused, ThrottleWaited,
 };
-use crate::dead_letter::DeadLetterOutcome;
-use crate::decide::{AttemptOutcome, FailureKind};
+use crate::outcome::{AttemptOutcome, DeadLetterOutcome, FailureKind};
 
 /// Enough for the services that one process talks to, and few enough for Prometheus: each has some
 /// twenty series.

@@ -18,10 +18,10 @@ use tokio::time::Instant;
 use super::settings::Settings;
 use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope, chain_of};
 use crate::clock;
-use crate::decide::{BodyFactory, Safety, Spare, Verdict, is_idempotent};
+use crate::decide::{Safety, Verdict, is_idempotent};
 use crate::entropy::up_to;
-use crate::observe::{Attempt, AttemptReport, FailedReport, RetryReport, StopReason};
-use crate::request::RequestSettings;
+use crate::outcome::{Attempt, AttemptReport, FailedReport, RetryReport, StopReason};
+use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
 use crate::schedule::CallTime;
 use crate::throttle::{Passage, Passed, QueuedBefore};
 use aside::{Aside, Earlier};
@@ -38,7 +38,7 @@ pub(crate) struct Call<'a> {
     safety: Safety,
     has_key: bool,
     /// What this request asked for.
-    own: Option<Arc<RequestSettings>>,
+    own: Option<Arc<RequestOptions>>,
     /// The answer to a HEAD has no body, whatever its length says. Known if something was asked for.
     is_head: bool,
     budget: Budget,
@@ -58,7 +58,7 @@ pub(crate) struct Call<'a> {
     passage: Option<Passage>,
     /// What a throttle has left that it came through, once it has ended.
     passed: Option<Passed>,
-    spare: Option<Spare>,
+    spare: Option<RequestSnapshot>,
 
     aside: Option<Box<Aside<'a>>>,
 }
@@ -75,7 +75,7 @@ impl<'a> Call<'a> {
         settings: &'a Settings,
         request: &Request,
         extensions: &Extensions,
-        own: Option<&Arc<RequestSettings>>,
+        own: Option<&Arc<RequestOptions>>,
         has_key: bool,
     ) -> Self {
         let wants_target = settings.classifier.by_user.is_some() || settings.retry_without_key;
@@ -218,7 +218,7 @@ impl<'a> Call<'a> {
         let could_follow = || self.could_retry() || self.settings.dead_letters.is_some();
         if self.spare.is_none() && could_follow() {
             let rebuilt = self.body().is_some();
-            self.spare = Some(Spare::of(request, rebuilt, extensions));
+            self.spare = Some(RequestSnapshot::of(request, rebuilt, extensions));
         }
         if let Some(name) = &self.settings.attempt_header {
             let number = HeaderValue::from(self.attempt.number());
@@ -399,8 +399,8 @@ impl<'a> Call<'a> {
             Ok(response) => RetryReport::of(response).cloned(),
             Err(_) => extensions.remove().map(|FailedReport(report)| report),
         };
-        attempt.add_wait(self.passed);
         if let Some(passed) = self.passed {
+            attempt.add_wait(passed.waited);
             Passed::report(extensions, passed.queued());
         }
         inner.map_or_else(Vec::new, |inner| attempt.replace_with_inner(inner))

@@ -10,9 +10,10 @@ use crate::clock::Timers;
 use crate::dead_letter::{DeadLetters, Secrets};
 use crate::decide::{Classifier, KeyRule};
 use crate::entropy::Entropy;
+use crate::log::two_retries_in_one_chain;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
-use crate::observe::{Event, Following, Observers, two_retries_in_one_chain};
+use crate::observe::{Event, Following, Observers};
 use crate::schedule::{Backoff, TimeLimits};
 
 /// What a [`RetryMiddleware`] goes by. Checked, and never changed again.

@@ -18,12 +18,12 @@ use super::key::{GateKey, Key};
 use super::passage::Passage;
 use super::queue::{Limit, Place, Queue, State};
 use super::rate::Bucket;
-use super::refusal::{Refusal, RefusalReason};
 use super::sharing::{GateStore, StoreMessages};
 use crate::admit;
 use crate::clock;
 use crate::fleet::{Lease, LeaseAsk, LeaseTurn, WorkerLease};
 use crate::observe::{LoadChange, ThrottleLoad};
+use crate::outcome::{Refusal, RefusalReason};
 pub(super) use pass::Pass;
 pub(super) use waiting::Waiting;
 
@@ -238,7 +238,8 @@ impl Gate {
         let depth = room.queue.len();
         Refusal {
             reason,
-            key: self.key.clone(),
+            key: self.key.text().to_owned(),
+            shows_key: self.key.public().is_some(),
             host: String::new(),
             depth,
             retry_after: room.worth_trying(now, depth).saturating_sub(now),

@@ -7,7 +7,7 @@ use reqwest::Url;
 use tokio::time::Instant;
 
 use crate::admit::{Fare, chain_of};
-use crate::observe::Attempt;
+use crate::outcome::Attempt;
 
 /// Left in the extensions by a throttle for the retry around it, if the attempt failed or had to wait here.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::controller::{SendRecord, Time};
-use super::refusal::RefusalReason;
+use crate::outcome::RefusalReason;
 use slab::Slab;
 
 /// A place in the queue. Valid until it is given back with [`Queue::remove`].

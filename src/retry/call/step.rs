@@ -11,7 +11,7 @@ use super::Call;
 use crate::admit::{Allowance, Fare, Withdrawal};
 use crate::clock;
 use crate::decide::Verdict;
-use crate::observe::StopReason;
+use crate::outcome::StopReason;
 use crate::schedule::{self, server_hint};
 use crate::throttle::Passed;
 

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::{Call, End, Retry, Step};
 use crate::admit::Fare;
-use crate::answer::{self, Kept};
 use crate::clock;
 use crate::decide::Verdict;
-use crate::observe::StopReason;
+use crate::outcome::StopReason;
+use crate::response::{self, HeldResponse};
 use crate::throttle::QueuedBefore;
 
 /// How a call goes on after an attempt.
@@ -52,7 +52,7 @@ impl<'a> Call<'a> {
                     if throttled {
                         self.keep(result).read_ahead(drain_end).await;
                     } else {
-                        answer::drain(&mut result, drain_end).await;
+                        response::drain(&mut result, drain_end).await;
                         drop(result);
                     }
                     tokio::time::sleep_until(wake).await;
@@ -75,7 +75,7 @@ impl<'a> Call<'a> {
         result: Result<Response>,
     ) -> (Step, Result<Response>) {
         let limit = self.buffer().unwrap_or_default();
-        let read = async { answer::buffer(result?, limit).await };
+        let read = async { response::buffer(result?, limit).await };
         let queued = self.passed.map_or(Duration::ZERO, |passed| passed.waited);
         let sent_at = self.sent_at.saturating_add(queued);
         let result = match self.time.attempt_limit(sent_at) {
@@ -138,8 +138,8 @@ impl<'a> Call<'a> {
     }
 
     /// Puts aside what may still be wanted, if a throttle lets no other attempt through.
-    fn keep(&mut self, result: Result<Response>) -> &mut Kept {
-        self.made_earlier().kept.insert(Kept::new(result))
+    fn keep(&mut self, result: Result<Response>) -> &mut HeldResponse {
+        self.made_earlier().kept.insert(HeldResponse::new(result))
     }
 
     /// It is time: gives out what to send.

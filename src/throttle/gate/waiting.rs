@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use super::super::builder::Settings;
 use super::super::controller::SendRecord;
 use super::super::queue::{Place, State};
-use super::super::refusal::Refusal;
 use super::{Gate, Pass};
 use crate::clock;
+use crate::outcome::Refusal;
 
 /// A place in the queue, which is left when this is dropped.
 pub(in crate::throttle) struct Waiting<'a> {
