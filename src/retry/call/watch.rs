@@ -16,7 +16,7 @@ use crate::decide::Verdict;
 use crate::host::Host;
 use crate::observe::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeaders,
-    RetryScheduled, Stopped, host_name,
+    RetryScheduled, Stopped,
 };
 use crate::outcome::{Attempt, AttemptOutcome, RetryReport, StopReason};
 use crate::request::RequestSnapshot;
@@ -51,7 +51,7 @@ impl<'a> Watch<'a> {
         Self {
             settings,
             method: method.clone(),
-            host: host_name(Host(url).as_str()),
+            host: Host(url).as_str().into(),
             attempt: Attempt::FIRST,
             started,
             stage: Stage::Waiting,
