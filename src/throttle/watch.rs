@@ -60,7 +60,7 @@ impl<'a> Watch<'a> {
             host: &self.host,
             attempt: self.attempt.number(),
         };
-        self.settings.observers.tell(&Event { call, kind });
+        self.settings.observers.notify(&Event { call, kind });
     }
 
     fn enter(&mut self, stage: Stage) {
