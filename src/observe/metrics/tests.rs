@@ -381,7 +381,7 @@ fn limit_headers_refused_budgets_and_dead_letters_are_counted_by_their_labels() 
         }
         let mut attempt = finished();
         metrics.attempt_started(&to("a"));
-        attempt.limit_headers = LimitHeaders::in_answer(&headers);
+        attempt.limit_headers = LimitHeaders::in_response(&headers);
         metrics.attempt_finished(&to("a"), &attempt);
         let refused = BudgetRefused {
             cause: AttemptOutcome::Status(StatusCode::SERVICE_UNAVAILABLE),
