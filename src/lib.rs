@@ -66,6 +66,7 @@ pub mod fleet;
     feature = "tracing"
 ))]
 pub mod guide;
+mod handoff;
 mod host;
 mod log;
 mod observe;

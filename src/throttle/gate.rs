@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use super::builder::Settings;
 use super::controller::{Admission, Controller, MAX_PAUSE_JITTER, SendRecord, Time};
 use super::key::{GateKey, Key};
-use super::passage::Passage;
 use super::queue::{Limit, Place, Queue, State};
 use super::rate::Bucket;
 use super::sharing::{Sharing, ToTell};
@@ -136,7 +135,7 @@ impl Gate {
 
     /// Lets a call through, gives it a place in the queue, or refuses it. `again`: it was sent
     /// before, and waits before those that were not. `queued`: how long earlier attempts of the same call waited.
-    /// `has_passage` is asked only if it has to wait.
+    /// `latest`: it must not be sent later.
     #[inline]
     pub(super) fn enter<'a>(
         &'a self,
@@ -144,15 +143,14 @@ impl Gate {
         settings: &'a Settings,
         again: bool,
         queued: Duration,
-        has_passage: impl FnOnce() -> bool,
+        latest: Option<Instant>,
     ) -> Result<Entry<'a>, Refusal> {
         let now = self.time(now);
         let mut room = self.lock();
         room.last_used = now;
         if !room.queue.is_empty() || room.turn(now) != Admission::Now {
-            let has_passage = has_passage();
-            let limit = self.limit(now, settings.max_wait.saturating_sub(queued), has_passage);
-            let waiting = self.queue_up(room, now, settings, again, limit, has_passage);
+            let limit = self.limit(now, settings.max_wait.saturating_sub(queued), latest);
+            let waiting = self.queue_up(room, now, settings, again, limit);
             return waiting.map(Entry::Waits);
         }
         let record = room.send(now);
@@ -173,7 +171,6 @@ impl Gate {
         settings: &'a Settings,
         again: bool,
         limit: Limit,
-        has_passage: bool,
     ) -> Result<Waiting<'a>, Refusal> {
         let ahead = room.queue.len_of(again);
         let refused = if ahead >= settings.max_queue {
@@ -184,9 +181,6 @@ impl Gate {
             None
         };
         if let Some(reason) = refused {
-            if has_passage {
-                admit::with_passage(Passage::refuse);
-            }
             return Err(self.refusal(&room, reason, now));
         }
         let place = room.queue.push(again, now, limit);
@@ -196,7 +190,6 @@ impl Gate {
             gate: self,
             settings,
             place: Some(place),
-            has_passage,
         })
     }
 
@@ -211,13 +204,9 @@ impl Gate {
     }
 
     /// Returns until when a call that arrives now may wait, at most `wait`.
-    fn limit(&self, now: Time, wait: Duration, has_passage: bool) -> Limit {
+    fn limit(&self, now: Time, wait: Duration, latest: Option<Instant>) -> Limit {
         let time = |end| self.time(end);
-        let latest = has_passage
-            .then(|| admit::with_passage(|passage| passage.latest()))
-            .flatten()
-            .flatten()
-            .map(time);
+        let latest = latest.map(time);
         let longest = now.saturating_add(wait);
         let wait = Limit {
             at: latest.map_or(longest, |latest| latest.min(longest)),
@@ -592,7 +581,7 @@ mod tests {
     }
 
     fn enter<'a>(gate: &'a Gate, settings: &'a Settings) -> Entry<'a> {
-        let entry = gate.enter(clock::now(), settings, false, Duration::ZERO, || false);
+        let entry = gate.enter(clock::now(), settings, false, Duration::ZERO, None);
         entry.unwrap_or_else(|refusal| panic!("{refusal}"))
     }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
+use super::super::permit::RetryPermit;
 use super::watch::Watch;
-use crate::admit::{Fare, Withdrawal};
+use crate::admit::Withdrawal;
 use crate::decide::Target;
 use crate::outcome::{AttemptReport, RetryReport, StopReason};
 use crate::response::HeldResponse;
@@ -40,7 +41,7 @@ pub(super) struct Earlier {
     /// What the last of them came to, where a throttle may not let another one through.
     pub(super) kept: Option<HeldResponse>,
     /// What the running attempt costs, until a throttle lets it through.
-    pub(super) fare: Option<Fare>,
+    pub(super) permit: Option<RetryPermit>,
 }
 
 impl Earlier {

@@ -9,7 +9,7 @@ use super::super::builder::Settings;
 use super::super::controller::{SendRecord, Time};
 use super::super::signal::{Signal, SignalKind};
 use super::{Gate, Room, Sight, Wakers};
-use crate::admit;
+use crate::handoff::Handoff;
 use crate::observe::LoadChange;
 
 /// A request that was let through. It gives its slot back when dropped.
@@ -18,8 +18,8 @@ pub(in crate::throttle) struct Pass<'a> {
     settings: &'a Settings,
     /// `None` while it has no slot, or once that is given back.
     record: Option<Option<SendRecord>>,
-    /// The retry around it wants to know.
-    pub(in crate::throttle) has_passage: bool,
+    /// What the retry around it has put into the extensions.
+    pub(in crate::throttle) handoff: Option<Handoff>,
 }
 
 impl<'a> Pass<'a> {
@@ -29,7 +29,7 @@ impl<'a> Pass<'a> {
             gate,
             settings,
             record: Some(record),
-            has_passage: false,
+            handoff: None,
         }
     }
 
@@ -39,7 +39,7 @@ impl<'a> Pass<'a> {
             gate,
             settings,
             record: None,
-            has_passage: false,
+            handoff: None,
         }
     }
 
@@ -118,8 +118,7 @@ impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
             let spread = self.spread();
-            let late = self.has_passage
-                && admit::with_passage(|passage| passage.has_timed_out()) == Some(true);
+            let late = self.handoff.as_ref().is_some_and(Handoff::has_timed_out);
             self.gate.change(|room, now, _| {
                 room.in_flight -= 1;
                 if let (Some(controller), Some(record)) = (&mut room.controller, record) {

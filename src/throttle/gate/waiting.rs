@@ -20,8 +20,6 @@ pub(in crate::throttle) struct Waiting<'a> {
     pub(super) settings: &'a Settings,
     /// `None` once it is given back.
     pub(super) place: Option<Place>,
-    /// The retry around it wants to know.
-    pub(in crate::throttle) has_passage: bool,
 }
 
 /// What one who waits finds.
@@ -50,9 +48,7 @@ impl<'a> Waiting<'a> {
             }
         });
         let record = outcome.await?;
-        let mut pass = Pass::new(self.gate, self.settings, record);
-        pass.has_passage = self.has_passage;
-        Ok(pass)
+        Ok(Pass::new(self.gate, self.settings, record))
     }
 
     /// Looks whether the turn has come, and keeps the time if it is the next.
