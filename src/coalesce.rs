@@ -3,16 +3,16 @@
 mod builder;
 mod flight;
 mod identity;
+mod ignored;
 mod passenger;
 mod shareable;
-mod spare_text;
 
 use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Extensions;
+use http::{Extensions, Method};
 use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 use tokio::time::Instant;
@@ -20,9 +20,9 @@ use tokio::time::Instant;
 pub use builder::CoalesceMiddlewareBuilder;
 use builder::Settings;
 use flight::{Flights, Leadership, News, Seat};
-use identity::{Identity, Unshared};
+use identity::Identity;
 use passenger::Passenger;
-use shareable::is_shareable;
+use shareable::{NotShared, check_request, is_shareable};
 
 use crate::admit::{Scope, current_deadline};
 use crate::answer::{Extent, Reading, announced};
@@ -193,16 +193,15 @@ impl Middleware for CoalesceMiddleware {
         if let Err(lack) = self.settings.timers.check() {
             return Box::pin(ready(Err(no_timers(lack))));
         }
-        let (ignored, hasher) = (&self.settings.ignored, self.flights.hasher());
-        let identity = match Identity::of(&request, extensions, ignored, hasher) {
-            Ok(known) => known,
-            Err(reason) => {
-                if reason == Unshared::UnknownExtensions {
-                    self.settings.warn_of_unknown_extensions();
-                }
-                return next.run(request, extensions);
+        let ignored = &self.settings.ignored;
+        if let Err(reason) = check_request(&request, extensions, ignored) {
+            if reason == NotShared::UnknownExtensions {
+                self.settings.warn_of_unknown_extensions();
             }
-        };
+            return next.run(request, extensions);
+        }
+        let options = RequestSettings::of(extensions).map(Arc::as_ref);
+        let identity = Identity::of(&request, options, ignored);
         if extensions.get::<Attempt>().is_some() {
             self.settings.warn_of_order();
         }
@@ -221,17 +220,17 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn open(settings: &'a Settings, identity: &Identity, extensions: &Extensions) -> Self {
+    fn open(settings: &'a Settings, request: &Request, extensions: &Extensions) -> Self {
         if Scope::any_exists() {
             // The time of one that the task carries begins with the first call in it.
             current_deadline();
         }
         Self {
             settings,
-            is_head: identity.is_head(),
+            is_head: request.method() == Method::HEAD,
             started: clock::now(),
             own_deadline: RequestSettings::of(extensions).and_then(|own| own.deadline),
-            timeout: identity.timeout(),
+            timeout: request.timeout().copied(),
         }
     }
 

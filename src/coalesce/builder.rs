@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::flight::Flights;
-use super::identity::Ignored;
+use super::ignored::Ignored;
 use crate::CoalesceMiddleware;
 use crate::clock::Timers;
 use crate::config::{ConfigError, header_name, longer_than_zero};
@@ -16,7 +16,7 @@ use crate::observe::{coalesce_inside_retry, unknown_extensions};
 pub(crate) struct Settings {
     pub(crate) max_body: usize,
     pub(crate) max_wait: Duration,
-    pub(crate) ignored: Ignored,
+    pub(super) ignored: Ignored,
     warned_of_extensions: AtomicBool,
     warned_of_order: AtomicBool,
     pub(crate) timers: Timers,

@@ -7,7 +7,6 @@
 use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,36 +36,14 @@ enum Ending {
 /// them than calls.
 pub(crate) struct Flights {
     table: Mutex<Table>,
-    hasher: RandomState,
     /// How long followers wait for one leader before the next one is sent.
     max_wait: Duration,
 }
 
 #[derive(Default)]
 struct Table {
-    /// By the hash of their identities, or the next number that is free.
-    flights: HashMap<u64, Flight, BuildHasherDefault<Hashed>>,
+    flights: HashMap<Arc<Identity>, Flight, RandomState>,
     counter: u64,
-}
-
-/// What is hashed already needs no other hash.
-#[derive(Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 impl Table {
@@ -78,7 +55,6 @@ impl Table {
 }
 
 struct Flight {
-    identity: Identity,
     number: u64,
     /// Who leads it now. One that was overtaken finds another number here.
     leader: u64,
@@ -89,9 +65,8 @@ struct Flight {
 }
 
 impl Flight {
-    fn new(identity: Identity, number: u64, now: Instant) -> Self {
+    fn new(number: u64, now: Instant) -> Self {
         Self {
-            identity,
             number,
             leader: number,
             led_since: now,
@@ -133,38 +108,25 @@ impl Flights {
     pub(crate) fn new(max_wait: Duration) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::default(),
-            hasher: RandomState::default(),
             max_wait,
         })
     }
 
-    /// With which the identities are made that board here.
-    pub(crate) fn hasher(&self) -> &RandomState {
-        &self.hasher
-    }
-
-    /// Joins the flight of this identity, or begins one. The hash is one of our [`hasher`](Self::hasher).
-    pub(crate) fn board(self: &Arc<Self>, identity: Identity, hash: u64, now: Instant) -> Boarding {
+    /// Joins the flight of this identity, or begins one.
+    pub(crate) fn board(self: &Arc<Self>, identity: Identity, now: Instant) -> Boarding {
+        let identity = Arc::new(identity);
         let mut table = self.lock();
         let number = table.number();
-        let mut slot = hash;
-        // Of two that share a hash, which hardly ever happens, the second goes beside the first; if that ends,
-        // a third may miss the second, and begins a flight of its own.
-        let flight = loop {
-            match table.flights.entry(slot) {
-                Entry::Vacant(free) => {
-                    free.insert(Flight::new(identity, number, now));
-                    return Boarding::Lead(Leadership {
-                        place: self.place(slot, number),
-                        leader: number,
-                        is_over: false,
-                    });
-                }
-                Entry::Occupied(flight) if flight.get().identity == identity => {
-                    break flight.into_mut();
-                }
-                Entry::Occupied(_) => slot = slot.wrapping_add(1),
+        let flight = match table.flights.entry(identity.clone()) {
+            Entry::Vacant(free) => {
+                free.insert(Flight::new(number, now));
+                return Boarding::Lead(Leadership {
+                    place: self.place(identity, number),
+                    leader: number,
+                    is_over: false,
+                });
             }
+            Entry::Occupied(flight) => flight.into_mut(),
         };
         let turn_end = identity.timeout().map(|timeout| clock::after(now, timeout));
         let (sender, news) = oneshot::channel();
@@ -176,7 +138,7 @@ impl Flights {
         let followers = flight.followers.get_or_insert_default();
         followers.insert(number, follower);
         Boarding::Follow(Seat {
-            place: self.place(slot, flight.number),
+            place: self.place(identity, flight.number),
             number,
             first_leader: flight.leader,
             patient_until: clock::after(flight.led_since, self.max_wait),
@@ -185,10 +147,10 @@ impl Flights {
         })
     }
 
-    fn place(self: &Arc<Self>, slot: u64, flight: u64) -> Place {
+    fn place(self: &Arc<Self>, identity: Arc<Identity>, flight: u64) -> Place {
         Place {
             flights: self.clone(),
-            slot,
+            identity,
             flight,
         }
     }
@@ -213,14 +175,14 @@ impl fmt::Debug for Flights {
 #[derive(Clone)]
 struct Place {
     flights: Arc<Flights>,
-    slot: u64,
+    identity: Arc<Identity>,
     flight: u64,
 }
 
 impl Place {
     /// Unless it has ended. Another one may have begun since, of the same identity.
-    fn entry<'a>(&self, table: &'a mut Table) -> Option<OccupiedEntry<'a, u64, Flight>> {
-        match table.flights.entry(self.slot) {
+    fn entry<'a>(&self, table: &'a mut Table) -> Option<OccupiedEntry<'a, Arc<Identity>, Flight>> {
+        match table.flights.entry(self.identity.clone()) {
             Entry::Occupied(entry) if entry.get().number == self.flight => Some(entry),
             _ => None,
         }
@@ -256,7 +218,7 @@ impl Place {
             flight.leader = number;
             flight.led_since = now;
         } else {
-            ended = table.flights.remove(&self.slot);
+            ended = table.flights.remove(&self.identity);
         }
         drop(table);
         drop(ended);
@@ -337,7 +299,7 @@ impl Leadership {
         if self.place.flight(&mut table).is_none() {
             return;
         }
-        let flight = table.flights.remove(&self.place.slot);
+        let flight = table.flights.remove(&self.place.identity);
         drop(table);
         let followers = flight.and_then(|flight| flight.followers);
         tell(followers.unwrap_or_default().into_values(), news);
@@ -427,34 +389,26 @@ impl Drop for Seat {
 
 #[cfg(test)]
 mod tests {
-    use http::{Extensions, Method};
+    use http::Method;
     use reqwest::Request;
 
-    use super::super::identity::Ignored;
+    use super::super::ignored::Ignored;
     use super::*;
 
-    fn identity(flights: &Flights) -> (Identity, u64) {
-        identity_of("http://a.example", flights)
-    }
-
-    fn identity_of(url: &str, flights: &Flights) -> (Identity, u64) {
-        let request = Request::new(Method::GET, url.parse().unwrap());
-        let hasher = flights.hasher();
-        Identity::of(&request, &Extensions::new(), &Ignored::default(), hasher)
-            .unwrap_or_else(|reason| panic!("{reason:?}"))
+    fn identity() -> Identity {
+        let request = Request::new(Method::GET, "http://a.example".parse().unwrap());
+        Identity::of(&request, None, &Ignored::default())
     }
 
     fn lead(flights: &Arc<Flights>) -> Leadership {
-        let (identity, hash) = identity(flights);
-        match flights.board(identity, hash, clock::now()) {
+        match flights.board(identity(), clock::now()) {
             Boarding::Lead(leadership) => leadership,
             Boarding::Follow(_) => panic!("somebody leads"),
         }
     }
 
     fn follow(flights: &Arc<Flights>) -> Seat {
-        let (identity, hash) = identity(flights);
-        match flights.board(identity, hash, clock::now()) {
+        match flights.board(identity(), clock::now()) {
             Boarding::Lead(_) => panic!("nobody leads"),
             Boarding::Follow(seat) => seat,
         }
@@ -570,37 +524,5 @@ mod tests {
         assert_eq!(waiting(&flights), [1]);
         drop(next);
         assert!(matches!(third.news().await, News::Lead(_)));
-    }
-
-    #[tokio::test]
-    async fn two_that_share_a_hash_share_nothing_else() {
-        let flights = flights();
-        let board = |url| {
-            let (identity, _) = identity_of(url, &flights);
-            flights.board(identity, u64::MAX, clock::now())
-        };
-        let lead = |url| match board(url) {
-            Boarding::Lead(leadership) => leadership,
-            Boarding::Follow(_) => panic!("somebody leads"),
-        };
-        let follow = |url| match board(url) {
-            Boarding::Lead(_) => panic!("nobody leads"),
-            Boarding::Follow(seat) => seat,
-        };
-        let mut one = lead("http://a.example");
-        let mut other = lead("http://b.example");
-        let (first, second) = (follow("http://b.example"), follow("http://b.example"));
-        assert!(!one.is_awaited());
-        assert!(other.is_awaited());
-        other.fail();
-        let News::Lead(leader) = first.news().await else {
-            panic!("it is the next");
-        };
-        // The place of the first is free, and another of its kind takes it.
-        let mut one = lead("http://a.example");
-        assert!(!one.is_awaited());
-        leader.dissolve();
-        assert!(matches!(second.news().await, News::Alone));
-        assert!(waiting(&flights).is_empty());
     }
 }

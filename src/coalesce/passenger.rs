@@ -20,7 +20,6 @@ type Answer<'a> = Pin<Box<dyn Future<Output = Result<Response>> + Send + 'a>>;
 pub(super) struct Passenger<'a> {
     middleware: &'a CoalesceMiddleware,
     next: Next<'a>,
-    hash: u64,
     // Until it boards.
     identity: Option<Identity>,
     request: Option<Request>,
@@ -34,7 +33,7 @@ impl<'a> Passenger<'a> {
     #[inline]
     pub(super) fn new(
         middleware: &'a CoalesceMiddleware,
-        (identity, hash): (Identity, u64),
+        identity: Identity,
         request: Request,
         extensions: &'a mut Extensions,
         next: Next<'a>,
@@ -42,7 +41,6 @@ impl<'a> Passenger<'a> {
         Self {
             middleware,
             next,
-            hash,
             identity: Some(identity),
             request: Some(request),
             extensions: Some(extensions),
@@ -56,9 +54,9 @@ impl<'a> Passenger<'a> {
     fn board(&mut self) -> Option<Answer<'a>> {
         let (identity, extensions) = (self.identity.take()?, self.extensions.take()?);
         let CoalesceMiddleware { settings, flights } = self.middleware;
-        let call = Call::open(settings, &identity, extensions);
+        let call = Call::open(settings, self.request.as_ref()?, extensions);
         let next = self.next.clone();
-        match flights.board(identity, self.hash, call.started) {
+        match flights.board(identity, call.started) {
             Boarding::Lead(leadership) => {
                 self.leading = Some((leadership, call));
                 Some(next.run(self.request.take()?, extensions))
