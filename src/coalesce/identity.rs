@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use http::header::{HeaderName, HeaderValue};
+use http::header::HeaderMap;
 use http::{Method, Version};
 use reqwest::{Request, Url};
 
@@ -22,8 +22,9 @@ pub(super) struct Identity {
     /// Has no fragment, because a fragment is not sent (RFC 9110 §7.1).
     url: Url,
     version: Version,
-    /// Sorted by name, without ignored headers. Values of one name keep their order, which can matter.
-    headers: Vec<(HeaderName, HeaderValue)>,
+    /// One line for each header that counts, as HTTP/1.1 writes it. A value cannot contain a line break, so
+    /// different headers never have the same text.
+    headers: Vec<u8>,
     timeout: Option<Duration>,
     attempt_timeout: Option<Duration>,
     max_retries: Option<u32>,
@@ -37,19 +38,11 @@ impl Identity {
     ) -> Self {
         let mut url = request.url().clone();
         url.set_fragment(None);
-        let mut headers = Vec::with_capacity(request.headers().len());
-        for (name, value) in request.headers() {
-            if !ignored.has(name, value) {
-                headers.push((name.clone(), value.clone()));
-            }
-        }
-        // A stable sort.
-        headers.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
         Self {
             method: request.method().clone(),
             url,
             version: request.version(),
-            headers,
+            headers: header_lines(request.headers(), ignored),
             timeout: request.timeout().copied(),
             attempt_timeout: options.and_then(|options| options.attempt_timeout),
             max_retries: options.and_then(|options| options.max_retries),
@@ -62,9 +55,35 @@ impl Identity {
     }
 }
 
+/// Writes the headers that count, sorted by name. Values of one name keep their order, which can matter.
+///
+/// One text takes 2 allocations. Copies of the names and values take 2 for each custom header.
+fn header_lines(headers: &HeaderMap, ignored: &Ignored) -> Vec<u8> {
+    let mut length = 0;
+    let mut lines = Vec::with_capacity(headers.len());
+    for (name, value) in headers {
+        if !ignored.has(name, value) {
+            length += name.as_str().len() + value.len() + ":\n".len();
+            lines.push((name.as_str(), value.as_bytes()));
+        }
+    }
+    // A stable sort.
+    lines.sort_by_key(|(name, _)| *name);
+    let mut text = Vec::with_capacity(length);
+    for (name, value) in lines {
+        text.extend_from_slice(name.as_bytes());
+        text.push(b':');
+        text.extend_from_slice(value);
+        text.push(b'\n');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use std::hash::{BuildHasher, RandomState};
+
+    use http::HeaderValue;
 
     use super::*;
 
