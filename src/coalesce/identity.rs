@@ -62,9 +62,10 @@ fn header_lines(headers: &HeaderMap, ignored: &Ignored) -> Vec<u8> {
     let mut length = 0;
     let mut lines = Vec::with_capacity(headers.len());
     for (name, value) in headers {
+        let name = name.as_str();
         if !ignored.has(name, value) {
-            length += name.as_str().len() + value.len() + ":\n".len();
-            lines.push((name.as_str(), value.as_bytes()));
+            length += name.len() + value.len() + ":\n".len();
+            lines.push((name, value.as_bytes()));
         }
     }
     // A stable sort.
