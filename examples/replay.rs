@@ -1,4 +1,4 @@
-//! Sends again what was given up: every dead letter in a file, with a progress bar.
+//! Sends again what was given up: every dead letter in a file.
 //!
 //! `cargo run --example replay --features dead-letter-file -- FILE` reads the file, and those that were
 //! rotated away from it. What cannot be sent, or is refused again, goes to `FILE.failed` (or, if that
@@ -23,6 +23,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::io::{self, IsTerminal};
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,7 +31,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use indicatif::ProgressBar;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::{
     Backoff, Credentials, DeadLetter, DeadLetterSink, IdempotencyKey, JsonLinesReader,
@@ -138,16 +138,14 @@ async fn replay(file: &Path, credentials: &[Credentials]) -> anyhow::Result<usiz
         .with(ThrottleMiddleware::default())
         .build();
     let mut left = Vec::new();
-    let bar = ProgressBar::new(readable.len() as u64);
-    for letter in &readable {
+    for (index, letter) in readable.iter().enumerate() {
         if let Err(reason) = send(letter, &client, credentials).await {
             // At once, for this may be interrupted.
             keep(letter, &failed).await?;
             left.push(format!("{letter}; now: {reason}"));
         }
-        bar.inc(1);
+        show_progress(index + 1, readable.len());
     }
-    bar.finish_and_clear();
 
     println!(
         "{} of {} letters sent.",
@@ -167,6 +165,13 @@ async fn replay(file: &Path, credentials: &[Credentials]) -> anyhow::Result<usiz
         println!("    {error}");
     }
     Ok(left.len() + unreadable.len())
+}
+
+/// Shows how many letters were tried, on one line of a terminal.
+fn show_progress(done: usize, all: usize) {
+    if io::stderr().is_terminal() {
+        eprint!("\r{done} of {all}{}", if done == all { "\n" } else { "" });
+    }
 }
 
 /// Sends one letter, or says why it is not done with.
@@ -224,7 +229,7 @@ impl Respond for Shop {
             let order = String::from_utf8_lossy(&request.body);
             books.orders.push(order.into_owned());
         }
-        // Time to look at the bar.
+        // Time to see the progress.
         ResponseTemplate::new(201).set_delay(Duration::from_millis(50))
     }
 }

@@ -31,8 +31,8 @@ use leader::Leader;
 use shareable::{NotShared, check_request};
 
 use crate::config::no_timers;
-use crate::observe::Attempt;
-use crate::request::RequestSettings;
+use crate::outcome::Attempt;
+use crate::request::RequestOptions;
 
 /// Sends identical requests that run at the same time only once.
 ///
@@ -180,7 +180,7 @@ impl CoalesceMiddleware {
                 self.settings.warn_of_order();
             }
 
-            let options = RequestSettings::of(extensions).map(Arc::as_ref);
+            let options = RequestOptions::of(extensions).map(Arc::as_ref);
             let identity = Identity::of(&request, options, &self.settings.ignored);
             let call = CoalescedCall::start(&self.settings, &request, options);
             let (leader, limit) = match self.flights.join(identity, call.started) {

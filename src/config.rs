@@ -88,7 +88,7 @@ pub(crate) const CREDENTIALS: &str = "carries credentials";
 ///
 /// A number or a key in one of them would break the message, send it elsewhere, replace credentials or
 /// change what the request means. Names that servers made up for credentials are not listed
-/// here: `observe::Secrets` knows them.
+/// here: `dead_letter::Secrets` knows them.
 const RESERVED: [(&str, &[&str]); 5] = [
     (
         // RFC 9112 §6 and §7, RFC 9110 §7.6.1 and §10.1.1, RFC 9113 §8.2.2.

@@ -5,27 +5,22 @@
 //! here knows the time.
 
 mod classify;
-mod header_copy;
-mod idempotency;
-mod replay;
+mod key_rule;
 mod status;
 mod transport;
 mod unnamed;
 
 use http::HeaderMap;
-use reqwest::Url;
 
-pub use classify::{AttemptOutcome, AttemptView};
+pub use classify::AttemptView;
 pub(crate) use classify::{Classifier, ClassifyFn, Target, Verdict};
-pub use idempotency::{AutoKey, IdempotencyKey, InvalidKey};
-pub(crate) use idempotency::{DEFAULT_HEADER, KeyRule, is_idempotent};
-pub(crate) use replay::{BodyFactory, Spare, SpareBody, bytes_of};
+pub use key_rule::AutoKey;
+pub(crate) use key_rule::{KeyRule, is_idempotent};
 pub use status::StatusClass;
 pub(crate) use status::default_class;
-pub use transport::FailureKind;
 pub(crate) use transport::{Failure, chain};
 
-use crate::observe::StopReason;
+use crate::outcome::StopReason;
 
 /// How far one request may be repeated.
 #[derive(Clone, Copy, Debug)]
@@ -71,11 +66,6 @@ impl Safety {
             Err(StopReason::NotIdempotent)
         }
     }
-}
-
-/// The part of a URL that is sent.
-fn without_fragment(url: &Url) -> &str {
-    url.as_str().split('#').next().unwrap_or_default()
 }
 
 /// What the server itself says about another try.

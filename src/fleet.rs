@@ -29,7 +29,7 @@
 //! ```
 
 mod ask;
-mod crew;
+
 mod demand;
 mod error;
 mod limits;
@@ -42,6 +42,7 @@ mod redis;
 mod retries;
 mod share;
 mod standing;
+mod worker_count;
 
 use std::fmt;
 use std::pin::Pin;

@@ -2,11 +2,12 @@
 
 mod builder;
 mod call;
+mod inner;
+mod permit;
 mod settings;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Extensions;
 use reqwest::{Request, Response};
@@ -16,11 +17,10 @@ pub use builder::RetryMiddlewareBuilder;
 use call::{Call, Turn};
 use settings::Settings;
 
-use crate::admit::with_passage;
 use crate::config::no_timers;
-use crate::observe::{Attempt, FailedReport};
-use crate::request::RequestSettings;
-use crate::throttle::{Passed, QueuedBefore};
+use crate::handoff::Handoff;
+use crate::outcome::{Attempt, FailedReport};
+use crate::request::RequestOptions;
 
 /// Sends a request again where that is safe, spread out in time, and bounded in number.
 ///
@@ -92,20 +92,15 @@ impl Middleware for RetryMiddleware {
     {
         Box::pin(async move {
             self.settings.timers.check().map_err(no_timers)?;
-            with_passage(|outer| {
-                if outer.is_of(extensions, request.url()) {
-                    outer.hide();
-                }
-            });
-            let (mut own, mut queued) = (None, Duration::ZERO);
+            let (mut own, mut outer) = (None, None);
             if !extensions.is_empty() {
-                queued = QueuedBefore::of(extensions);
-                own = match RequestSettings::of(extensions) {
+                outer = Handoff::take_outer(extensions);
+                own = match RequestOptions::of(extensions) {
                     // Most requests carry nothing else.
                     own if extensions.len() == usize::from(own.is_some()) => own,
                     _ => {
                         forget_earlier_call(extensions);
-                        RequestSettings::of(extensions)
+                        RequestOptions::of(extensions)
                     }
                 };
                 if let Some(slot) = own.and_then(|own| own.report.as_ref()) {
@@ -118,9 +113,9 @@ impl Middleware for RetryMiddleware {
             let has_key = (self.settings.keys)
                 .settle(&mut request, own.map(Arc::as_ref))
                 .map_err(Error::middleware)?;
-            let mut call = Call::open(&self.settings, &request, extensions, own, has_key);
-            if !queued.is_zero() {
-                call.has_queued(queued);
+            let mut call = Call::open(&self.settings, &request, own, has_key);
+            if let Some((outer, terms)) = outer {
+                call.nest_in(outer, terms);
             }
             if call.is_followed() {
                 call.follow(&request);
@@ -133,7 +128,7 @@ impl Middleware for RetryMiddleware {
                 let answer = next.clone().run(request, extensions);
                 let turn = {
                     let mut result = call.run(answer).await;
-                    call.close_passage(extensions);
+                    call.end_attempt(extensions);
                     let verdict = call.judge(&result);
                     if verdict.is_success() && !call.wants_body() {
                         call.succeed(verdict, &mut result, extensions);
@@ -154,6 +149,5 @@ impl Middleware for RetryMiddleware {
 /// Another call may have run with these extensions before: a middleware outside that asks twice.
 fn forget_earlier_call(extensions: &mut Extensions) {
     extensions.remove::<Attempt>();
-    extensions.remove::<Passed>();
     extensions.remove::<FailedReport>();
 }

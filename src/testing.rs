@@ -56,7 +56,7 @@
 //!
 //! Both apply the `timeout` of a request and fail with reqwest's timeout error. They ignore the timeouts of the client.
 //!
-//! Both take any stack of middlewares, yours included. `examples/lab/` is built from the second kind, and
+//! Both take any stack of middlewares, yours included. `lab/` is built from the second kind, and
 //! draws what comes of it.
 //!
 //! A script, a rule or a load that makes no sense, such as a status of 99 or a negative rate, panics where

@@ -1,14 +1,12 @@
 //! The throttle middleware: one answer teaches all requests to the same server.
 
 mod builder;
+mod controller;
 mod gate;
 mod key;
-mod law;
 mod meter;
-mod passage;
 mod queue;
 mod rate;
-mod refusal;
 mod sharing;
 mod signal;
 mod watch;
@@ -27,16 +25,16 @@ use builder::Settings;
 pub use builder::ThrottleMiddlewareBuilder;
 use gate::{Entry, Gate, Pass, Waiting};
 pub use key::{KeyBy, KeyFn};
-use law::Ending;
-pub(crate) use passage::{Passage, Passed, QueuedBefore, Stage};
-pub use refusal::{Refusal, RefusalReason};
+use signal::SignalKind;
 use watch::Watch;
 
-use crate::admit::{Keyed, with_passage};
 use crate::clock::{self, Timers};
 use crate::config::no_timers;
-use crate::observe::{Attempt, RetryReport, throttle_outside_retry};
-use crate::request::RequestSettings;
+use crate::handoff::{Handoff, Terms};
+use crate::host::BoundedTable;
+use crate::log::throttle_outside_retry;
+use crate::outcome::{Attempt, Refusal, RetryReport};
+use crate::request::RequestOptions;
 
 /// Finds the rate that a server accepts, and holds requests back instead of letting them fail.
 ///
@@ -89,7 +87,7 @@ pub struct ThrottleMiddleware {
 #[derive(Debug)]
 struct Shared {
     settings: Arc<Settings>,
-    gates: Keyed<Arc<Gate>>,
+    gates: BoundedTable<Arc<Gate>>,
     timers: Timers,
     warned: AtomicBool,
 }
@@ -110,7 +108,7 @@ impl ThrottleMiddleware {
         Self {
             shared: Arc::new(Shared {
                 settings,
-                gates: Keyed::new(|gate: &Arc<Gate>, now| gate.matters(now)),
+                gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.matters(now)),
                 timers: Timers::default(),
                 warned: AtomicBool::new(false),
             }),
@@ -135,41 +133,45 @@ impl Shared {
         &'a self,
         gate: &'a Gate,
         request: &Request,
-        extensions: &Extensions,
+        extensions: &mut Extensions,
         watch: &mut Option<Watch<'a>>,
     ) -> std::result::Result<(Pass<'a>, Option<Box<Queued<'a>>>), Refusal> {
         let settings = &*self.settings;
-        let (attempt, queued) = match extensions.is_empty() {
-            true => (Attempt::FIRST, Duration::ZERO),
-            false => (Attempt::of(extensions), QueuedBefore::of(extensions)),
+        let (attempt, handoff) = match extensions.is_empty() {
+            true => (Attempt::FIRST, None),
+            false => (Attempt::of(extensions), Handoff::of(extensions)),
         };
+        let terms = handoff.as_ref().map(Handoff::terms).unwrap_or_default();
         if settings.is_watched() {
             *watch = Some(Watch::new(settings, gate, request, attempt));
         }
         let now = clock::now();
-        let is_own = |passage: &Passage| passage.is_of(extensions, request.url());
-        let has_passage = || with_passage(|passage| is_own(passage)) == Some(true);
-        match gate.enter(now, settings, attempt.is_retry(), queued, has_passage)? {
-            Entry::Passed(mut pass, sight) => {
-                let passed = with_passage(|passage| {
-                    let is_own = is_own(passage);
-                    if is_own {
-                        passage.pass(now);
-                    }
-                    is_own
-                });
-                pass.has_passage = passed == Some(true);
+        let (again, queued) = (attempt.is_retry(), terms.queued_before);
+        match gate.enter(now, settings, again, queued, terms.latest) {
+            Ok(Entry::Passed(mut pass, sight)) => {
+                if let Some(handoff) = &handoff {
+                    handoff.send(now);
+                }
+                pass.handoff = handoff;
                 if let (Some(watch), Some(sight)) = (watch, sight) {
                     watch.sent(sight);
                 }
                 Ok((pass, None))
             }
-            Entry::Waits(waiting) => {
+            Ok(Entry::Waits(waiting)) => {
+                let insert = || Handoff::insert(extensions, Terms::default());
                 let queued = Queued {
                     waiting,
                     since: now,
+                    handoff: handoff.unwrap_or_else(insert),
                 };
                 Ok((Pass::none(gate, settings), Some(Box::new(queued))))
+            }
+            Err(refusal) => {
+                if let Some(handoff) = handoff {
+                    handoff.refuse();
+                }
+                Err(refusal)
             }
         }
     }
@@ -189,6 +191,7 @@ impl Shared {
 struct Queued<'a> {
     waiting: Waiting<'a>,
     since: Instant,
+    handoff: Handoff,
 }
 
 impl<'a> Queued<'a> {
@@ -197,9 +200,12 @@ impl<'a> Queued<'a> {
         self: Box<Self>,
         watch: &mut Option<Watch<'a>>,
     ) -> (std::result::Result<Pass<'a>, Refusal>, Duration) {
-        let Self { waiting, since } = *self;
-        let has_passage = waiting.has_passage;
-        let stay = Stay::begin(has_passage, since);
+        let Self {
+            waiting,
+            since,
+            handoff,
+        } = *self;
+        let stay = handoff.enter_queue(since);
         if let Some(watch) = watch {
             watch.queued();
         }
@@ -207,40 +213,22 @@ impl<'a> Queued<'a> {
         let now = clock::now();
         let waited = now.saturating_duration_since(since);
         drop(stay);
-        match turn.is_ok() {
-            true if has_passage => drop(with_passage(|passage| passage.pass(now))),
-            false if has_passage => drop(with_passage(Passage::refuse)),
-            _ => {}
-        }
-        if turn.is_ok() {
-            if let Some(watch) = watch {
-                watch.waited(waited);
+        let turn = match turn {
+            Ok(mut pass) => {
+                handoff.send(now);
+                pass.handoff = Some(handoff);
+                if let Some(watch) = watch {
+                    watch.waited(waited);
+                }
+                Ok(pass)
             }
-        }
+            Err(refusal) => {
+                handoff.refuse();
+                handoff.leave_visit(false);
+                Err(refusal)
+            }
+        };
         (turn, waited)
-    }
-}
-
-/// While it lasts, the clock of the attempt stands still.
-struct Stay {
-    /// `None` where no retry wants to know.
-    before: Option<Stage>,
-    since: Instant,
-}
-
-impl Stay {
-    fn begin(has_passage: bool, since: Instant) -> Self {
-        let before = has_passage.then(|| with_passage(Passage::wait)).flatten();
-        Self { before, since }
-    }
-}
-
-impl Drop for Stay {
-    fn drop(&mut self) {
-        if let Some(before) = self.before {
-            let waited = clock::now().saturating_duration_since(self.since);
-            with_passage(|passage| passage.leave(before, waited));
-        }
     }
 }
 
@@ -262,7 +250,7 @@ impl Middleware for ThrottleMiddleware {
             let shared = &*self.shared;
             shared.timers.check().map_err(no_timers)?;
             let gate = shared.gate_of(&request);
-            let own = RequestSettings::of(extensions);
+            let own = RequestOptions::of(extensions);
             // Its body is read after this, and may break off.
             let buffered = own.is_some_and(|own| own.buffer.is_some());
             // Declared before the place that it tells of, so that it is dropped after it.
@@ -277,18 +265,15 @@ impl Middleware for ThrottleMiddleware {
                 (turn, waited) = Box::pin(queued.turn(&mut watch)).await;
                 pass = match turn {
                     Ok(pass) => pass,
-                    Err(refusal) => {
-                        Passed::leave(extensions, waited, false);
-                        return Err(refuse(refusal, &request, watch, waited));
-                    }
+                    Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
                 };
             }
             let result = next.run(request, extensions).await;
-            let answer = signal::read(&result);
+            let signal = signal::read(&result);
             if let (true, Ok(response)) = (pass.is_sample(), &result) {
                 shared.check_order(response);
             }
-            let sight = pass.answered(&answer);
+            let sight = pass.answered(&signal);
             if let (Some(watch), Some(sight)) = (&mut watch, sight) {
                 watch.answered(sight);
             }
@@ -296,8 +281,10 @@ impl Middleware for ThrottleMiddleware {
                 .as_ref()
                 .map_or(true, |it| it.status().as_u16() >= 400);
             if failed || buffered || !waited.is_zero() {
-                let paced = shared.settings.adaptive && answer.ending == Ending::Refused;
-                Passed::leave(extensions, waited, paced);
+                let paced = shared.settings.adaptive && signal.kind == SignalKind::Refused;
+                let insert = || extensions.get_or_insert_default::<Handoff>().clone();
+                let handoff = pass.handoff.take().unwrap_or_else(insert);
+                handoff.leave_visit(paced);
             }
             result
         })

@@ -17,20 +17,18 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Extensions;
-use reqwest::{Body, Request, Response};
-use reqwest_middleware::{ClientWithMiddleware, Middleware};
+use reqwest::Body;
+use reqwest_middleware::ClientWithMiddleware;
 use reqwest_steady::{
-    Attempt, Backoff, Budget, DeadLetter, DeadLetterSink, Delivery, Jitter, LogLevels,
-    RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder, ThrottleMiddleware,
+    Backoff, Budget, DeadLetter, DeadLetterSink, Delivery, Jitter, LogLevels, RetryMiddleware,
+    RetryMiddlewareBuilder, ThrottleMiddleware,
 };
-use reqwest_tracing::{ReqwestOtelSpanBackend, TracingMiddleware, reqwest_otel_span};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::timeout;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Metadata, Span, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use scripted::{Reply, Server, URL, answer, answer_with, throttled};
 use trace::{Fields, Trace};
@@ -389,55 +387,4 @@ async fn a_letter_that_is_not_delivered_is_said() {
         retry.log_levels(LogLevels::off())
     };
     expect(&said, || get(retry(), |_| answer(503))).await;
-}
-
-/// What a user of reqwest-tracing writes to have the number of the attempt in each span.
-struct WithResendCount;
-
-impl ReqwestOtelSpanBackend for WithResendCount {
-    fn on_request_start(request: &Request, extensions: &mut Extensions) -> Span {
-        let count = Attempt::of(extensions).resend_count();
-        let name = request.method().as_str();
-        reqwest_otel_span!(name = name, request, http.request.resend_count = count)
-    }
-
-    fn on_request_end(
-        span: &Span,
-        outcome: &reqwest_middleware::Result<Response>,
-        _: &mut Extensions,
-    ) {
-        reqwest_tracing::default_on_request_end(span, outcome);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn reqwest_tracing_inside_has_one_span_for_each_attempt_with_its_resend_count() {
-    let ear = Ear::up_to(LevelFilter::INFO).await;
-    let server = Server::statuses([503, 503, 200]);
-    let spans = TracingMiddleware::<WithResendCount>::new();
-    let client = server.client_behind([
-        Arc::new(exact().build().unwrap()) as Arc<dyn Middleware>,
-        Arc::new(spans),
-    ]);
-    let response = client.post(URL).idempotency_key("one").send().await;
-    assert_eq!(response.unwrap().status(), 200);
-    let spans = ear.trace.spans();
-    let seen: Vec<_> = spans
-        .iter()
-        .map(|span| {
-            let field = |name: &str| span.get(name).map(String::as_str);
-            (
-                field("http.response.status_code"),
-                field("http.request.resend_count"),
-            )
-        })
-        .collect();
-    assert_eq!(
-        seen,
-        [
-            (Some("503"), None),
-            (Some("503"), Some("1")),
-            (Some("200"), Some("2")),
-        ]
-    );
 }

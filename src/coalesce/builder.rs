@@ -8,7 +8,7 @@ use super::CoalesceMiddleware;
 use super::ignored::Ignored;
 use crate::clock::Timers;
 use crate::config::{ConfigError, header_name, longer_than_zero};
-use crate::observe::{coalesce_inside_retry, unknown_extensions};
+use crate::log::{coalesce_inside_retry, unknown_extensions};
 
 /// The checked settings of a [`CoalesceMiddleware`]. They never change.
 #[derive(Debug)]

@@ -14,11 +14,11 @@ use super::follower::Follower;
 use super::leader::Leader;
 use super::shareable::is_shareable;
 use crate::admit::{Scope, current_deadline};
-use crate::answer::{Extent, Reading, Whole, announced};
 use crate::clock;
-use crate::observe::{ReportSlot, RetryReport, StopReason};
-use crate::request::RequestSettings;
-use crate::schedule::{Limit, TimedOut};
+use crate::outcome::{ReportSlot, RetryReport, StopReason, TimedOut};
+use crate::request::RequestOptions;
+use crate::response::{Extent, Reading, Whole, announced};
+use crate::schedule::Limit;
 
 /// How long the leader reads a body for its followers before they send their own requests.
 const READ_TIME: Duration = Duration::from_secs(2);
@@ -41,7 +41,7 @@ impl<'a> CoalescedCall<'a> {
     pub(super) fn start(
         settings: &'a Settings,
         request: &Request,
-        options: Option<&RequestSettings>,
+        options: Option<&RequestOptions>,
     ) -> Self {
         let started = clock::now();
         let own = options.and_then(|options| options.deadline);

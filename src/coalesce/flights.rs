@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use super::follower::Follower;
 use super::identity::Identity;
 use super::leader::Leader;
-use crate::answer::Whole;
 use crate::clock;
+use crate::response::Whole;
 
 /// A follower that has seen this many leaders fail or leave sends its own request.
 const MAX_FAILURES: u32 = 3;

@@ -11,7 +11,7 @@ use http::{Method, Version};
 use reqwest::{Request, Url};
 
 use super::ignored::Ignored;
-use crate::request::RequestSettings;
+use crate::request::RequestOptions;
 
 /// Every part of a request that can change its response, or how the call obtains it.
 ///
@@ -33,7 +33,7 @@ pub(super) struct Identity {
 impl Identity {
     pub(super) fn of(
         request: &Request,
-        options: Option<&RequestSettings>,
+        options: Option<&RequestOptions>,
         ignored: &Ignored,
     ) -> Self {
         let mut url = request.url().clone();
@@ -213,21 +213,21 @@ mod tests {
             let request = request(|_| ());
             Identity::of(&request, Some(&options), &Ignored::default())
         };
-        let plain = || with(RequestSettings::default());
-        let patient = with(RequestSettings {
+        let plain = || with(RequestOptions::default());
+        let patient = with(RequestOptions {
             deadline: Some(Duration::from_secs(1)),
-            ..RequestSettings::default()
+            ..RequestOptions::default()
         });
         assert!(patient == plain());
         assert!(patient == identity(&request(|_| ())));
-        let once = with(RequestSettings {
+        let once = with(RequestOptions {
             max_retries: Some(0),
-            ..RequestSettings::default()
+            ..RequestOptions::default()
         });
         assert!(once != plain());
-        let hasty = with(RequestSettings {
+        let hasty = with(RequestOptions {
             attempt_timeout: Some(Duration::from_secs(1)),
-            ..RequestSettings::default()
+            ..RequestOptions::default()
         });
         assert!(hasty != plain());
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::flights::{FlightMessage, FlightRef, Successor};
-use crate::answer::Whole;
 use crate::clock;
+use crate::response::Whole;
 
 /// The duty to end a flight. When it is dropped, the newest follower becomes the leader.
 #[must_use = "dropping it hands the flight over"]

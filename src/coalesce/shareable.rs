@@ -7,9 +7,9 @@ use http::{Extensions, HeaderName, Method};
 use reqwest::{Request, Response};
 
 use super::ignored::Ignored;
-use crate::observe::{Attempt, FailedReport};
-use crate::request::RequestSettings;
-use crate::throttle::{Passed, QueuedBefore};
+use crate::handoff::Handoff;
+use crate::outcome::{Attempt, FailedReport};
+use crate::request::RequestOptions;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -29,7 +29,7 @@ pub(super) fn check_request(
     ignored: &Ignored,
 ) -> Result<(), NotShared> {
     let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
-    let has_key = RequestSettings::of(extensions).is_some_and(|options| options.key.is_some());
+    let has_key = RequestOptions::of(extensions).is_some_and(|options| options.key.is_some());
     if !is_safe || request.body().is_some() || has_key || wants_fresh_response(request.headers()) {
         return Err(NotShared::ByNature);
     }
@@ -53,10 +53,9 @@ fn wants_fresh_response(headers: &HeaderMap) -> bool {
 /// that a part of this crate adds to requests belongs here.
 fn are_known(extensions: &Extensions) -> bool {
     let known = [
-        extensions.get::<Arc<RequestSettings>>().is_some(),
+        extensions.get::<Arc<RequestOptions>>().is_some(),
         extensions.get::<Attempt>().is_some(),
-        extensions.get::<Passed>().is_some(),
-        extensions.get::<QueuedBefore>().is_some(),
+        extensions.get::<Handoff>().is_some(),
         extensions.get::<FailedReport>().is_some(),
     ];
     extensions.len() == known.into_iter().filter(|known| *known).count()
@@ -117,8 +116,6 @@ fn is_endless(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const URL: &str = "http://a.example";
@@ -207,8 +204,8 @@ mod tests {
 
         let mut extensions = Extensions::new();
         extensions.insert(Attempt::FIRST);
-        extensions.insert(QueuedBefore(Duration::ZERO));
-        extensions.insert(Arc::new(RequestSettings::default()));
+        extensions.insert(Handoff::default());
+        extensions.insert(Arc::new(RequestOptions::default()));
         let mut ignored = Ignored::default();
         assert_eq!(check_request(&get(), &extensions, &ignored), Ok(()));
         extensions.insert("the credentials of a user");
@@ -229,9 +226,9 @@ mod tests {
     #[test]
     fn a_request_with_a_key_is_not_compared() {
         let mut extensions = Extensions::new();
-        extensions.insert(Arc::new(RequestSettings {
+        extensions.insert(Arc::new(RequestOptions {
             key: Some("key".try_into().unwrap()),
-            ..RequestSettings::default()
+            ..RequestOptions::default()
         }));
         let keyed = check_request(&get(), &extensions, &Ignored::default());
         assert_eq!(keyed, Err(NotShared::ByNature));

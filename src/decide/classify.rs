@@ -7,41 +7,11 @@ use http::{HeaderMap, Method, StatusCode};
 use reqwest::{Response, Url};
 use reqwest_middleware::{Error, Result};
 
-use crate::decide::status::default_class;
-use crate::decide::transport::Failure;
-use crate::decide::{FailureKind, StatusClass, without_fragment};
-use crate::observe::Attempt;
-
-/// How an attempt ended: with an answer or without.
-///
-/// ```
-/// use reqwest_steady::{AttemptOutcome, FailureKind};
-///
-/// fn is_our_network(outcome: AttemptOutcome) -> bool {
-///     match outcome {
-///         AttemptOutcome::Status(_) => false,
-///         AttemptOutcome::Failure(kind) => matches!(kind, FailureKind::Dns | FailureKind::Connect),
-///     }
-/// }
-/// assert!(is_our_network(AttemptOutcome::Failure(FailureKind::Dns)));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AttemptOutcome {
-    /// The server answered, with this status.
-    Status(StatusCode),
-    /// There was no usable answer.
-    Failure(FailureKind),
-}
-
-impl fmt::Display for AttemptOutcome {
-    /// The status code, or the failure's label.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Status(status) => f.write_str(status.as_str()),
-            Self::Failure(kind) => f.write_str(kind.label()),
-        }
-    }
-}
+use super::StatusClass;
+use super::status::default_class;
+use super::transport::{Failure, failure_class};
+use crate::outcome::{Attempt, AttemptOutcome, FailureKind};
+use crate::request::without_fragment;
 
 /// What the ending of an attempt means for another one.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +102,7 @@ impl Classifier {
                 let Failure { kind, unsent } = Failure::of(error);
                 Verdict {
                     outcome: AttemptOutcome::Failure(kind),
-                    class: kind.class(),
+                    class: failure_class(kind),
                     unsent,
                 }
             }
@@ -186,7 +156,7 @@ impl fmt::Debug for ClassifyFn {
     }
 }
 
-/// Where a request went. Kept only for those who ask, since the request is gone by then.
+/// Where a request went. HeldResponse only for those who ask, since the request is gone by then.
 pub(crate) struct Target {
     pub(crate) method: Method,
     pub(crate) url: Url,

@@ -1,61 +1,39 @@
-//! How many a worker needs in one period, by what it needed in the last.
+//! How many tokens or retries a worker needs in one period.
 
 use std::time::Duration;
 
 use super::Time;
+use crate::two_windows::TwoWindows;
 
+/// Counts what was used in this period and in the last one.
 #[derive(Debug)]
-pub(super) struct Demand {
-    period: Duration,
-    start: Time,
-    this: u32,
-    last: u32,
-}
+pub(super) struct Demand(TwoWindows);
 
 impl Demand {
     pub(super) fn new(period: Duration) -> Self {
-        Self {
-            period,
-            start: Time::ZERO,
-            this: 0,
-            last: 0,
-        }
+        Self(TwoWindows::new(period, Time::ZERO))
     }
 
     pub(super) fn note(&mut self, now: Time) {
-        self.roll(now);
-        self.this = self.this.saturating_add(1);
+        self.0.advance(now);
+        self.0.current = self.0.current.saturating_add(1);
     }
 
+    /// Undoes one `note`.
     pub(super) fn take_back(&mut self) {
-        self.this = self.this.saturating_sub(1);
+        self.0.current = self.0.current.saturating_sub(1);
     }
 
-    /// In one period, going by the busier of the last two. The one that has begun counts as it is.
+    /// Returns the need of one period: that of the busier of the last two. The current one counts as it is.
     pub(super) fn estimate(&mut self, now: Time) -> u32 {
-        self.roll(now);
-        self.this.max(self.last)
+        self.0.advance(now);
+        self.0.max()
     }
 
-    /// There was something in the last period as well: more will come, and may be prepared for.
+    /// Whether the last period had traffic too. Then more will come, and the worker may lease ahead.
     pub(super) fn is_steady(&mut self, now: Time) -> bool {
-        self.roll(now);
-        self.last > 0
-    }
-
-    fn roll(&mut self, now: Time) {
-        let age = now.saturating_sub(self.start);
-        if age < self.period {
-            return;
-        }
-        let is_next = age < self.period * 2;
-        self.last = if is_next { self.this } else { 0 };
-        self.this = 0;
-        self.start = if is_next {
-            self.start + self.period
-        } else {
-            now
-        };
+        self.0.advance(now);
+        self.0.previous > 0
     }
 }
 

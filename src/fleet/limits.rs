@@ -8,15 +8,15 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
-use super::crew::Crew;
 use super::listening::{Listeners, PauseListener};
 use super::share::Share;
 use super::standing::Standing;
+use super::worker_count::WorkerCount;
 use super::{
     FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Retries, RetriesAsk, SharedRate, WorkerId,
 };
-use crate::ConfigError;
 use crate::clock;
+use crate::config::ConfigError;
 
 const PERIOD: Duration = Duration::from_millis(500);
 const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
@@ -79,7 +79,7 @@ struct Fleet {
     period: Duration,
     max_wait: Duration,
     round_trips: AtomicU64,
-    crew: Crew,
+    workers: WorkerCount,
     standing: Standing,
     listeners: Arc<Listeners>,
 }
@@ -125,7 +125,7 @@ impl FleetLimits {
             period,
             max_wait,
             round_trips: AtomicU64::new(0),
-            crew: Crew::default(),
+            workers: WorkerCount::default(),
             standing: Standing::default(),
             listeners: Arc::default(),
         }))
@@ -141,12 +141,12 @@ impl FleetLimits {
 
     /// How many workers there are, as far as is known.
     pub(crate) fn workers(&self) -> u32 {
-        self.0.crew.count()
+        self.0.workers.count()
     }
 
     /// Whether leases tell how many there are.
     pub(crate) fn is_leasing(&self) -> bool {
-        self.0.crew.is_told(clock::now())
+        self.0.workers.is_recent(clock::now())
     }
 
     pub(crate) fn period(&self) -> Duration {
@@ -179,7 +179,7 @@ impl FleetLimits {
     pub(crate) async fn lease(&self, key: &str, ask: LeaseAsk) -> Result<Lease, FleetError> {
         let lease = self.in_time(self.0.store.lease(key, ask)).await?;
         let lease = sensible(lease, &ask);
-        self.0.crew.note(clock::now(), lease.workers);
+        self.0.workers.note(clock::now(), lease.workers);
         Ok(lease)
     }
 

@@ -9,7 +9,8 @@ use super::event::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, RetryScheduled, Stopped,
     ThrottleLoad, ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
-use super::{DeadLetterOutcome, log};
+use crate::log;
+use crate::outcome::DeadLetterOutcome;
 
 /// Gets to know what happens to calls.
 ///

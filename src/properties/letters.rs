@@ -11,10 +11,9 @@ use std::sync::Arc;
 use arbitrary::{Result, Unstructured};
 
 use self::parts::letter;
-use crate::observe::SameThreadSink;
-use crate::{DeadLetter, JsonLinesReader, UnreadableLetter};
+use crate::dead_letter::{DeadLetter, JsonLinesReader, SameThreadSink, UnreadableLetter};
 #[cfg(test)]
-use crate::{DeadLetterSink, JsonLinesSink};
+use crate::dead_letter::{DeadLetterSink, JsonLinesSink};
 
 /// A good line is never lost, and a bad one is told of and costs only itself.
 pub fn letters(data: &[u8]) {

@@ -1,4 +1,4 @@
-//! The gate of one key: its limits, its law, and who waits before it.
+//! The gate of one key: its limits, its controller, and who waits before it.
 //!
 //! There is no task behind it. Whoever is next in the queue keeps the time, and whoever ends makes
 //! room: every change is followed by letting through as many as may go now.
@@ -13,17 +13,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::builder::Settings;
+use super::controller::{Admission, Controller, MAX_PAUSE_JITTER, SendRecord, Time};
 use super::key::{GateKey, Key};
-use super::law::{LONGEST_SPREAD, Law, Ticket, Time, Turn};
-use super::passage::Passage;
 use super::queue::{Limit, Place, Queue, State};
 use super::rate::Bucket;
-use super::refusal::{Refusal, RefusalReason};
 use super::sharing::{Sharing, ToTell};
 use crate::admit;
 use crate::clock;
 use crate::fleet::{self, Lease, LeaseAsk, Share};
 use crate::observe::{LoadChange, ThrottleLoad};
+use crate::outcome::{Refusal, RefusalReason};
 pub(super) use pass::Pass;
 pub(super) use waiting::Waiting;
 
@@ -50,7 +49,7 @@ struct Room {
     share: Option<Box<Share>>,
     /// Somebody looks from time to time whether there is something to give back.
     reminded: bool,
-    law: Option<Law>,
+    controller: Option<Controller>,
     queue: Queue,
     /// Who keeps the time, and until when.
     timer: Option<(Place, Time)>,
@@ -124,13 +123,11 @@ impl Gate {
         if room.in_flight > 0 || !room.queue.is_empty() {
             return true;
         }
-        let is_free = room.bucket.is_none() && room.share.is_none();
-        if is_free && room.law.as_ref().is_none_or(Law::is_plain) {
-            // Most servers are well, and then the time makes no difference.
-            return false;
-        }
         let now = self.time(now);
-        let learned = room.law.as_ref().is_some_and(|law| law.has_learned(now));
+        let learned = room
+            .controller
+            .as_ref()
+            .is_some_and(|controller| controller.has_learned(now));
         let recent = now.saturating_sub(room.last_used) < REMEMBERED;
         let held = room.share.as_ref().and_then(|share| share.idle_at());
         room.not_before(now, 0) > now || (learned && recent) || held.is_some_and(|at| now < at)
@@ -138,7 +135,7 @@ impl Gate {
 
     /// Lets a call through, gives it a place in the queue, or refuses it. `again`: it was sent
     /// before, and waits before those that were not. `queued`: how long earlier attempts of the same call waited.
-    /// `has_passage` is asked only if it has to wait.
+    /// `latest`: it must not be sent later.
     #[inline]
     pub(super) fn enter<'a>(
         &'a self,
@@ -146,25 +143,24 @@ impl Gate {
         settings: &'a Settings,
         again: bool,
         queued: Duration,
-        has_passage: impl FnOnce() -> bool,
+        latest: Option<Instant>,
     ) -> Result<Entry<'a>, Refusal> {
         let now = self.time(now);
         let mut room = self.lock();
         room.last_used = now;
-        if !room.queue.is_empty() || room.turn(now) != Turn::Now {
-            let has_passage = has_passage();
-            let limit = self.limit(now, settings.max_wait.saturating_sub(queued), has_passage);
-            let waiting = self.queue_up(room, now, settings, again, limit, has_passage);
+        if !room.queue.is_empty() || room.turn(now) != Admission::Now {
+            let limit = self.limit(now, settings.max_wait.saturating_sub(queued), latest);
+            let waiting = self.queue_up(room, now, settings, again, limit);
             return waiting.map(Entry::Waits);
         }
-        let ticket = room.send(now);
+        let record = room.send(now);
         let sight = settings
             .is_watched()
             .then(|| room.sight(now, LoadChange::Sent));
         if room.share.is_some() {
             self.ask(room, now);
         }
-        Ok(Entry::Passed(Pass::new(self, settings, ticket), sight))
+        Ok(Entry::Passed(Pass::new(self, settings, record), sight))
     }
 
     #[cold]
@@ -175,7 +171,6 @@ impl Gate {
         settings: &'a Settings,
         again: bool,
         limit: Limit,
-        has_passage: bool,
     ) -> Result<Waiting<'a>, Refusal> {
         let ahead = room.queue.len_of(again);
         let refused = if ahead >= settings.max_queue {
@@ -186,9 +181,6 @@ impl Gate {
             None
         };
         if let Some(reason) = refused {
-            if has_passage {
-                admit::with_passage(Passage::refuse);
-            }
             return Err(self.refusal(&room, reason, now));
         }
         let place = room.queue.push(again, now, limit);
@@ -198,7 +190,6 @@ impl Gate {
             gate: self,
             settings,
             place: Some(place),
-            has_passage,
         })
     }
 
@@ -213,13 +204,9 @@ impl Gate {
     }
 
     /// Returns until when a call that arrives now may wait, at most `wait`.
-    fn limit(&self, now: Time, wait: Duration, has_passage: bool) -> Limit {
+    fn limit(&self, now: Time, wait: Duration, latest: Option<Instant>) -> Limit {
         let time = |end| self.time(end);
-        let latest = has_passage
-            .then(|| admit::with_passage(|passage| passage.latest()))
-            .flatten()
-            .flatten()
-            .map(time);
+        let latest = latest.map(time);
         let longest = now.saturating_add(wait);
         let wait = Limit {
             at: latest.map_or(longest, |latest| latest.min(longest)),
@@ -240,7 +227,8 @@ impl Gate {
         let depth = room.queue.len();
         Refusal {
             reason,
-            key: self.key.clone(),
+            key: self.key.text().to_owned(),
+            shows_key: self.key.public().is_some(),
             host: String::new(),
             depth,
             retry_after: room.worth_trying(now, depth).saturating_sub(now),
@@ -264,9 +252,9 @@ impl Gate {
         let reminder = self.change(|room, now, _| {
             let share = room.share.as_mut()?;
             share.answered(now, lease);
-            if let Some(law) = &mut room.law {
-                if let Some(rate) = share.pace(law.rate()) {
-                    law.adopt(now, rate);
+            if let Some(controller) = &mut room.controller {
+                if let Some(rate) = share.pace(controller.rate()) {
+                    controller.adopt_rate(now, rate);
                 }
             }
             let idle_at = share.idle_at().filter(|_| !room.reminded)?;
@@ -351,7 +339,7 @@ impl Gate {
 
 impl Room {
     fn new(settings: &Settings) -> Self {
-        let law = || Law::new(settings.max_in_flight);
+        let controller = || Controller::new(settings.max_in_flight);
         Self {
             in_flight: 0,
             most_in_flight: settings.max_in_flight,
@@ -364,7 +352,7 @@ impl Room {
                 })
             }),
             reminded: false,
-            law: settings.adaptive.then(law),
+            controller: settings.adaptive.then(controller),
             queue: Queue::default(),
             timer: None,
             first_limit: None,
@@ -375,30 +363,32 @@ impl Room {
 
     /// When the next may go.
     #[inline]
-    fn turn(&mut self, now: Time) -> Turn {
+    fn turn(&mut self, now: Time) -> Admission {
         if self.in_flight >= self.most_in_flight {
-            return Turn::AfterAnswer;
+            return Admission::AfterResponse;
         }
         if let Some(bucket) = &self.bucket {
             let next = bucket.next(now, 0);
             if now < next {
-                return Turn::At(next);
+                return Admission::At(next);
             }
         }
         if let Some(share) = &mut self.share {
             match share.turn(now) {
                 fleet::Turn::Now => {}
-                fleet::Turn::At(next) | fleet::Turn::WhenAnswered(next) => return Turn::At(next),
+                fleet::Turn::At(next) | fleet::Turn::WhenAnswered(next) => {
+                    return Admission::At(next);
+                }
             }
         }
-        match &mut self.law {
-            Some(law) => law.turn(now, self.in_flight),
-            None => Turn::Now,
+        match &mut self.controller {
+            Some(controller) => controller.admission(now, self.in_flight),
+            None => Admission::Now,
         }
     }
 
     #[inline]
-    fn send(&mut self, now: Time) -> Option<Ticket> {
+    fn send(&mut self, now: Time) -> Option<SendRecord> {
         self.in_flight += 1;
         if let Some(bucket) = &mut self.bucket {
             bucket.take(now);
@@ -406,11 +396,13 @@ impl Room {
         if let Some(share) = &mut self.share {
             share.take(now);
         }
-        self.law.as_mut().map(|law| law.send(now))
+        self.controller
+            .as_mut()
+            .map(|controller| controller.send(now))
     }
 
     /// Takes back what was granted but never sent.
-    fn unsend(&mut self, ticket: Option<Ticket>) {
+    fn unsend(&mut self, record: Option<SendRecord>) {
         self.in_flight -= 1;
         if let Some(bucket) = &mut self.bucket {
             bucket.put_back();
@@ -418,8 +410,8 @@ impl Room {
         if let Some(share) = &mut self.share {
             share.put_back();
         }
-        if let (Some(law), Some(ticket)) = (&mut self.law, ticket) {
-            law.unsend(ticket);
+        if let (Some(controller), Some(record)) = (&mut self.controller, record) {
+            controller.undo_send(record);
         }
     }
 
@@ -446,30 +438,20 @@ impl Room {
     }
 
     /// What nobody was told yet.
-    #[inline]
     fn news(&mut self, now: Time) -> Option<News> {
-        let law = self.law.as_ref()?;
-        match self.told_closed.is_none() && law.is_plain() {
-            true => None,
-            false => self.special_news(now),
-        }
-    }
-
-    /// A gate that opens for a probe only, and closes again, was not open.
-    #[cold]
-    fn special_news(&mut self, now: Time) -> Option<News> {
-        let law = self.law.as_ref()?;
-        let closed = law.closed_until(now);
+        let controller = self.controller.as_ref()?;
+        let closed = controller.closed_until(now);
         if now < closed {
             // Once for each time, however many answers say the same, give or take a second by chance.
             let told = self.told_closed.filter(|told| now < *told);
-            if told.is_some_and(|told| closed <= told + LONGEST_SPREAD) {
+            if told.is_some_and(|told| closed <= told + MAX_PAUSE_JITTER) {
                 return None;
             }
             self.told_closed = Some(closed);
             return Some(News::Closed(closed - now));
         }
-        if law.is_probing() {
+        if controller.is_half_open() {
+            // A gate that opens for a probe only, and closes again, was not open.
             return None;
         }
         self.told_closed.take().map(|_| News::Open)
@@ -479,21 +461,31 @@ impl Room {
     #[inline]
     fn question(&mut self, now: Time) -> Option<LeaseAsk> {
         let share = self.share.as_mut()?;
-        share.ask(now, self.queue.len(), self.law.as_ref().and_then(Law::rate))
+        share.ask(
+            now,
+            self.queue.len(),
+            self.controller.as_ref().and_then(Controller::rate),
+        )
     }
 
     /// One that comes now, with so many ahead, certainly cannot go earlier.
     fn not_before(&self, now: Time, ahead: usize) -> Time {
         let bucket = self.bucket.as_ref().map(|bucket| bucket.next(now, ahead));
         let share = (self.share.as_ref()).map(|share| share.not_before(now, ahead));
-        let law = self.law.as_ref().map(|law| law.closed_until(now));
-        let limits = bucket.into_iter().chain(share).chain(law);
+        let controller = self
+            .controller
+            .as_ref()
+            .map(|controller| controller.closed_until(now));
+        let limits = bucket.into_iter().chain(share).chain(controller);
         limits.fold(now, Time::max)
     }
 
     /// The same, as far as the rate that holds now can tell.
     fn worth_trying(&self, now: Time, ahead: usize) -> Time {
-        let wait = self.law.as_ref().map(|law| law.time_for(ahead));
+        let wait = self
+            .controller
+            .as_ref()
+            .map(|controller| controller.time_for(ahead));
         let at_the_rate = now.saturating_add(wait.unwrap_or_default());
         self.not_before(now, ahead).max(at_the_rate)
     }
@@ -502,12 +494,12 @@ impl Room {
     fn let_through(&mut self, now: Time, wakers: &mut Wakers) {
         while let Some(place) = self.next() {
             match self.turn(now) {
-                Turn::Now => {
-                    let ticket = self.send(now);
-                    let waker = self.queue.settle(place, State::Granted(ticket));
+                Admission::Now => {
+                    let record = self.send(now);
+                    let waker = self.queue.settle(place, State::Granted(record));
                     wakers.to_wake.extend(waker);
                 }
-                Turn::At(due) => {
+                Admission::At(due) => {
                     let kept = (self.timer).is_some_and(|(who, at)| who == place && at <= due);
                     if !kept {
                         let waker = self.queue.get(place).waker.take();
@@ -515,20 +507,26 @@ impl Room {
                     }
                     return;
                 }
-                Turn::AfterAnswer => return,
+                Admission::AfterResponse => return,
             }
         }
         self.first_limit = None;
     }
 
     fn next(&self) -> Option<Place> {
-        let probing = self.law.as_ref().is_some_and(Law::is_probing);
+        let probing = self
+            .controller
+            .as_ref()
+            .is_some_and(Controller::is_half_open);
         self.queue.next(probing)
     }
 
     /// Those who cannot wait until the gate opens again need not wait at all.
     fn refuse_hopeless(&mut self, now: Time, wakers: &mut Wakers) {
-        let closed = self.law.as_ref().map_or(now, |law| law.closed_until(now));
+        let closed = self
+            .controller
+            .as_ref()
+            .map_or(now, |controller| controller.closed_until(now));
         let closed = (self.share.as_ref()).map_or(closed, |share| share.paused_until().max(closed));
         if self.first_limit.is_some_and(|first| first < closed) {
             self.queue.refuse_before(closed, &mut wakers.to_wake);
@@ -537,7 +535,7 @@ impl Room {
     }
 
     /// One who has waited as long as it can goes by what this worker knows, if it is only the store that does not
-    /// answer: no call fails for that.
+    /// respond: no call fails for that.
     fn stop_asking(&mut self, place: Place, now: Time, wakers: &mut Wakers) {
         let waiter = self.queue.get(place);
         if !matches!(waiter.state, State::Waiting) || now < waiter.limit.at {
@@ -557,12 +555,12 @@ impl Room {
             return limit;
         }
         match self.turn(now) {
-            Turn::At(due) => {
+            Admission::At(due) => {
                 let until = limit.min(due);
                 self.timer = Some((place, until));
                 until
             }
-            Turn::Now | Turn::AfterAnswer => limit,
+            Admission::Now | Admission::AfterResponse => limit,
         }
     }
 
@@ -575,7 +573,7 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use super::super::law::{Answer, Ending};
+    use super::super::signal::{Signal, SignalKind};
     use super::*;
 
     fn gate(settings: &Settings) -> Gate {
@@ -583,7 +581,7 @@ mod tests {
     }
 
     fn enter<'a>(gate: &'a Gate, settings: &'a Settings) -> Entry<'a> {
-        let entry = gate.enter(clock::now(), settings, false, Duration::ZERO, || false);
+        let entry = gate.enter(clock::now(), settings, false, Duration::ZERO, None);
         entry.unwrap_or_else(|refusal| panic!("{refusal}"))
     }
 
@@ -602,8 +600,8 @@ mod tests {
         let Entry::Waits(waiting) = enter(&gate, &settings) else {
             panic!("the only place is taken");
         };
-        let accepted = Answer {
-            ending: Ending::Accepted,
+        let accepted = Signal {
+            kind: SignalKind::Accepted,
             hint: None,
             quota: None,
         };
@@ -616,8 +614,8 @@ mod tests {
         let Entry::Passed(mut pass, _) = enter(&gate, &settings) else {
             panic!("the place is free again");
         };
-        let ending = Ending::Refused;
-        pass.answered(&Answer { ending, ..accepted });
+        let kind = SignalKind::Refused;
+        pass.answered(&Signal { kind, ..accepted });
         assert!(gate.matters(clock::now()));
     }
 }

@@ -5,8 +5,8 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::law::{Ticket, Time};
-use super::refusal::RefusalReason;
+use super::controller::{SendRecord, Time};
+use crate::outcome::RefusalReason;
 use slab::Slab;
 
 /// A place in the queue. Valid until it is given back with [`Queue::remove`].
@@ -45,7 +45,7 @@ pub(super) struct Limit {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State {
     Waiting,
-    Granted(Option<Ticket>),
+    Granted(Option<SendRecord>),
     Refused(RefusalReason),
 }
 

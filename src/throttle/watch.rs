@@ -8,12 +8,11 @@ use reqwest::Request;
 
 use super::builder::Settings;
 use super::gate::{Gate, News, Sight};
-use super::refusal::Refusal;
-use crate::admit::Host;
+use crate::host::Host;
 use crate::observe::{
-    Attempt, CallInfo, Event, EventKind, LoadChange, ThrottlePaused, ThrottleRefused,
-    ThrottleWaited,
+    CallInfo, Event, EventKind, LoadChange, ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
+use crate::outcome::{Attempt, Refusal};
 
 /// Dropped after the request has given up its place, it tells of that, too.
 pub(super) struct Watch<'a> {

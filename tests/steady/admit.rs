@@ -5,11 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::Extensions;
-use reqwest::{Request, Response};
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, Result};
-use reqwest_retry::RetryTransientMiddleware;
-use reqwest_retry::policies::ExponentialBackoff;
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::{
     Backoff, Budget, Deposit, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware,
     RetryMiddlewareBuilder, RetryReport, Scope, StopReason,
@@ -18,7 +14,7 @@ use tokio::time::Instant;
 use tracing::Level;
 
 use crate::support::log::Log;
-use crate::support::scripted::{Reply, Server, URL, answer, dripping, late};
+use crate::support::scripted::{Reply, Server, URL, answer, dripping, late, stacked};
 use crate::support::trace::Trace;
 
 const MS: Duration = Duration::from_millis(1);
@@ -36,24 +32,6 @@ fn tight(ratio: f64) -> Budget {
         .deposit_on(Deposit::Request)
         .build()
         .unwrap()
-}
-
-/// Sends what it is given through a client of its own.
-struct Forward(ClientWithMiddleware);
-
-#[async_trait::async_trait]
-impl Middleware for Forward {
-    async fn handle(&self, request: Request, _: &mut Extensions, _: Next<'_>) -> Result<Response> {
-        self.0.execute(request).await
-    }
-}
-
-/// A client whose requests go through another one.
-pub(crate) fn stacked(outer: impl Middleware, inner: ClientWithMiddleware) -> ClientWithMiddleware {
-    ClientBuilder::new(reqwest::Client::new())
-        .with(outer)
-        .with(Forward(inner))
-        .build()
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,19 +262,6 @@ async fn nested_clients_add_up_instead_of_multiplying() {
     client.get(URL).report_to(&slot).send().await.unwrap();
     assert_eq!(server.count(), 4);
     assert_eq!(slot.get().unwrap().stop(), StopReason::AllowanceSpent);
-
-    // The neighbour, for comparison.
-    let server = Server::statuses([503]);
-    let policy = || {
-        let policy = ExponentialBackoff::builder().build_with_max_retries(3);
-        RetryTransientMiddleware::new_with_policy(policy)
-    };
-    let inner = ClientBuilder::new(reqwest::Client::new())
-        .with(policy())
-        .with_arc(server.clone())
-        .build();
-    stacked(policy(), inner).get(URL).send().await.unwrap();
-    assert_eq!(server.count(), 16);
 }
 
 #[tokio::test(start_paused = true)]

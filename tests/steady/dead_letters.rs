@@ -10,4 +10,4 @@ mod replay;
 #[cfg(feature = "tracing")]
 mod sinks;
 #[cfg(feature = "dead-letter-file")]
-pub(crate) mod stored;
+mod stored;

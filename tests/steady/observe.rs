@@ -13,8 +13,9 @@ use reqwest_steady::{
 };
 use tokio::time::timeout;
 
-use crate::admit::stacked;
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with, call, late, throttled};
+use crate::support::scripted::{
+    Reply, Server, URL, answer, answer_with, call, late, stacked, throttled,
+};
 
 const MS: Duration = Duration::from_millis(1);
 

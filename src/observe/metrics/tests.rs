@@ -1,15 +1,18 @@
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use metrics::{set_default_local_recorder, with_local_recorder};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics::{
+    Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    set_default_local_recorder, with_local_recorder,
+};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use metrics_util::registry::{AtomicStorage, Registry};
 
 use super::*;
-use crate::decide::{AttemptOutcome, FailureKind};
-use crate::observe::{LimitHeaders, LoadChange, StopReason};
-use crate::throttle::RefusalReason;
+use crate::observe::{LimitHeaders, LoadChange};
+use crate::outcome::{AttemptOutcome, FailureKind, RefusalReason, StopReason};
 
 fn to(host: &str) -> CallInfo<'_> {
     CallInfo {
@@ -109,6 +112,31 @@ fn a_thousand_hosts_make_a_hundred_and_one_labels() {
 }
 
 #[test]
+fn every_host_is_found_again_and_the_limit_holds() {
+    let metrics = Metrics::with_max_hosts(2000);
+    let name = |number: u32| format!("host-{number}.example.com");
+    for number in 0..2000 {
+        let added = metrics.host(&to(&name(number)));
+        let again = metrics.host(&to(&name(number)));
+        assert!(Arc::ptr_eq(&added, &again));
+    }
+    let late = metrics.host(&to(&name(2000)));
+    assert!(Arc::ptr_eq(&late, &metrics.0.other()));
+    assert_eq!(metrics.0.count(), 2000);
+}
+
+#[test]
+fn threads_that_add_the_same_host_share_it() {
+    let metrics = Metrics::with_max_hosts(1);
+    let found = std::thread::scope(|scope| {
+        let threads = [(); 4].map(|()| scope.spawn(|| metrics.host(&to("a"))));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert!(found.iter().all(|host| Arc::ptr_eq(host, &found[0])));
+    assert_eq!(metrics.0.count(), 1);
+}
+
+#[test]
 fn a_host_that_is_called_other_shares_its_label_with_the_rest() {
     let recorder = DebuggingRecorder::new();
     with_local_recorder(&recorder, || {
@@ -196,22 +224,49 @@ fn a_retry_counts_when_it_was_sent_and_its_wait_when_it_begins() {
     assert!(lines.contains(&"steady_retry_budget_balance{host=dry} 4.5".to_owned()));
 }
 
+/// Keeps gauges and nothing else. Unlike `DebuggingRecorder`, it can be read more than once.
+struct Gauges(Registry<Key, AtomicStorage>);
+
+impl Gauges {
+    fn of_host_a(&self, name: &'static str) -> Option<f64> {
+        let key = Key::from_parts(name, &[("host", "a")]);
+        let gauge = self.0.get_gauge(&key)?;
+        Some(f64::from_bits(gauge.load(Ordering::Relaxed)))
+    }
+}
+
+impl Recorder for Gauges {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        (self.0).get_or_create_gauge(key, |gauge| Arc::clone(gauge).into())
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
 #[test]
 fn an_attempt_that_waits_in_a_throttle_is_not_in_flight() {
     use LoadChange::{Ended, Left, Queued, Sent};
 
-    // The other one cannot be looked at twice.
-    let recorder = PrometheusBuilder::new().build_recorder();
-    let scrape = recorder.handle();
+    let recorder = Gauges(Registry::atomic());
     let _local = set_default_local_recorder(&recorder);
     let metrics = Metrics::new();
     let call = &to("a");
     let check = |in_flight: &str, depth: &str, age: &str| {
-        let text = scrape.render();
         let now = |name| {
-            let start = format!("{name}{{host=\"a\"}} ");
-            let line = text.lines().find_map(|line| line.strip_prefix(&start));
-            line.unwrap_or_default()
+            let value = recorder.of_host_a(name);
+            value.map_or(String::new(), |value| value.to_string())
         };
         assert_eq!(now("steady_inflight_requests"), in_flight);
         assert_eq!(now("steady_queue_depth"), depth);

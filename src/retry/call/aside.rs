@@ -5,11 +5,12 @@ use std::time::Duration;
 use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
+use super::super::permit::RetryPermit;
 use super::watch::Watch;
-use crate::admit::{Fare, Withdrawal};
-use crate::answer::Kept;
+use crate::admit::Withdrawal;
 use crate::decide::Target;
-use crate::observe::{AttemptReport, RetryReport, StopReason};
+use crate::outcome::{AttemptReport, RetryReport, StopReason};
+use crate::response::HeldResponse;
 
 /// What most calls do without.
 #[derive(Default)]
@@ -38,9 +39,9 @@ pub(super) struct Earlier {
     /// One of them ended without a clear answer.
     pub(super) unclear: bool,
     /// What the last of them came to, where a throttle may not let another one through.
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<HeldResponse>,
     /// What the running attempt costs, until a throttle lets it through.
-    pub(super) fare: Option<Fare>,
+    pub(super) permit: Option<RetryPermit>,
 }
 
 impl Earlier {

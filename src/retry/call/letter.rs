@@ -8,9 +8,11 @@ use reqwest_middleware::Result;
 
 use super::{Call, End};
 use crate::clock;
-use crate::observe::{CallInfo, DeadLetterOutcome, Draft, Event, EventKind, LogPlace, RetryReport};
+use crate::dead_letter::Draft;
+use crate::log::LogPlace;
+use crate::observe::{CallInfo, Event, EventKind};
+use crate::outcome::{DeadLetterOutcome, Refusal, RetryReport};
 use crate::schedule::server_hint;
-use crate::throttle::Refusal;
 
 /// Nobody is asked to wait longer, and no date is later.
 const A_THOUSAND_YEARS: Duration = Duration::from_secs(1000 * 365 * 24 * 60 * 60);

@@ -7,13 +7,14 @@ use reqwest::Response;
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
+use super::super::permit::RetryPermit;
 use super::Call;
-use crate::admit::{Allowance, Fare, Withdrawal};
+use crate::admit::{Allowance, Withdrawal};
 use crate::clock;
 use crate::decide::Verdict;
-use crate::observe::StopReason;
+use crate::handoff::ThrottleVisit;
+use crate::outcome::StopReason;
 use crate::schedule::{self, server_hint};
-use crate::throttle::Passed;
 
 /// How many attempts of one call that were not processed are retried for free.
 const MAX_FREE_RETRIES: u32 = 2;
@@ -21,9 +22,9 @@ const MAX_FREE_RETRIES: u32 = 2;
 /// A retry that has been decided on.
 pub(crate) struct Retry {
     pub(super) verdict: Verdict,
-    pub(super) fare: Fare,
+    pub(super) permit: RetryPermit,
     /// The throttle that the attempt came through.
-    pub(super) passed: Option<Passed>,
+    pub(super) visit: Option<ThrottleVisit>,
     pub(super) backoff: Duration,
     pub(super) wait: Duration,
     pub(super) hint: Option<Duration>,
@@ -83,9 +84,9 @@ impl Call<'_> {
             .and_then(|(status, headers)| server_hint(status, headers, clock::wall()));
         let now = clock::now();
         let elapsed = self.time.elapsed(now);
-        let passed = self.passed;
+        let visit = self.visit;
         // The throttle keeps the pause that the server asks for.
-        let paced = passed.is_some_and(|passed| passed.paced);
+        let paced = visit.is_some_and(|visit| visit.paced);
         let scheduled = self.schedule(hint, elapsed, paced);
         // Last, so that a refusal leaks nothing.
         let is_unprocessed = !paced && self.is_free(verdict, now);
@@ -94,14 +95,14 @@ impl Call<'_> {
             self.budget.count_free();
         }
         let admitted = scheduled.and_then(|times| Ok((times, self.admit(now, is_free)?)));
-        let ((backoff, wait), fare) = match admitted {
+        let ((backoff, wait), permit) = match admitted {
             Ok(admitted) => admitted,
             Err(reason) => return Err(end(reason, hint)),
         };
         Ok(Retry {
             verdict,
-            fare,
-            passed,
+            permit,
+            visit,
             backoff,
             wait,
             hint,
@@ -120,7 +121,7 @@ impl Call<'_> {
             && self.sends_again()
             && self.time.allow_wait(self.time.elapsed(clock::now()), Duration::ZERO).is_ok()
             // The pause that the server asked for is being kept, and costs nothing.
-            && !self.passed.is_some_and(|passed| passed.paced)
+            && !self.visit.is_some_and(|visit| visit.paced)
             && !self.is_free(verdict, clock::now())
             && self.decide(verdict, headers()).is_ok()
     }
@@ -186,7 +187,11 @@ impl Call<'_> {
     }
 
     /// Is there room for it now? What is paid for it is given back if the retry is not sent.
-    fn admit(&mut self, now: Instant, is_free: bool) -> std::result::Result<Fare, StopReason> {
+    fn admit(
+        &mut self,
+        now: Instant,
+        is_free: bool,
+    ) -> std::result::Result<RetryPermit, StopReason> {
         let withdrawal = if is_free {
             // The server asked for a pause that the throttle keeps, or did not process the attempt.
             Withdrawal::free()
@@ -197,6 +202,6 @@ impl Call<'_> {
         };
         let draw = self.allowance.as_mut().and_then(Allowance::draw);
         let draw = draw.ok_or(StopReason::AllowanceSpent)?;
-        Ok(Fare { withdrawal, draw })
+        Ok(RetryPermit { withdrawal, draw })
     }
 }

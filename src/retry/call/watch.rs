@@ -10,13 +10,16 @@ use tokio::time::Instant;
 
 use super::super::settings::Settings;
 use super::{Call, End, Retry};
-use crate::admit::{Budget, BudgetTime, Host};
+use crate::admit::{Budget, BudgetTime};
 use crate::clock;
-use crate::decide::{AttemptOutcome, Spare, Verdict};
+use crate::decide::Verdict;
+use crate::host::Host;
 use crate::observe::{
-    Abandoned, Attempt, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeaders,
-    RetryReport, RetryScheduled, StopReason, Stopped, host_name,
+    Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeaders,
+    RetryScheduled, Stopped,
 };
+use crate::outcome::{Attempt, AttemptOutcome, RetryReport, StopReason};
+use crate::request::RequestSnapshot;
 
 /// What is kept of a call only because somebody wants to know. When this is dropped before the call
 /// is over, the caller has dropped the call.
@@ -48,7 +51,7 @@ impl<'a> Watch<'a> {
         Self {
             settings,
             method: method.clone(),
-            host: host_name(Host(url).as_str()),
+            host: Host(url).as_str().into(),
             attempt: Attempt::FIRST,
             started,
             stage: Stage::Waiting,
@@ -130,7 +133,7 @@ impl<'a> Call<'a> {
         if self.watched().is_some() || !self.settings.says_anything() {
             return;
         }
-        if let Some((method, url)) = self.spare.as_ref().map(Spare::target) {
+        if let Some((method, url)) = self.spare.as_ref().map(RequestSnapshot::target) {
             let watch = Watch::new(self.settings, method, url, self.time.started);
             self.set_watch(watch);
         }

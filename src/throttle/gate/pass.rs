@@ -6,9 +6,10 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::super::builder::Settings;
-use super::super::law::{Answer, Ending, Ticket, Time};
+use super::super::controller::{SendRecord, Time};
+use super::super::signal::{Signal, SignalKind};
 use super::{Gate, Room, Sight, Wakers};
-use crate::admit;
+use crate::handoff::Handoff;
 use crate::observe::LoadChange;
 
 /// A request that was let through. It gives its slot back when dropped.
@@ -16,19 +17,19 @@ pub(in crate::throttle) struct Pass<'a> {
     gate: &'a Gate,
     settings: &'a Settings,
     /// `None` while it has no slot, or once that is given back.
-    ticket: Option<Option<Ticket>>,
-    /// The retry around it wants to know.
-    pub(in crate::throttle) has_passage: bool,
+    record: Option<Option<SendRecord>>,
+    /// What the retry around it has put into the extensions.
+    pub(in crate::throttle) handoff: Option<Handoff>,
 }
 
 impl<'a> Pass<'a> {
     #[inline]
-    pub(super) fn new(gate: &'a Gate, settings: &'a Settings, ticket: Option<Ticket>) -> Self {
+    pub(super) fn new(gate: &'a Gate, settings: &'a Settings, record: Option<SendRecord>) -> Self {
         Self {
             gate,
             settings,
-            ticket: Some(ticket),
-            has_passage: false,
+            record: Some(record),
+            handoff: None,
         }
     }
 
@@ -37,37 +38,37 @@ impl<'a> Pass<'a> {
         Self {
             gate,
             settings,
-            ticket: None,
-            has_passage: false,
+            record: None,
+            handoff: None,
         }
     }
 
     /// Whether this is one of the requests by which the whole chain is judged.
     #[inline]
     pub(in crate::throttle) fn is_sample(&self) -> bool {
-        self.ticket
+        self.record
             .flatten()
-            .is_none_or(|ticket| ticket.is_sample())
+            .is_none_or(|record| record.is_sample())
     }
 
-    /// Gives the slot back, and lets everybody learn from the answer. Says what there is to see then, if
+    /// Gives the slot back, and lets everybody learn from the signal. Says what there is to see then, if
     /// somebody wants to know.
     #[inline]
-    pub(in crate::throttle) fn answered(&mut self, answer: &Answer) -> Option<Sight> {
-        let ticket = self.ticket.take()?;
-        let spread = match answer.ending {
-            Ending::Accepted => 1.0,
+    pub(in crate::throttle) fn answered(&mut self, signal: &Signal) -> Option<Sight> {
+        let record = self.record.take()?;
+        let spread = match signal.kind {
+            SignalKind::Accepted => 1.0,
             _ => self.spread(),
         };
         let now = self.gate.now();
         let mut room = self.gate.lock();
         room.in_flight -= 1;
         let (in_flight, waiting) = (room.in_flight, !room.queue.is_empty());
-        if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
-            law.answered(now, ticket, answer, in_flight, waiting, spread);
+        if let (Some(controller), Some(record)) = (&mut room.controller, record) {
+            controller.on_response(now, record, signal, in_flight, waiting, spread);
         }
-        if waiting || answer.hint.is_some() {
-            return self.answered_with_others(room, now, answer.hint);
+        if waiting || signal.hint.is_some() {
+            return self.answered_with_others(room, now, signal.hint);
         }
         let sight = self.sight(&mut room, now);
         if room.share.is_some() {
@@ -85,7 +86,7 @@ impl<'a> Pass<'a> {
         hint: Option<Duration>,
     ) -> Option<Sight> {
         let mut wakers = Wakers::default();
-        let has_learned = room.law.is_some();
+        let has_learned = room.controller.is_some();
         if let (true, Some(share), Some(hint)) = (has_learned, &mut room.share, hint) {
             wakers.to_tell.pause = share.is_asked_to_pause(now, hint).then_some(hint);
         }
@@ -115,14 +116,13 @@ impl<'a> Pass<'a> {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
+        if let Some(record) = self.record.take() {
             let spread = self.spread();
-            let late = self.has_passage
-                && admit::with_passage(|passage| passage.has_timed_out()) == Some(true);
+            let late = self.handoff.as_ref().is_some_and(Handoff::has_timed_out);
             self.gate.change(|room, now, _| {
                 room.in_flight -= 1;
-                if let (Some(law), Some(ticket)) = (&mut room.law, ticket) {
-                    law.abandoned(now, ticket, late, spread);
+                if let (Some(controller), Some(record)) = (&mut room.controller, record) {
+                    controller.on_abandoned(now, record, late, spread);
                 }
             });
         }

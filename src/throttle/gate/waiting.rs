@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::builder::Settings;
-use super::super::law::Ticket;
+use super::super::controller::SendRecord;
 use super::super::queue::{Place, State};
-use super::super::refusal::Refusal;
 use super::{Gate, Pass};
 use crate::clock;
+use crate::outcome::Refusal;
 
 /// A place in the queue, which is left when this is dropped.
 pub(in crate::throttle) struct Waiting<'a> {
@@ -20,15 +20,13 @@ pub(in crate::throttle) struct Waiting<'a> {
     pub(super) settings: &'a Settings,
     /// `None` once it is given back.
     pub(super) place: Option<Place>,
-    /// The retry around it wants to know.
-    pub(in crate::throttle) has_passage: bool,
 }
 
 /// What one who waits finds.
 enum Look {
     /// Nothing yet; look again then.
     Waits(Instant),
-    Settled(Result<Option<Ticket>, Refusal>),
+    Settled(Result<Option<SendRecord>, Refusal>),
 }
 
 impl<'a> Waiting<'a> {
@@ -49,10 +47,8 @@ impl<'a> Waiting<'a> {
                 }
             }
         });
-        let ticket = outcome.await?;
-        let mut pass = Pass::new(self.gate, self.settings, ticket);
-        pass.has_passage = self.has_passage;
-        Ok(pass)
+        let record = outcome.await?;
+        Ok(Pass::new(self.gate, self.settings, record))
     }
 
     /// Looks whether the turn has come, and keeps the time if it is the next.
@@ -78,7 +74,7 @@ impl<'a> Waiting<'a> {
                 }
                 State::Waiting => Err(limit.reason),
                 State::Refused(reason) => Err(reason),
-                State::Granted(ticket) => Ok(ticket),
+                State::Granted(record) => Ok(record),
             };
             room.leave(place, wakers);
             self.place = None;
@@ -91,8 +87,8 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
             self.gate.change(|room, _, wakers| {
-                if let State::Granted(ticket) = room.leave(place, wakers) {
-                    room.unsend(ticket);
+                if let State::Granted(record) = room.leave(place, wakers) {
+                    room.unsend(record);
                 }
             });
         }

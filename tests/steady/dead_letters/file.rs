@@ -10,7 +10,8 @@ use std::thread;
 use reqwest_steady::{DeadLetterSink, JsonLinesReader, JsonLinesSink, LetterBody};
 use tokio::task::JoinSet;
 
-use super::stored::{Directory, LINE, deliver, keys, numbered, orders};
+use super::stored::{LINE, deliver, keys, numbered, orders};
+use crate::support::directory::Directory;
 
 /// Delivers `each` letters from each of 8 tasks, and says which.
 async fn deliver_from_8_tasks(sinks: &[JsonLinesSink], each: usize) -> Vec<String> {

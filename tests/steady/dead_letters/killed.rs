@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
-use super::stored::Directory;
+use crate::support::directory::Directory;
 use crate::support::raw::{client, direct, in_time, retry};
 
 const TASKS: usize = 8;

@@ -1,9 +1,8 @@
 //! What the tests stand on.
 
+#[allow(dead_code, reason = "only letters in files need it, behind a feature")]
+pub(crate) mod directory;
 pub(crate) mod log;
 pub(crate) mod raw;
-pub(crate) mod scenarios;
 pub(crate) mod scripted;
-pub(crate) mod stacks;
-pub(crate) mod tls;
 pub(crate) mod trace;

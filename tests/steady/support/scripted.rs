@@ -4,8 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::Body;
-use reqwest_middleware::{ClientWithMiddleware, Middleware, Result};
+use http::Extensions;
+use reqwest::{Body, Request, Response};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, Result};
 use reqwest_steady::{RetryMiddlewareBuilder, ThrottleMiddlewareBuilder};
 
 pub(crate) use reqwest_steady::testing::{Reply, ScriptedServer as Server};
@@ -53,4 +54,22 @@ pub(crate) fn throttled(
 pub(crate) async fn call(client: &ClientWithMiddleware, name: usize) -> Result<u16> {
     let url = format!("http://api.example.com/{name}");
     Ok(client.get(url).send().await?.status().as_u16())
+}
+
+/// Sends what it is given through a client of its own.
+struct Forward(ClientWithMiddleware);
+
+#[async_trait::async_trait]
+impl Middleware for Forward {
+    async fn handle(&self, request: Request, _: &mut Extensions, _: Next<'_>) -> Result<Response> {
+        self.0.execute(request).await
+    }
+}
+
+/// A client whose requests go through another one.
+pub(crate) fn stacked(outer: impl Middleware, inner: ClientWithMiddleware) -> ClientWithMiddleware {
+    ClientBuilder::new(reqwest::Client::new())
+        .with(outer)
+        .with(Forward(inner))
+        .build()
 }

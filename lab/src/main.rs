@@ -1,0 +1,255 @@
+//! A laboratory: what retries do to a service, in virtual time, with the real middlewares.
+//!
+//! `cargo run --release -p lab` runs every scenario with every kind of client, prints a table, and
+//! writes a page with charts. `cargo run --release -p lab -- herd` runs one scenario. The same seed
+//! gives the same table.
+
+#[cfg(test)]
+mod browser;
+mod chart;
+mod contention;
+mod page;
+mod pictures;
+mod results;
+mod scenarios;
+mod table;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use clap::builder::PossibleValuesParser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use results::{Results, Run};
+use scenarios::{SCENARIOS, Scenario};
+use table::Table;
+
+/// What retries do to a service, in virtual time, with the real middlewares.
+#[derive(Parser)]
+#[command(
+    name = "lab",
+    override_usage = "lab [SCENARIO] [--clients N] [--seed N] [--out FILE]\n       lab --pictures DIRECTORY"
+)]
+struct Args {
+    /// The scenario to run; all of them if none is named.
+    #[arg(value_name = "SCENARIO", value_parser = PossibleValuesParser::new(SCENARIOS.iter().map(|one| one.name)))]
+    scenario: Option<String>,
+    /// How many call at once, a second or on each beat, in place of what each scenario has.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    clients: Option<u32>,
+    /// What all chance comes from.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Where the page is written.
+    #[arg(long, value_name = "FILE", default_value = "lab.html")]
+    out: PathBuf,
+    /// Only draws the pictures of the README, into this directory.
+    #[arg(long, value_name = "DIRECTORY", exclusive = true)]
+    pictures: Option<PathBuf>,
+}
+
+impl Args {
+    fn read(
+        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
+        let args = Self::try_parse_from(line)?;
+        for scenario in args.scenarios() {
+            let (clients, most) = (args.clients(scenario), scenario.most_clients);
+            if clients > most {
+                let text = format!("{clients} clients: {} takes at most {most}", scenario.name);
+                return Err(Self::command().error(ErrorKind::ValueValidation, text));
+            }
+        }
+        Ok(args)
+    }
+
+    fn scenarios(&self) -> impl Iterator<Item = &'static Scenario> {
+        let wanted = |scenario: &&Scenario| match &self.scenario {
+            Some(name) => name == scenario.name,
+            None => true,
+        };
+        SCENARIOS.iter().filter(wanted)
+    }
+
+    fn clients(&self, scenario: &Scenario) -> usize {
+        self.clients
+            .map_or(scenario.clients, |clients| clients as usize)
+    }
+}
+
+fn main() -> Result<()> {
+    let args = Args::read(std::env::args_os()).unwrap_or_else(|error| {
+        if !error.use_stderr() {
+            error.exit();
+        }
+        eprintln!("{}", with_usage(&error));
+        std::process::exit(2);
+    });
+    if let Some(directory) = &args.pictures {
+        return pictures::draw(directory);
+    }
+    let unwritable = || format!("cannot write {}", args.out.display());
+    // Before the work is done, not after; and what is there stays until it is done.
+    ensure!(
+        !args.out.is_dir(),
+        "cannot write {}: it is a directory",
+        args.out.display()
+    );
+    let mut part = args.out.clone().into_os_string();
+    part.push(".part");
+    let mut file = File::create(&part).with_context(unwritable)?;
+    println(MEANING);
+    let all = run(&args);
+    file.write_all(page::page(&all).as_bytes())
+        .with_context(unwritable)?;
+    std::fs::rename(&part, &args.out).with_context(unwritable)?;
+    println(&charts_are_in(&args));
+    Ok(())
+}
+
+const MEANING: &str =
+    "Wasted: requests by which no call succeeded. Peak: the most that arrived within 100 ms.\n";
+
+fn charts_are_in(args: &Args) -> String {
+    format!("The charts are in {}", args.out.display())
+}
+
+/// Whoever has closed the other end has seen enough, but may still want the page.
+fn println(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// What is wrong with the arguments, and how it goes. Not everything that clap says has that line.
+fn with_usage(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let what = text.split("\n\n").next().unwrap_or_default();
+    format!("{what}\n\n{}", Args::command().render_usage())
+}
+
+/// Every scenario that was asked for, with every stack.
+fn run(args: &Args) -> Vec<Results> {
+    let stacks = args.scenarios().map(|scenario| scenario.stacks.len());
+    let progress = ProgressBar::new(stacks.sum::<usize>() as u64).with_style(style());
+    let results = args.scenarios().map(|scenario| {
+        let clients = args.clients(scenario);
+        let run = |stack: &(&'static str, _)| {
+            progress.set_message(format!("{}: {}", scenario.name, stack.0));
+            let run = Run::of(scenario, clients, args.seed, *stack);
+            progress.inc(1);
+            run
+        };
+        let results = Results {
+            scenario,
+            clients,
+            seed: args.seed,
+            runs: scenario.stacks.iter().map(run).collect(),
+        };
+        // A terminal shows the table above the bar, and a pipe gets the table alone.
+        progress.suspend(|| println(&Table(&results).to_string()));
+        results
+    });
+    let results = results.collect();
+    progress.finish_and_clear();
+    results
+}
+
+fn style() -> ProgressStyle {
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len}  {msg}");
+    style.expect("a valid template")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(line: &str) -> Result<Args, clap::Error> {
+        Args::read(line.split_whitespace())
+    }
+
+    /// Compares with what is checked in, and so holds every figure of every world.
+    #[test]
+    fn the_table_is_as_it_was_printed() {
+        let (tables, page) = printed("lab");
+        let last = charts_are_in(&args("lab").unwrap());
+        let (kept, now) = (
+            include_str!("table.txt"),
+            format!("{MEANING}\n{tables}{last}\n"),
+        );
+        let changed: Vec<_> = now.lines().filter(|line| !kept.contains(line)).collect();
+        assert!(
+            kept == now,
+            "`cargo run --release -p lab > lab/src/table.txt` would change it: {changed:#?}"
+        );
+        for scenario in SCENARIOS {
+            let section = page
+                .split(&format!("<section id=\"{}\">", scenario.name))
+                .nth(1);
+            let section = section
+                .and_then(|rest| rest.split("</section>").next())
+                .expect(scenario.name);
+            assert_eq!(section.matches("<svg ").count(), 2, "{}", scenario.name);
+            let rows = section.matches("<tr>").count();
+            assert_eq!(rows, 1 + scenario.stacks.len(), "{}", scenario.name);
+        }
+    }
+
+    /// The table and the page of one scenario.
+    fn printed(line: &str) -> (String, String) {
+        let all = run(&args(line).unwrap());
+        let table = all.iter().map(|results| format!("{}\n", Table(results)));
+        (table.collect(), page::page(&all))
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_table_and_page() {
+        for scenario in SCENARIOS {
+            // A small world is as much left to chance as a large one.
+            let line = |seed| format!("lab {} --clients 60 --seed {seed}", scenario.name);
+            let (first, second) = (printed(&line(1)), printed(&line(1)));
+            assert!(first == second, "{}\n{}", first.0, second.0);
+            let other = printed(&line(2));
+            assert_ne!(first.0, other.0);
+            assert_ne!(first.1, other.1);
+        }
+    }
+
+    #[test]
+    fn clients_and_seed_are_what_was_asked_for() {
+        let all = run(&args("lab burst --clients 12 --seed 7").unwrap());
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].clients, all[0].seed), (12, 7));
+        assert!(all[0].runs.iter().all(|run| run.calls == 12));
+        let [first, .., last] = &all[0].runs[..] else {
+            panic!("too few stacks");
+        };
+        assert_eq!(
+            (first.stack, first.succeeded, first.requests),
+            ("no retry", 5, 12)
+        );
+        assert_eq!((last.stack, last.succeeded), (scenarios::THROTTLE, 12));
+    }
+
+    #[test]
+    fn wrong_arguments_are_named_and_get_a_usage_line() {
+        for (line, named) in [
+            ("lab nosuch", "nosuch"),
+            ("lab --clients 0", "'0'"),
+            ("lab herd --clients 10001", "10001"),
+            ("lab --clients 1001", "contention"),
+            ("lab --clients -3", "-3"),
+            ("lab --seed soon", "soon"),
+            ("lab --bogus", "--bogus"),
+            ("lab herd drain", "drain"),
+            ("lab herd --pictures here", "--pictures"),
+        ] {
+            let text = with_usage(&args(line).err().expect(line));
+            assert!(text.contains(named), "{line}: {text}");
+            assert!(text.contains("Usage: lab [SCENARIO]"), "{line}: {text}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Worlds in which clients get it wrong, each a function of how far away the service is.
+
+use std::time::Duration;
+
+use reqwest::Request;
+use reqwest_steady::testing::{
+    Chance, Down, Flaky, Limit, Load, Reply, Rule, SimulatedService, Simulation, Steps, Worker,
+};
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+pub const TICK: Duration = Duration::from_millis(100);
+
+pub const NEAR: Duration = Duration::from_millis(2);
+pub const FAR: Duration = Duration::from_millis(50);
+
+/// For calls that find a client warmed up.
+pub const WARM: Duration = Duration::from_millis(200);
+
+pub const HOST: &str = "api.example.com";
+const DEAD_HOST: &str = "dead.example.com";
+
+/// 5 per 100 ms.
+pub fn nine_writes(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Limit::window(50.0, TICK));
+    Simulation::new(service, Load::AtOnce(9)).writes()
+}
+
+/// 50 per 100 ms, and no word about when to come again.
+pub fn thousand_writes(latency: Duration) -> Simulation {
+    thousand_writes_on(Limit::window(500.0, TICK), latency)
+}
+
+/// The same, but every 429 asks for a whole second.
+pub fn thousand_writes_told(latency: Duration) -> Simulation {
+    let limit = Limit::window(500.0, TICK).on_refusal("retry-after", "1");
+    thousand_writes_on(limit, latency)
+}
+
+fn thousand_writes_on(limit: Limit, latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(limit);
+    Simulation::new(service, Load::AtOnce(1000)).writes()
+}
+
+/// All begin at once, while the service is down.
+pub fn controllers(latency: Duration) -> Simulation {
+    let service =
+        SimulatedService::away(latency).rule(Down::answering(503, Duration::ZERO..CONTROLLERS_UP));
+    Simulation::new(service, Load::AtOnce(500))
+}
+
+pub const CONTROLLERS_UP: Duration = Duration::from_secs(3);
+
+/// The same, but nobody even listens.
+pub fn controllers_cut_off(latency: Duration) -> Simulation {
+    let service =
+        SimulatedService::away(latency).rule(Down::unreachable(Duration::ZERO..CONTROLLERS_UP));
+    Simulation::new(service, Load::AtOnce(500))
+}
+
+/// 1000/s for 30 s, and every answer is a 503.
+pub fn blackout(latency: Duration) -> Simulation {
+    let service =
+        SimulatedService::away(latency).rule(Down::answering(503, Duration::ZERO..Duration::MAX));
+    Simulation::new(service, Load::Rate(1000.0, 30 * SEC))
+}
+
+/// Twice as much as the service takes, for 10 s, on a token bucket that holds 10 ms.
+pub fn overload_of_bucket(latency: Duration) -> Simulation {
+    overload(Limit::bucket(500.0, 5.0), latency)
+}
+
+/// The same on windows of 50 per 100 ms.
+pub fn overload_of_window(latency: Duration) -> Simulation {
+    overload(Limit::window(500.0, TICK), latency)
+}
+
+/// A limit that does not say what it is: it answers 503.
+pub fn overload_told_by_503(latency: Duration) -> Simulation {
+    overload(Limit::window(500.0, TICK).status(503), latency)
+}
+
+/// The same kind of limit, which refuses evenly: a bucket of 200/s that holds 10, and 500 at once.
+pub fn bucket_told_by_503(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Limit::bucket(200.0, 10.0).status(503));
+    Simulation::new(service, Load::AtOnce(500)).writes()
+}
+
+/// 2500 calls at once on a quota of 1000 for 10 s, which every answer tells about.
+pub fn quota(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Limit::window(100.0, 10 * SEC).with_hints());
+    Simulation::new(service, Load::AtOnce(2500))
+}
+
+/// 2000/s for 5 s on a worker of 1000/s that refuses nothing: answers just take longer.
+pub fn slow_worker(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Worker::patient(1000.0));
+    Simulation::new(service, Load::Rate(2000.0, 5 * SEC))
+}
+
+fn overload(limit: Limit, latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(limit);
+    Simulation::new(service, Load::Rate(1000.0, 10 * SEC)).writes()
+}
+
+/// A worker of 1000/s stalls for 3 s, and then 800/s are more than enough, unless they were
+/// multiplied.
+pub fn stalled_worker(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Worker::new(1000.0, 10 * SEC..13 * SEC));
+    Simulation::new(service, Load::Rate(800.0, 60 * SEC))
+}
+
+/// 5000/s for 10 s, and all is well.
+pub fn busy_and_healthy(latency: Duration) -> Simulation {
+    Simulation::new(
+        SimulatedService::away(latency),
+        Load::Rate(5000.0, 10 * SEC),
+    )
+}
+
+/// 1000 at once, and all is well.
+pub fn burst_and_healthy(latency: Duration) -> Simulation {
+    Simulation::new(SimulatedService::away(latency), Load::AtOnce(1000))
+}
+
+/// 500/s for 20 s, and one of a hundred requests fails by chance.
+pub fn one_in_a_hundred(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Flaky::new(0.01));
+    Simulation::new(service, Load::Rate(500.0, 20 * SEC))
+}
+
+/// 500 per second for 6 s, and 1 % of the responses are 503s.
+pub fn three_thousand(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Flaky::new(0.01));
+    Simulation::new(service, Load::Rate(500.0, 6 * SEC))
+}
+
+/// The same, but every response tells of a quota that is far from used up.
+pub fn three_thousand_with_quota_left(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency);
+    let service = service.rule(QuotaLeft).rule(Flaky::new(0.01));
+    Simulation::new(service, Load::Rate(500.0, 6 * SEC))
+}
+
+/// Sends the headers of a quota with every response.
+struct QuotaLeft;
+
+impl Rule for QuotaLeft {
+    fn decide(&mut self, _: &Request, _: Duration, _: &mut Chance) -> Option<Reply> {
+        None
+    }
+
+    fn hints(&self, _: Duration) -> Vec<(&'static str, String)> {
+        vec![
+            ("x-ratelimit-limit", "5000".to_owned()),
+            ("x-ratelimit-remaining", "4990".to_owned()),
+            ("x-ratelimit-reset", "6".to_owned()),
+        ]
+    }
+}
+
+/// Twenty clients, which know nothing of each other, want twice as much as the service takes.
+pub fn twenty_clients(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Limit::bucket(TWENTY_CLIENTS_RATE, 10.0));
+    Simulation::new(service, Load::Rate(2000.0, TWENTY_CLIENTS_TIME)).clients(20)
+}
+
+pub const TWENTY_CLIENTS_RATE: f64 = 1000.0;
+pub const TWENTY_CLIENTS_TIME: Duration = Duration::from_secs(20);
+
+/// Half of 400/s for 10 s go to a host that is dead. What becomes of the others is in `of_host(HOST)`.
+pub fn beside_a_dead_host(latency: Duration) -> Simulation {
+    let dead = Down::answering(503, Duration::ZERO..Duration::MAX);
+    let service = SimulatedService::away(latency).host_rule(DEAD_HOST, dead);
+    Simulation::new(service, Load::Rate(400.0, 10 * SEC)).hosts(&[HOST, DEAD_HOST])
+}
+
+/// The others, alone.
+pub fn without_the_dead_host(latency: Duration) -> Simulation {
+    Simulation::new(SimulatedService::away(latency), Load::Rate(200.0, 10 * SEC))
+}
+
+/// 1000/s for 15 s on half of that at most, and on a quarter of it in the third between.
+pub fn halved_and_doubled(latency: Duration) -> Simulation {
+    let service = SimulatedService::away(latency).rule(Limit::bucket(halved_capacity(), 5.0));
+    Simulation::new(service, Load::Rate(1000.0, 15 * SEC)).writes()
+}
+
+pub fn halved_capacity() -> Steps {
+    let whole = Steps::from(500.0);
+    whole.then(5 * SEC, 250.0).then(10 * SEC, 500.0)
+}
+
+/// How a capacity is given out.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    Window(Duration),
+    /// What it holds, as a share of what a second makes.
+    Bucket(f64),
+}
+
+/// A backlog of two seconds, and at least 50 calls, all at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Drain {
+    pub rate: f64,
+    pub shape: Shape,
+}
+
+impl Drain {
+    /// Every combination that can take anything at all.
+    pub fn grid() -> Vec<Self> {
+        let windows = [10 * MS, TICK, SEC].map(Shape::Window);
+        let shapes = windows.into_iter().chain([Shape::Bucket(0.1)]);
+        let rates = [5.0, 20.0, 100.0, 500.0, 2000.0, 5000.0];
+        let all = shapes.flat_map(|shape| rates.map(|rate| Self { rate, shape }));
+        all.filter(|drain| drain.step() >= 1.0).collect()
+    }
+
+    pub fn calls(self) -> usize {
+        (2.0 * self.rate).max(50.0) as usize
+    }
+
+    /// What it takes at once.
+    fn step(self) -> f64 {
+        match self.shape {
+            Shape::Window(width) => self.rate * width.as_secs_f64(),
+            Shape::Bucket(share) => (self.rate * share).max(1.0),
+        }
+    }
+
+    pub fn simulation(self, latency: Duration) -> Simulation {
+        let limit = match self.shape {
+            Shape::Window(width) => Limit::window(self.rate, width),
+            Shape::Bucket(_) => Limit::bucket(self.rate, self.step()),
+        };
+        let service = SimulatedService::away(latency).rule(limit);
+        Simulation::new(service, Load::AtOnce(self.calls())).writes()
+    }
+
+    /// How long it takes a client that knows everything.
+    pub fn ideal(self, latency: Duration) -> Duration {
+        let calls = self.calls() as f64;
+        let last = match self.shape {
+            Shape::Window(width) => width.mul_f64((calls / self.step()).ceil() - 1.0),
+            Shape::Bucket(_) => {
+                let waiting = (calls - self.step()).max(0.0);
+                Duration::from_secs_f64(waiting / self.rate)
+            }
+        };
+        // It can be on its way before it is let in.
+        last.max(latency / 2) + latency / 2
+    }
+}

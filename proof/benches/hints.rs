@@ -1,0 +1,162 @@
+//! What it takes to read how long a server asks to be left alone.
+//!
+//! `cargo bench --features metrics --bench hints` prints instructions and allocations for each form, and
+//! beside them what `httpdate` takes for one date. It needs `valgrind`. With `-- --check` it fails if a
+//! value that is eight times as long takes more than eight times as much.
+
+mod support;
+
+// Not public, so these very files are compiled once more; and with them their tests, which nobody runs here.
+#[allow(dead_code, unused_imports)]
+#[path = "../../src/clock.rs"]
+mod clock;
+#[allow(dead_code)]
+#[path = "../../src/schedule/hint.rs"]
+mod hint;
+
+use std::hint::black_box;
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use support::cases::plain_headers;
+use support::count::{Cost, Counting, Job, costs, counted, tell_allocations};
+use support::table::{Table, ratio, whole};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const READS: u32 = 500;
+const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+const LATER: &str = "Sun, 06 Nov 1994 08:51:37 GMT";
+/// What all others are beside.
+const ONE_DATE: &str = "httpdate alone, one date";
+/// What a throttle looks for in every answer.
+const QUOTA: &str = "quota in a success";
+const DIGITS: [(&str, usize); 2] = [
+    ("Retry-After, 1,000 digits", 1_000),
+    ("Retry-After, 8,000 digits", 8_000),
+];
+/// Eight times as long may take so many times as much.
+const LINEAR: f64 = 8.8;
+
+/// An answer: how it is called, its status, and the headers that it has beside ten plain ones.
+type Answer = (&'static str, u16, &'static [(&'static str, &'static str)]);
+
+const ANSWERS: [Answer; 8] = [
+    ("no hint", 503, &[]),
+    ("Retry-After in seconds", 503, &[("retry-after", "120")]),
+    (
+        "Retry-After as a date, and Date",
+        503,
+        &[("date", DATE), ("retry-after", LATER)],
+    ),
+    ("retry-after-ms", 429, &[("retry-after-ms", "1500")]),
+    (
+        "RateLimit, draft 10",
+        429,
+        &[("ratelimit", r#""default";r=0;t=30"#)],
+    ),
+    (
+        "X-RateLimit-Reset",
+        429,
+        &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "30")],
+    ),
+    (
+        "OpenAI's",
+        429,
+        &[
+            ("x-ratelimit-remaining-requests", "0"),
+            ("x-ratelimit-reset-requests", "6m0s"),
+        ],
+    ),
+    (
+        "Anthropic's",
+        429,
+        &[
+            ("anthropic-ratelimit-requests-remaining", "0"),
+            ("anthropic-ratelimit-requests-reset", "1994-11-06T08:51:37Z"),
+        ],
+    ),
+];
+
+fn headers_of(name: &str) -> (StatusCode, HeaderMap, bool) {
+    let mut headers = plain_headers(10);
+    if let Some((_, digits)) = DIGITS.iter().find(|(known, _)| *known == name) {
+        headers.insert("retry-after", "9".repeat(*digits).parse().unwrap());
+        return (StatusCode::SERVICE_UNAVAILABLE, headers, true);
+    }
+    let mut answers = ANSWERS.iter();
+    let (_, status, pairs) = answers
+        .find(|(known, ..)| *known == name)
+        .expect("an answer");
+    for (name, value) in *pairs {
+        headers.insert(
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        );
+    }
+    let status = StatusCode::from_u16(*status).unwrap();
+    (status, headers, !pairs.is_empty())
+}
+
+fn run(name: &str) {
+    if name == ONE_DATE {
+        for _ in 0..READS {
+            let date = counted(|| httpdate::parse_http_date(black_box(DATE)));
+            assert!(date.is_ok());
+        }
+        return tell_allocations();
+    }
+    if name == QUOTA {
+        let (_, headers, _) = headers_of("X-RateLimit-Reset");
+        for _ in 0..READS {
+            let quota = counted(|| hint::quota_left(black_box(&headers)));
+            assert_eq!(quota, Some((0, Duration::from_secs(30))));
+        }
+        return tell_allocations();
+    }
+    let (status, headers, has_hint) = headers_of(name);
+    let now: SystemTime = httpdate::parse_http_date(DATE).unwrap();
+    for _ in 0..READS {
+        let hint = counted(|| hint::server_hint(status, black_box(&headers), now));
+        assert_eq!(hint.is_some(), has_hint);
+        assert!(hint.is_none_or(|hint| hint > Duration::from_secs(1)));
+    }
+    tell_allocations();
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    if let ["--run", name] = args[..] {
+        return run(name);
+    }
+    let answers = ANSWERS.iter().map(|(name, ..)| *name);
+    let digits = DIGITS.iter().map(|(name, _)| *name);
+    let names: Vec<&str> = [ONE_DATE]
+        .into_iter()
+        .chain(answers)
+        .chain([QUOTA])
+        .chain(digits)
+        .collect();
+    let jobs: Vec<Job> = names.iter().map(|name| Job::new(&[name], READS)).collect();
+    let costs: Vec<Cost> = costs(&jobs);
+    let mut table = Table::new(["answer", "instructions", "× one date", "allocations"]);
+    for (name, cost) in names.iter().zip(&costs) {
+        table.row([
+            (*name).to_owned(),
+            whole(cost.instructions),
+            ratio(cost.instructions / costs[0].instructions),
+            whole(cost.allocations),
+        ]);
+    }
+    println!("{table}");
+    let [.., short, long] = &costs[..] else {
+        unreachable!("there are two at least");
+    };
+    let grows = long.instructions / short.instructions;
+    assert!(
+        !args.contains(&"--check") || grows <= LINEAR,
+        "eight times the digits take {grows:.1} times as much"
+    );
+}

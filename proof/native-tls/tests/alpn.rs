@@ -1,0 +1,172 @@
+//! Connections that turn out to be HTTP/2 (ALPN, RFC 7301): one is enough, so hyper-util cancels the calls that open
+//! another at the same moment. Nothing of them was sent.
+//!
+//! With rustls that takes two threads and bad luck, which `tests/torment` sometimes has. With native-tls one thread is
+//! enough.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{Either, join, join3, select};
+use http::Response;
+use reqwest::Method;
+use reqwest_middleware::RequestBuilder;
+use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryMiddlewareBuilder, StopReason};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::task::coop::{consume_budget, unconstrained};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::server::Acceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
+
+use crate::support::raw::{client, in_time, retry};
+use crate::identity::Identity;
+
+/// How often a task of tokio may go on before it has to let others.
+const BUDGET: usize = 128;
+
+/// What the server has done.
+#[derive(Default)]
+struct Progress {
+    requests: AtomicUsize,
+    /// The first connection has ended, on both sides.
+    first_ended: Notify,
+    /// The handshakes of the other two are complete, as far as it is the server that completes them.
+    others_written: Notify,
+}
+
+/// Serves one connection until the client ends it. After the first of all requests it takes no more on this one.
+async fn serve(tls: TlsStream<TcpStream>, progress: &Progress) {
+    // A client that wants another connection says nothing at all.
+    let Ok(mut connection) = h2::server::handshake(tls).await else {
+        return;
+    };
+    while let Some(Ok((_, mut respond))) = connection.accept().await {
+        let whole = respond.send_response(Response::new(()), false);
+        whole.unwrap().send_data(Bytes::new(), true).unwrap();
+        if progress.requests.fetch_add(1, Ordering::SeqCst) == 0 {
+            connection.graceful_shutdown();
+        }
+    }
+}
+
+/// Accepts three connections. It ends the first after one request, and only then completes the other two. Then it
+/// takes one more after the other.
+async fn run(listener: TcpListener, config: Arc<ServerConfig>, progress: Arc<Progress>) {
+    let accept = async || listener.accept().await.unwrap().0;
+    let hello = async |tcp| {
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), tcp).await;
+        hello.unwrap()
+    };
+    let complete = |hello: StartHandshake<_>| hello.into_stream(config.clone());
+    let (first, second, third) = (accept().await, accept().await, accept().await);
+    let first = complete(hello(first).await).await.unwrap();
+    serve(first, &progress).await;
+    progress.first_ended.notify_one();
+
+    let (second, third) = join(hello(second), hello(third)).await;
+    let (second, third) = (complete(second), complete(third));
+    let (second, third, ()) = join3(second, third, async {
+        // Both were polled before this, and have written what they had to.
+        progress.others_written.notify_one();
+    })
+    .await;
+    let more = async {
+        loop {
+            let hello = hello(accept().await).await;
+            serve(complete(hello).await.unwrap(), &progress).await;
+        }
+    };
+    let (second, third) = (second.unwrap(), third.unwrap());
+    join3(serve(second, &progress), serve(third, &progress), more).await;
+}
+
+/// How the attempts of a call ended, and why it did.
+async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
+    let slot = ReportSlot::new();
+    let _ = in_time(request.report_to(&slot).send()).await;
+    let report = slot.get().unwrap();
+    let outcomes = report
+        .attempts()
+        .map(|attempt| attempt.outcome().to_string());
+    (outcomes.collect(), report.stop())
+}
+
+/// How the attempts of a call ended, why it did, and how many requests of all calls arrived.
+type Outcome = (Vec<String>, StopReason, usize);
+
+/// Three calls open a connection each. The first is done, and its connection ended, before the other two are polled
+/// again. They were handed that connection, so they fall back on the ones that they began to open.
+///
+/// The second has so many steps left before tokio makes it pause, as a thread can be. Returns the outcome of the third.
+async fn three_calls(steps: usize, retry: RetryMiddlewareBuilder, method: &Method) -> Outcome {
+    let identity = Identity::of("127.0.0.1");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/orders", listener.local_addr().unwrap());
+    let progress = Arc::<Progress>::default();
+    let mut server = JoinSet::new();
+    server.spawn(run(listener, identity.config(&["h2"]), progress.clone()));
+
+    let client = client(identity.trusted(), retry);
+    let call = |method: &Method| attempts(client.request(method.clone(), &url));
+    let mut first = pin!(call(&Method::GET));
+    let mut second = pin!(call(&Method::GET));
+    let mut third = pin!(call(method));
+    // With this they have begun to connect, in this order.
+    assert!(first.as_mut().now_or_never().is_none());
+    assert!(second.as_mut().now_or_never().is_none());
+    assert!(third.as_mut().now_or_never().is_none());
+    assert_eq!(first.await.0, ["200"]);
+    in_time(progress.first_ended.notified()).await;
+
+    // They send their hello, and are not polled when the response arrives.
+    let written = pin!(progress.others_written.notified());
+    let hello = join(second.as_mut(), third.as_mut());
+    let Either::Left(_) = in_time(select(written, hello)).await else {
+        panic!("the handshakes were not complete");
+    };
+    // All that was written has then arrived.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    for _ in steps..BUDGET - 1 {
+        consume_budget().await;
+    }
+    assert!(second.as_mut().now_or_never().is_none());
+    let others = join(second, unconstrained(third));
+    let (second, (outcomes, stop)) = others.await;
+    assert_eq!(second.0, ["200"]);
+    let requests = progress.requests.load(Ordering::SeqCst);
+    (outcomes, stop, requests)
+}
+
+/// The outcome of the third call, if the second paused when it had its connection, and had not yet shared it.
+async fn cancelled(retry: impl Fn() -> RetryMiddlewareBuilder, method: Method) -> Outcome {
+    for steps in 0..BUDGET {
+        let outcome = three_calls(steps, retry(), &method).await;
+        if outcome.0 != ["200"] {
+            return outcome;
+        }
+    }
+    panic!("nothing was cancelled");
+}
+
+#[tokio::test]
+async fn a_call_cancelled_for_an_http2_connection_was_not_sent() {
+    let (outcomes, _, requests) = cancelled(retry, Method::GET).await;
+    assert_eq!(outcomes, ["not_processed", "200"]);
+    assert_eq!(requests, 3);
+
+    let (outcomes, stop, requests) = cancelled(retry, Method::POST).await;
+    assert_eq!(outcomes, ["not_processed"]);
+    assert_eq!(stop, StopReason::NotIdempotent);
+    assert_eq!(requests, 2);
+
+    let (outcomes, _, requests) = cancelled(|| retry().retry_unsent(), Method::POST).await;
+    assert_eq!(outcomes, ["not_processed", "200"]);
+    assert_eq!(requests, 3);
+}

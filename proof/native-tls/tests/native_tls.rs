@@ -1,0 +1,15 @@
+//! The TLS tests of the crate, with a reqwest that has only native-tls.
+
+#[allow(dead_code)] // the crate's other tests use the rest
+#[path = "../../../tests/real/support"]
+mod support {
+    pub(crate) mod raw;
+}
+
+mod alpn;
+#[path = "../../tests/real/identity.rs"]
+mod identity;
+#[path = "../../tests/real/proxy.rs"]
+mod proxy;
+#[path = "../../tests/real/tls.rs"]
+mod tls;

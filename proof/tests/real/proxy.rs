@@ -1,0 +1,152 @@
+//! A forward proxy that opens no tunnel: the request never left, so it is a failure to connect.
+//!
+//! reqwest tells only 200 and 407 (RFC 9110 §15.5.8) from the other statuses of a proxy.
+
+use std::sync::{Arc, Mutex};
+
+use reqwest::{ClientBuilder, Proxy};
+use reqwest_middleware::RequestBuilder;
+use reqwest_steady::{ReportSlot, RequestBuilderExt, StopReason};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::identity::Identity;
+use crate::support::raw::{Server, answer, client, in_time, retry};
+
+const URL: &str = "https://payments.test/orders";
+
+/// What the proxy writes to one connection after the other. After the last of these it opens tunnels.
+type Refusals = Vec<String>;
+
+/// A proxy that is also the server behind the tunnel.
+struct Forward {
+    server: Server,
+    /// The first line of every request to the proxy itself.
+    asked: Arc<Mutex<Vec<String>>>,
+    identity: Identity,
+}
+
+impl Forward {
+    async fn start(refusals: Refusals) -> Self {
+        let identity = Identity::of("payments.test");
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let (acceptor, seen) = (identity.acceptor(), asked.clone());
+        let open = move |index: usize, mut tcp: TcpStream| {
+            let (acceptor, seen) = (acceptor.clone(), seen.clone());
+            let refusal = refusals.get(index).cloned();
+            async move {
+                let line = read_connect(&mut tcp).await?;
+                seen.lock().unwrap().push(line);
+                let Some(refusal) = refusal else {
+                    tcp.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.ok()?;
+                    return acceptor.accept(tcp).await.ok();
+                };
+                tcp.write_all(refusal.as_bytes()).await.ok()?;
+                None
+            }
+        };
+        Self {
+            server: Server::start_with(open, |_| answer(200, "whole")).await,
+            asked,
+            identity,
+        }
+    }
+
+    fn inner(&self) -> ClientBuilder {
+        let proxy = Proxy::https(format!("http://127.0.0.1:{}", self.server.port()));
+        self.identity.trusted().proxy(proxy.unwrap())
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+/// The first line of the request, when all of it is there.
+async fn read_connect(tcp: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(tcp.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8(head).ok()?;
+    head.lines().next().map(str::to_owned)
+}
+
+fn refusal(status: u16) -> String {
+    format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 5\r\n\r\nsorry")
+}
+
+/// How the attempts of a call ended, and why it did.
+async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
+    let slot = ReportSlot::new();
+    let result = in_time(request.report_to(&slot).send()).await;
+    if let Err(error) = &result {
+        assert!(error.is_connect(), "{error:?}");
+        assert_eq!(error.url().unwrap().as_str(), URL);
+    }
+    let report = slot.get().unwrap();
+    let outcomes = report
+        .attempts()
+        .map(|attempt| attempt.outcome().to_string());
+    (outcomes.collect(), report.stop())
+}
+
+const CONNECT: &str = "CONNECT payments.test:443 HTTP/1.1";
+
+/// Two connections are refused like this, and the third gets its tunnel.
+async fn is_retried(refusal: String) {
+    let start = || Forward::start(vec![refusal.clone(); 2]);
+    let proxy = start().await;
+    let (outcomes, _) = attempts(client(proxy.inner(), retry()).get(URL)).await;
+    assert_eq!(outcomes, ["connect", "connect", "200"], "{refusal:?}");
+    assert_eq!(proxy.asked(), [CONNECT; 3]);
+    assert_eq!(proxy.server.count(), 1);
+
+    let proxy = start().await;
+    let (outcomes, stop) = attempts(client(proxy.inner(), retry()).post(URL)).await;
+    assert_eq!(outcomes, ["connect"]);
+    assert_eq!(stop, StopReason::NotIdempotent);
+    assert_eq!(proxy.asked(), [CONNECT]);
+
+    let proxy = start().await;
+    let eager = client(proxy.inner(), retry().retry_unsent());
+    let (outcomes, _) = attempts(eager.post(URL)).await;
+    assert_eq!(outcomes, ["connect", "connect", "200"]);
+    assert_eq!(proxy.asked(), [CONNECT; 3]);
+    assert_eq!(proxy.server.count(), 1);
+}
+
+#[tokio::test]
+async fn a_proxy_that_cannot_open_a_tunnel_now_is_asked_again() {
+    for status in [429, 502, 503, 504] {
+        is_retried(refusal(status)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_ends_the_connection_is_asked_again() {
+    is_retried(String::new()).await;
+    is_retried("HTTP/1.1 200".to_owned()).await;
+}
+
+// Nobody can tell it from a 503. The retries are safe, and the budget bounds them.
+#[tokio::test]
+async fn a_proxy_that_forbids_the_host_is_asked_again_too() {
+    let proxy = Forward::start(vec![refusal(403); 9]).await;
+    let get = client(proxy.inner(), retry()).get(URL).max_retries(2);
+    let (outcomes, stop) = attempts(get).await;
+    assert_eq!(outcomes, ["connect"; 3]);
+    assert_eq!(stop, StopReason::RetriesExhausted);
+    assert_eq!(proxy.asked(), [CONNECT; 3]);
+}
+
+#[tokio::test]
+async fn a_proxy_that_wants_other_credentials_is_final() {
+    let proxy = Forward::start(vec![refusal(407)]).await;
+    let eager = client(proxy.inner(), retry().retry_unsent());
+    let (outcomes, stop) = attempts(eager.get(URL)).await;
+    assert_eq!(outcomes, ["handshake"]);
+    assert_eq!(stop, StopReason::NotRetryable);
+    assert_eq!(proxy.asked(), [CONNECT]);
+    assert_eq!(proxy.server.count(), 0);
+}

@@ -1,0 +1,142 @@
+//! TLS: a certificate that is not trusted today will not be in a second, but a peer that went away
+//! during the handshake may be back.
+//!
+//! `proof/native-tls/` runs the same tests with that library in place of rustls.
+
+use reqwest::ClientBuilder;
+use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryReport, StopReason};
+
+use crate::identity::{Ending, Identity};
+use crate::support::raw::{Server, answer, client, in_time, retry};
+
+/// Ends the first handshakes like this, and completes the others: first 503, then 200.
+async fn start(identity: &Identity, endings: &'static [Ending]) -> (Server, String) {
+    let config = identity.config(&[]);
+    let acceptor = identity.acceptor();
+    let open = move |index: usize, tcp| {
+        let (acceptor, config) = (acceptor.clone(), config.clone());
+        async move {
+            if let Some(ending) = endings.get(index) {
+                ending.perform(tcp, config).await;
+                return None;
+            }
+            acceptor.accept(tcp).await.ok()
+        }
+    };
+    let server = Server::start_with(open, |index| match index {
+        0 => answer(503, "later"),
+        _ => answer(200, "whole"),
+    })
+    .await;
+    let url = format!("https://127.0.0.1:{}/orders", server.port());
+    (server, url)
+}
+
+fn outcomes(report: &RetryReport) -> Vec<String> {
+    let attempts = report.attempts();
+    attempts
+        .map(|attempt| attempt.outcome().to_string())
+        .collect()
+}
+
+#[tokio::test]
+async fn an_answer_over_tls_is_retried_like_any_other() {
+    let identity = Identity::of("127.0.0.1");
+    let (server, url) = start(&identity, &[]).await;
+    let client = client(identity.trusted(), retry());
+    let response = in_time(client.get(url).send()).await.unwrap();
+    let report = RetryReport::of(&response).unwrap();
+    assert_eq!(outcomes(report), ["503", "200"]);
+    assert_eq!(server.count(), 2);
+}
+
+/// The client makes one connection, and never a second.
+async fn is_final(identity: &Identity, endings: &'static [Ending], inner: ClientBuilder) {
+    let (server, url) = start(identity, endings).await;
+    let client = client(inner, retry().retry_unsent());
+    let slot = ReportSlot::new();
+    let get = client.get(&url).report_to(&slot);
+    let error = in_time(get.send()).await.unwrap_err();
+    assert!(error.is_connect());
+    assert_eq!(error.url().unwrap().as_str(), url);
+    let report = slot.get().unwrap();
+    assert_eq!(outcomes(&report), ["handshake"], "{endings:?}: {error:?}");
+    assert_eq!(report.stop(), StopReason::NotRetryable);
+    assert_eq!(server.connections(), 1);
+    assert_eq!(server.count(), 0);
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_trusted_is_final() {
+    let stranger = Identity::of("127.0.0.1");
+    is_final(&Identity::of("127.0.0.1"), &[], stranger.trusted()).await;
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_is_final() {
+    let identity = Identity::of("elsewhere.example");
+    is_final(&identity, &[], identity.trusted()).await;
+}
+
+#[tokio::test]
+async fn a_fatal_alert_or_plain_http_during_the_handshake_is_final() {
+    let identity = Identity::of("127.0.0.1");
+    let refusals: [&'static [Ending]; 3] = [
+        &[Ending::HandshakeFailure],
+        &[Ending::InternalError],
+        &[Ending::PlainHttp],
+    ];
+    for refusal in refusals {
+        is_final(&identity, refusal, identity.trusted()).await;
+    }
+}
+
+/// Each two times in a row: a load balancer that has no live server behind it does this to every connection.
+const GONE: [&[Ending]; 6] = [
+    &[Ending::OnAccept; 2],
+    &[Ending::AfterClientHello; 2],
+    &[Ending::WithinServerHello; 2],
+    &[Ending::AfterServerHello; 2],
+    &[Ending::Reset; 2],
+    &[Ending::CloseNotify; 2],
+];
+
+#[tokio::test]
+async fn a_peer_that_goes_away_during_the_handshake_is_tried_again() {
+    let identity = Identity::of("127.0.0.1");
+    for endings in GONE {
+        let (server, url) = start(&identity, endings).await;
+        let client = client(identity.trusted(), retry());
+        let slot = ReportSlot::new();
+        let result = in_time(client.get(url).report_to(&slot).send()).await;
+        let seen = outcomes(&slot.get().unwrap());
+        assert_eq!(
+            seen,
+            ["connect", "connect", "503", "200"],
+            "{endings:?}: {result:?}"
+        );
+        assert_eq!(server.connections(), 3);
+        assert_eq!(server.count(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_post_that_met_no_handshake_was_never_sent() {
+    let identity = Identity::of("127.0.0.1");
+    for endings in GONE {
+        let (server, url) = start(&identity, &endings[..1]).await;
+        let plain = client(identity.trusted(), retry());
+        let error = in_time(plain.post(&url).send()).await.unwrap_err();
+        assert!(error.is_connect());
+        assert_eq!(server.connections(), 1);
+
+        let (server, url) = start(&identity, &endings[..1]).await;
+        let eager = client(identity.trusted(), retry().retry_unsent());
+        let response = in_time(eager.post(&url).send()).await.unwrap();
+        let report = RetryReport::of(&response).unwrap();
+        assert_eq!(outcomes(report), ["connect", "503"]);
+        assert_eq!(report.stop(), StopReason::NotIdempotent);
+        assert_eq!(server.connections(), 2);
+        assert_eq!(server.count(), 1);
+    }
+}

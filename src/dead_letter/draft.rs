@@ -1,0 +1,287 @@
+//! What a letter is made of.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::HeaderName;
+
+use super::{DeadLetter, LetterBody, Secrets};
+use crate::outcome::{AttemptOutcome, FailureKind, RetryReport};
+use crate::request::{BodyFactory, RequestSnapshot, SnapshotBody, bytes_of};
+
+/// 9999-12-30T22:00:00Z, the last second that can be written as a date of four digits in any zone.
+const LAST_MOMENT: Duration = Duration::from_secs(253_402_207_200);
+
+/// A request that was given up, and what is known of it.
+pub(crate) struct Draft<'a> {
+    pub(crate) request: RequestSnapshot,
+    /// What builds its body, if there is such a thing.
+    pub(crate) factory: Option<&'a BodyFactory>,
+    pub(crate) key_header: &'a HeaderName,
+    pub(crate) has_key: bool,
+    pub(crate) repeatable: bool,
+    pub(crate) max_body: usize,
+}
+
+impl Draft<'_> {
+    /// Leaves the secrets out, and adds what became of the call.
+    pub(crate) fn seal(
+        self,
+        secrets: &Secrets,
+        report: &RetryReport,
+        now: SystemTime,
+        not_before: SystemTime,
+    ) -> DeadLetter {
+        let (method, url, headers, body) = self.request.into_parts();
+        let (url, url_redacted) = secrets.redact_url(&url);
+        let is_key = |name: &HeaderName| self.has_key && name == self.key_header;
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()));
+        let (keys, headers): (Vec<_>, Vec<_>) = headers.partition(|(name, _)| is_key(name));
+        let headers = headers.into_iter().map(|(name, value)| {
+            let secret = secrets.is_secret_header(&name, &value, self.key_header);
+            (name, (!secret).then_some(value))
+        });
+        DeadLetter {
+            time: within_dates(now),
+            method,
+            url,
+            url_redacted,
+            headers: headers.collect(),
+            body: letter_body(body, self.factory, self.max_body),
+            key: keys.into_iter().next(),
+            repeatable: self.repeatable || was_never_sent(report),
+            attempts: report.attempts().cloned().collect(),
+            reason: report.stop().label().to_owned(),
+            not_before: within_dates(not_before),
+        }
+    }
+}
+
+fn letter_body(body: SnapshotBody, factory: Option<&BodyFactory>, max_body: usize) -> LetterBody {
+    match (body, factory) {
+        // The call has its answer already, and whatever happens here does not change it.
+        (_, Some(factory)) => catch_unwind(AssertUnwindSafe(|| factory.build()))
+            .ok()
+            .and_then(|mut body| bytes_of(&mut body))
+            .map_or(LetterBody::NotReplayable, |bytes| whole(bytes, max_body)),
+        (SnapshotBody::Empty, None) => LetterBody::Empty,
+        (SnapshotBody::Bytes(bytes), None) => whole(bytes, max_body),
+        (SnapshotBody::Stream | SnapshotBody::Rebuilt, None) => LetterBody::NotReplayable,
+    }
+}
+
+fn whole(bytes: Bytes, max_body: usize) -> LetterBody {
+    match bytes.len() {
+        length if length > max_body => LetterBody::TooLarge(length as u64),
+        _ => LetterBody::Bytes(bytes),
+    }
+}
+
+/// A throttle kept it from being sent at all.
+fn was_never_sent(report: &RetryReport) -> bool {
+    let throttled = AttemptOutcome::Failure(FailureKind::Throttled);
+    report
+        .attempts()
+        .all(|attempt| attempt.outcome() == throttled)
+}
+
+/// A server can ask for a pause that ends in a year of five digits.
+fn within_dates(time: SystemTime) -> SystemTime {
+    let last = SystemTime::UNIX_EPOCH + LAST_MOMENT;
+    time.clamp(SystemTime::UNIX_EPOCH, last)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Extensions, HeaderValue, Method, StatusCode};
+    use reqwest::{Body, Request, Url};
+
+    use super::*;
+    use crate::dead_letter::Redacted;
+    use crate::outcome::{AttemptOutcome, AttemptReport, StopReason};
+    use crate::request::IdempotencyKey;
+
+    const MOMENT: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn report() -> RetryReport {
+        let attempt = AttemptReport {
+            outcome: AttemptOutcome::Status(StatusCode::SERVICE_UNAVAILABLE),
+            sent_at: Duration::ZERO,
+            waited: Duration::ZERO,
+            hint: None,
+        };
+        RetryReport {
+            earlier: vec![attempt.clone()],
+            last: attempt,
+            refused_wait: Duration::ZERO,
+            stop: StopReason::RetriesExhausted,
+        }
+    }
+
+    fn request(body: Option<Body>) -> Request {
+        let url = "http://me:hidden@api.example.com:81/orders?page=7&token=hidden#part";
+        let mut request = Request::new(Method::POST, Url::parse(url).unwrap());
+        *request.body_mut() = body;
+        for (name, value) in [
+            ("x-trace", HeaderValue::from_bytes(b"\xff1").unwrap()),
+            ("authorization", HeaderValue::from_static("hidden")),
+            ("x-trace", HeaderValue::from_static("2")),
+            ("cookie", HeaderValue::from_static("hidden")),
+        ] {
+            request.headers_mut().append(name, value);
+        }
+        request
+    }
+
+    fn letter(request: &mut Request, factory: Option<&BodyFactory>, has_key: bool) -> DeadLetter {
+        let header = HeaderName::from_static("idempotency-key");
+        draft(request, factory, &header, has_key).seal(
+            &Secrets::default(),
+            &report(),
+            MOMENT,
+            MOMENT,
+        )
+    }
+
+    fn draft<'a>(
+        request: &mut Request,
+        factory: Option<&'a BodyFactory>,
+        key_header: &'a HeaderName,
+        has_key: bool,
+    ) -> Draft<'a> {
+        Draft {
+            request: RequestSnapshot::of(request, factory.is_some(), &Extensions::new()),
+            factory,
+            key_header,
+            has_key,
+            repeatable: has_key,
+            max_body: 10,
+        }
+    }
+
+    #[test]
+    fn a_letter_has_all_but_the_secrets() {
+        let mut request = request(Some("bytes".into()));
+        let place = request.body().and_then(Body::as_bytes).map(<[u8]>::as_ptr);
+        let key = IdempotencyKey::new("order-1").unwrap();
+        let value = key.header_value().clone();
+        request.headers_mut().insert("idempotency-key", value);
+        let letter = letter(&mut request, None, true);
+
+        assert_eq!(
+            letter.url().as_str(),
+            "http://api.example.com:81/orders?page=7&token=REDACTED"
+        );
+        let headers: Vec<_> = letter.headers().collect();
+        assert_eq!(headers.len(), 4, "{letter:?}");
+        let traces: Vec<_> = (headers.iter())
+            .filter(|(name, _)| *name == "x-trace")
+            .map(|(_, value)| value.unwrap().as_bytes())
+            .collect();
+        assert_eq!(traces, [&b"\xff1"[..], b"2"]);
+        assert_eq!(letter.key(), Some("order-1"));
+        assert!(letter.is_repeatable());
+        assert_eq!(letter.attempts().len(), 2);
+        assert_eq!(letter.stop(), Some(StopReason::RetriesExhausted));
+        assert_eq!(
+            letter.redacted(),
+            [
+                Redacted::UserInfo,
+                Redacted::Parameter("token".into()),
+                Redacted::Header(http::header::AUTHORIZATION),
+                Redacted::Header(http::header::COOKIE),
+            ]
+        );
+        let LetterBody::Bytes(bytes) = letter.body() else {
+            panic!("{letter:?}")
+        };
+        assert_eq!(bytes, "bytes");
+        assert_eq!(Some(bytes.as_ptr()), place, "shared, not copied");
+    }
+
+    #[test]
+    fn nothing_private_is_shown() {
+        let mut request = request(Some("private".into()));
+        request
+            .headers_mut()
+            .insert("idempotency-key", HeaderValue::from_static("private"));
+        request
+            .headers_mut()
+            .insert("x-note", HeaderValue::from_static("private"));
+        request
+            .url_mut()
+            .set_query(Some("note=private&token=hidden"));
+        let letter = letter(&mut request, None, true);
+        assert_eq!(
+            letter.to_string(),
+            "POST api.example.com:81/orders, given up after 2 attempts: retries_exhausted"
+        );
+        for shown in [format!("{letter:?}"), format!("{letter:#?}")] {
+            assert!(
+                !shown.contains("private") && !shown.contains("hidden"),
+                "{shown}"
+            );
+            assert!(
+                shown.contains("x-note") && shown.contains("Bytes(7)"),
+                "{shown}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_body_is_kept_whole_or_not_at_all() {
+        let body = |body: Option<Body>| letter(&mut request(body), None, false).body;
+        assert_eq!(body(None), LetterBody::Empty);
+        assert_eq!(body(Some("".into())), LetterBody::Bytes("".into()));
+        let full = LetterBody::Bytes("0123456789".into());
+        assert_eq!(body(Some("0123456789".into())), full);
+        assert_eq!(body(Some("0123456789a".into())), LetterBody::TooLarge(11));
+        let stream = Body::wrap(String::from("stream"));
+        assert_eq!(body(Some(stream)), LetterBody::NotReplayable);
+    }
+
+    #[test]
+    fn a_body_that_can_be_built_is_built_when_the_letter_is_written() {
+        static BUILT: AtomicUsize = AtomicUsize::new(0);
+        let (_, factory) = BodyFactory::new("first".into(), || {
+            BUILT.fetch_add(1, Ordering::SeqCst);
+            "built".into()
+        });
+        let header = HeaderName::from_static("idempotency-key");
+        let stream = || request(Some(Body::wrap(String::from("stream"))));
+        let draft = draft(&mut stream(), Some(&factory), &header, false);
+        assert_eq!(BUILT.load(Ordering::SeqCst), 0);
+        let letter = draft.seal(&Secrets::default(), &report(), MOMENT, MOMENT);
+        assert_eq!(letter.body, LetterBody::Bytes("built".into()));
+        assert_eq!(BUILT.load(Ordering::SeqCst), 1);
+
+        for ((_, factory), body) in [
+            (
+                BodyFactory::new("first".into(), || "longer than ten".into()),
+                LetterBody::TooLarge(15),
+            ),
+            (
+                BodyFactory::new("first".into(), || Body::wrap(String::from("stream"))),
+                LetterBody::NotReplayable,
+            ),
+            (
+                BodyFactory::new("first".into(), || panic!("a body that cannot be built")),
+                LetterBody::NotReplayable,
+            ),
+        ] {
+            let letter = super::tests::letter(&mut stream(), Some(&factory), false);
+            assert_eq!(letter.body, body);
+        }
+    }
+
+    #[test]
+    fn a_moment_beyond_all_dates_is_the_last_one() {
+        let far = MOMENT + Duration::from_secs(1 << 40);
+        assert_eq!(within_dates(far), MOMENT + LAST_MOMENT);
+    }
+}

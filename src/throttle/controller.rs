@@ -1,0 +1,438 @@
+//! The congestion controller of one gate: decides when the next request may go.
+//!
+//! Pure: time, chance and signals come in, decisions come out. Nothing here waits, locks or knows HTTP.
+//!
+//! Two limits work in series. The [`Window`] limits how many requests are in flight; it opens while the
+//! server keeps up. The [`Pace`] limits how many go per second; there is none until the server refuses
+//! something, so a server that never refuses is never slowed.
+//!
+//! After a refusal the controller holds everything for a moment and becomes [`HalfOpen`]: a single probe
+//! goes. Its success reopens the gate at the rate that the server accepted before. A server can also ask
+//! for a pause, or announce a quota, which [`QuotaTracker`] counts down.
+//!
+//! `docs/decisions/throttle.md` explains where the numbers come from.
+
+mod failures;
+mod half_open;
+mod latency;
+mod pace;
+mod quota;
+mod recovery;
+mod window;
+
+use std::time::Duration;
+
+use failures::FailureHistory;
+use half_open::{HalfOpen, ProbeState};
+use latency::RoundTrip;
+use pace::Pace;
+use quota::QuotaTracker;
+use recovery::Recovery;
+use window::Window;
+
+use super::meter::Meter;
+use super::signal::{Signal, SignalKind};
+
+/// Timers of tokio fire on whole milliseconds.
+const TIMER_TICK: Duration = Duration::from_millis(1);
+/// A single refusal at a pace closes the gate for at least this long.
+const SHORT_HOLD: Duration = Duration::from_millis(10);
+/// No pause lasts longer, whatever the server asks for. A probe goes after it.
+const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
+/// Jitter makes a pause longer by at most this much.
+pub(crate) const MAX_PAUSE_JITTER: Duration = Duration::from_secs(1);
+/// A server without a response for this long is silent.
+const SILENCE: Duration = Duration::from_secs(1);
+/// A pace that is not in use is forgotten this long after the last refusal.
+const PACE_MEMORY: Duration = Duration::from_secs(60);
+
+/// Time since the gate was created.
+pub(crate) type Time = Duration;
+
+/// When the next request may go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Admission {
+    Now,
+    /// Not before this time.
+    At(Time),
+    /// Not before a request in flight has ended.
+    AfterResponse,
+}
+
+/// What the controller keeps about a request that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendRecord {
+    /// Counts up from 1.
+    number: u64,
+    sent_at: Time,
+    /// The rate of the pace that it was sent at.
+    rate: Option<f64>,
+}
+
+impl SendRecord {
+    /// Selects the first request and every 16th after it, for checks that need not run each time.
+    pub(crate) fn is_sample(&self) -> bool {
+        self.number % 16 == 1
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Controller {
+    window: Window,
+    /// `None` until the server has refused something.
+    pace: Option<Pace>,
+    /// `Some` from a refusal until a probe comes through.
+    half_open: Option<HalfOpen>,
+    quota: QuotaTracker,
+    failures: FailureHistory,
+    recovery: Recovery,
+    round_trip: RoundTrip,
+    /// The rate that the server accepts.
+    accepted: Meter,
+    /// Closed until then, because the server asked for it.
+    pause_until: Time,
+    /// Closed until then, because the controller decided so.
+    hold_until: Time,
+    /// Without a pace: responses that arrive together are read before more is sent.
+    read_until: Time,
+    /// The number of the newest request.
+    last_sent: u64,
+    /// When something was last sent or ended.
+    last_event: Time,
+    last_accepted: Time,
+    /// The window was limiting when the server refused for the first time.
+    was_window_limiting: bool,
+}
+
+impl Controller {
+    /// The window never grows beyond `max_in_flight`.
+    pub(crate) fn new(max_in_flight: u32) -> Self {
+        Self {
+            window: Window::new(max_in_flight),
+            pace: None,
+            half_open: None,
+            quota: QuotaTracker::default(),
+            failures: FailureHistory::default(),
+            recovery: Recovery::default(),
+            round_trip: RoundTrip::default(),
+            accepted: Meter::default(),
+            pause_until: Time::ZERO,
+            hold_until: Time::ZERO,
+            read_until: Time::ZERO,
+            last_sent: 0,
+            last_event: Time::ZERO,
+            last_accepted: Time::ZERO,
+            was_window_limiting: false,
+        }
+    }
+
+    /// Whether the next request is a probe.
+    pub(crate) fn is_half_open(&self) -> bool {
+        self.half_open.is_some()
+    }
+
+    /// The rate of the pace, in requests per second.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.pace.as_ref().map(Pace::rate)
+    }
+
+    /// Returns until when nothing may go; `now` if the gate is not closed.
+    pub(crate) fn closed_until(&self, now: Time) -> Time {
+        let quota = self.quota.spent_until().unwrap_or(now);
+        self.pause_until.max(self.hold_until).max(quota).max(now)
+    }
+
+    /// Whether it knows anything that a new controller would not know.
+    pub(crate) fn has_learned(&self, now: Time) -> bool {
+        self.half_open.is_some() || self.pace.is_some() || self.closed_until(now) > now
+    }
+
+    /// Estimates how long it takes to send this many calls.
+    pub(crate) fn time_for(&self, calls: usize) -> Duration {
+        let calls = calls as f64;
+        let seconds = match &self.pace {
+            Some(pace) => calls / pace.rate(),
+            None => (calls + 1.0) / self.window.size() * self.round_trip.get().as_secs_f64(),
+        };
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+
+    /// Continues at the rate that a fleet found.
+    pub(crate) fn adopt_rate(&mut self, now: Time, rate: f64) {
+        let rate = rate.max(pace::MIN_RATE);
+        match &mut self.pace {
+            Some(pace) => pace.adopt(rate),
+            None => self.pace = Some(Pace::new(now, rate, self.round_trip.get())),
+        }
+    }
+
+    /// Decides whether a request may go now, and if not, when to ask again.
+    pub(crate) fn admission(&mut self, now: Time, in_flight: u32) -> Admission {
+        let closed = self.closed_until(now);
+        if now < closed {
+            return Admission::At(closed);
+        }
+        if self.quota.renew(now, self.last_sent + 1) {
+            // A probe finds out the new quota, without a hold before it.
+            self.recovery.ignore_sent(self.last_sent);
+            self.enter_half_open(now);
+        }
+        if let Some(admission) = self.probe_admission(now) {
+            return admission;
+        }
+        if let Some(reset) = self.quota.used_up_until() {
+            return Admission::At(reset);
+        }
+        if self.window.is_full(in_flight) {
+            // Requests that never end, like long polls, do not keep all others out.
+            let patience = self.last_event + SILENCE.max(self.round_trip.get() * 2);
+            if now < patience {
+                return Admission::At(patience);
+            }
+        }
+        match &mut self.pace {
+            Some(pace) => match pace.hold(now) {
+                Some(next) => {
+                    self.window.not_limiting();
+                    Admission::At(next)
+                }
+                None => Admission::Now,
+            },
+            None if now < self.read_until => Admission::At(self.read_until),
+            None => Admission::Now,
+        }
+    }
+
+    /// While half-open, only a probe may go.
+    fn probe_admission(&mut self, now: Time) -> Option<Admission> {
+        let half_open = self.half_open.as_mut()?;
+        Some(match half_open.probe_state(now) {
+            ProbeState::Ready => Admission::Now,
+            ProbeState::InFlight(expires) => Admission::At(expires),
+            ProbeState::Expired => {
+                half_open.drop_probe();
+                self.hold_until = now + half_open.next_hold(now);
+                Admission::At(self.hold_until)
+            }
+        })
+    }
+
+    /// Counts one request. Call it only after [`admission`](Self::admission) returned `Now`.
+    pub(crate) fn send(&mut self, now: Time) -> SendRecord {
+        self.last_sent += 1;
+        self.last_event = now;
+        self.quota.send();
+        self.accepted.begin(now);
+        self.forget_unused_pace(now);
+        let round_trip = self.round_trip.get();
+        let mut rate = None;
+        if let Some(half_open) = &mut self.half_open {
+            // A probe does not go at the pace, so the pace does not count it.
+            half_open.start_probe(now, self.last_sent, round_trip);
+        } else if let Some(pace) = &mut self.pace {
+            rate = Some(pace.send(now, round_trip));
+        }
+        SendRecord {
+            number: self.last_sent,
+            sent_at: now,
+            rate,
+        }
+    }
+
+    /// Takes back a request that was counted and never sent.
+    pub(crate) fn undo_send(&mut self, record: SendRecord) {
+        self.end_probe(record);
+        if let (Some(pace), Some(rate)) = (&mut self.pace, record.rate) {
+            pace.undo_send(rate);
+        }
+        self.quota.undo_send();
+    }
+
+    /// Learns from a response, or from an error in its place.
+    ///
+    /// `in_flight` counts the requests that are still out. `spread` is the jitter of a hold, 1 to 1.25.
+    pub(crate) fn on_response(
+        &mut self,
+        now: Time,
+        record: SendRecord,
+        signal: &Signal,
+        in_flight: u32,
+        has_waiters: bool,
+        spread: f64,
+    ) {
+        let latency = now.saturating_sub(record.sent_at);
+        let hint = signal.hint.map(|hint| hint.min(MAX_PAUSE));
+        if let Some(hint) = hint {
+            self.pause(now, hint, spread);
+        }
+        self.last_event = now;
+        if let Some(quota) = signal.quota {
+            let round_trip = self.round_trip.get();
+            (self.quota).learn(now, record, self.last_sent, quota, round_trip);
+        }
+        match signal.kind {
+            SignalKind::Accepted => {
+                self.round_trip.add(latency);
+                self.on_success(now, record, latency);
+            }
+            SignalKind::Refused => {
+                self.round_trip.add(latency);
+                self.on_refusal(now, record, hint, spread);
+            }
+            SignalKind::Failed => self.on_failure(now, record, false, hint, spread),
+            SignalKind::Late => self.on_failure(now, record, true, hint, spread),
+            SignalKind::Unknown => {}
+        }
+        if !has_waiters {
+            self.window.on_empty_queue(in_flight);
+        }
+        self.end_probe(record);
+        if has_waiters {
+            self.wait_for_batch(now);
+        }
+    }
+
+    /// Learns from a request that its caller gave up; `timed_out`: because it took too long.
+    pub(crate) fn on_abandoned(
+        &mut self,
+        now: Time,
+        record: SendRecord,
+        timed_out: bool,
+        spread: f64,
+    ) {
+        let age = now.saturating_sub(record.sent_at);
+        // Callers give up for many reasons. This one may be a server that responds to nothing.
+        let is_silent =
+            age >= SILENCE.max(self.round_trip.get() * 4) && self.last_accepted <= record.sent_at;
+        if timed_out || is_silent {
+            self.on_failure(now, record, true, None, spread);
+        }
+        self.last_event = now;
+        self.end_probe(record);
+    }
+
+    fn on_success(&mut self, now: Time, record: SendRecord, latency: Duration) {
+        self.last_accepted = now;
+        self.accepted.count(now);
+        self.failures.add_success();
+        (self.window).on_success(now, record, self.last_sent, latency);
+        if self.recovery.covers(record) {
+            return;
+        }
+        self.recovery.on_success();
+        if self.half_open.is_some() {
+            self.reopen(now);
+        }
+    }
+
+    /// One failure may be chance. Many show a server in trouble, which is treated like a refusal.
+    fn on_failure(
+        &mut self,
+        now: Time,
+        record: SendRecord,
+        late: bool,
+        hint: Option<Duration>,
+        spread: f64,
+    ) {
+        if self.recovery.covers(record) {
+            return;
+        }
+        self.failures.add_failure();
+        let asks_for_pause = hint.is_some_and(|hint| !hint.is_zero());
+        if self.half_open.is_some() {
+            self.on_refusal(now, record, hint, spread);
+        } else if self.failures.show_outage() || asks_for_pause {
+            self.window.halve(record, self.last_sent);
+            self.on_refusal(now, record, hint, spread);
+        } else if late && self.failures.show_overload() {
+            self.window.halve(record, self.last_sent);
+        } else if self.failures.show_strain() {
+            self.cut_for_strain(record);
+        }
+    }
+
+    /// Cuts a pace, or becomes half-open where there is none or where a cut did not help.
+    fn on_refusal(&mut self, now: Time, record: SendRecord, hint: Option<Duration>, spread: f64) {
+        if self.recovery.covers(record) {
+            return;
+        }
+        if self.pace.is_none() && self.half_open.is_none() {
+            self.was_window_limiting = self.window.is_limiting();
+        }
+        self.failures.clear();
+        let accepted_share = self.recovery.on_refusal(now, self.last_sent);
+        let hold = match &mut self.pace {
+            Some(pace) if self.recovery.is_first_refusal() && self.half_open.is_none() => {
+                pace.cut(record.rate, accepted_share, self.round_trip.get(), hint);
+                pace::interval(pace.rate()).max(SHORT_HOLD)
+            }
+            _ => self.enter_half_open(now),
+        };
+        // Clients that were refused together do not come back together.
+        let hold = hold.mul_f64(spread);
+        self.hold_until = self.hold_until.max(now + hold);
+    }
+
+    fn cut_for_strain(&mut self, record: SendRecord) {
+        if let Some(pace) = &mut self.pace {
+            let share = self.failures.cut_for_strain();
+            pace.cut(record.rate, share, self.round_trip.get(), None);
+            self.recovery.on_strain(self.last_sent);
+        }
+    }
+
+    /// Becomes half-open, or stays so, and returns how long to hold before the next probe.
+    fn enter_half_open(&mut self, now: Time) -> Duration {
+        let half_open = self.half_open.get_or_insert_with(|| HalfOpen::new(now));
+        half_open.next_hold(now)
+    }
+
+    /// Leaves half-open. From here on there is a pace: the rate that the server really accepted.
+    fn reopen(&mut self, now: Time) {
+        self.half_open = None;
+        let measured = self.accepted.rate(now);
+        self.pace = Some(Pace::reopen(
+            now,
+            measured,
+            self.pace.as_ref(),
+            self.was_window_limiting,
+            self.round_trip.get(),
+        ));
+        // The pace is careful enough for both.
+        self.window.resume_slow_start();
+    }
+
+    /// Closes the gate for as long as the server asks, and a little longer by chance: many clients may
+    /// have the same hint.
+    fn pause(&mut self, now: Time, hint: Duration, spread: f64) {
+        let jitter = hint.min(MAX_PAUSE_JITTER).mul_f64((spread - 1.0) * 4.0);
+        self.pause_until = self.pause_until.max(now + hint + jitter);
+    }
+
+    /// Without a pace, holds the next request for one tick: a refusal may be right behind this response.
+    /// Responses that keep coming hold nothing longer than that.
+    fn wait_for_batch(&mut self, now: Time) {
+        if self.pace.is_none() && self.read_until + TIMER_TICK <= now {
+            self.read_until = now + TIMER_TICK;
+        }
+    }
+
+    /// Forgets a pace that holds nothing back, long after the last refusal. The window starts anew.
+    fn forget_unused_pace(&mut self, now: Time) {
+        let Some(pace) = &self.pace else { return };
+        let is_old = now.saturating_sub(self.recovery.last_refused()) > PACE_MEMORY;
+        if is_old && self.half_open.is_none() && !pace.is_in_use(now, SILENCE) {
+            self.pace = None;
+            self.window.restart();
+        }
+    }
+
+    fn end_probe(&mut self, record: SendRecord) {
+        if let Some(half_open) = &mut self.half_open {
+            half_open.end_probe(record.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
