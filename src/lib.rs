@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod adapters;
 mod admit;
 mod clock;
 mod coalesce;
@@ -83,6 +84,7 @@ mod schedule;
 pub mod testing;
 mod throttle;
 mod two_windows;
+mod upstream;
 
 pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};

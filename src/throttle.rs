@@ -2,6 +2,7 @@
 
 mod builder;
 mod controller;
+mod events;
 mod gate;
 mod key;
 mod meter;
@@ -9,24 +10,22 @@ mod queue;
 mod rate;
 mod sharing;
 mod signal;
-mod watch;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::{Error, Middleware, Next, Result};
+use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
 use builder::Settings;
 pub use builder::ThrottleMiddlewareBuilder;
-use gate::{Entry, Gate, Pass, Waiting};
+use events::GateEvents;
+use gate::{Entry, Gate, Slot, Waiting};
 pub use key::{KeyBy, KeyFn};
 use signal::SignalKind;
-use watch::Watch;
 
 use crate::clock::{self, Timers};
 use crate::config::no_timers;
@@ -35,6 +34,7 @@ use crate::host::BoundedTable;
 use crate::log::throttle_outside_retry;
 use crate::outcome::{Attempt, Refusal, RetryReport};
 use crate::request::RequestOptions;
+use crate::upstream::Upstream;
 
 /// Finds the rate that a server accepts, and holds requests back instead of letting them fail.
 ///
@@ -108,7 +108,7 @@ impl ThrottleMiddleware {
         Self {
             shared: Arc::new(Shared {
                 settings,
-                gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.matters(now)),
+                gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.must_keep(now)),
                 timers: Timers::default(),
                 warned: AtomicBool::new(false),
             }),
@@ -134,8 +134,8 @@ impl Shared {
         gate: &'a Gate,
         request: &Request,
         extensions: &mut Extensions,
-        watch: &mut Option<Watch<'a>>,
-    ) -> std::result::Result<(Pass<'a>, Option<Box<Queued<'a>>>), Refusal> {
+        events: &mut Option<GateEvents<'a>>,
+    ) -> std::result::Result<(Slot<'a>, Option<Box<Queued<'a>>>), Refusal> {
         let settings = &*self.settings;
         let (attempt, handoff) = match extensions.is_empty() {
             true => (Attempt::FIRST, None),
@@ -143,29 +143,29 @@ impl Shared {
         };
         let terms = handoff.as_ref().map(Handoff::terms).unwrap_or_default();
         if settings.is_watched() {
-            *watch = Some(Watch::new(settings, gate, request, attempt));
+            *events = Some(GateEvents::new(settings, gate, request, attempt));
         }
         let now = clock::now();
         let (again, queued) = (attempt.is_retry(), terms.queued_before);
         match gate.enter(now, settings, again, queued, terms.latest) {
-            Ok(Entry::Passed(mut pass, sight)) => {
+            Ok(Entry::Admitted(mut slot, snapshot)) => {
                 if let Some(handoff) = &handoff {
                     handoff.send(now);
                 }
-                pass.handoff = handoff;
-                if let (Some(watch), Some(sight)) = (watch, sight) {
-                    watch.sent(sight);
+                slot.handoff = handoff;
+                if let (Some(events), Some(snapshot)) = (events, snapshot) {
+                    events.sent(snapshot);
                 }
-                Ok((pass, None))
+                Ok((slot, None))
             }
-            Ok(Entry::Waits(waiting)) => {
+            Ok(Entry::Queued(waiting)) => {
                 let insert = || Handoff::insert(extensions, Terms::default());
                 let queued = Queued {
                     waiting,
                     since: now,
                     handoff: handoff.unwrap_or_else(insert),
                 };
-                Ok((Pass::none(gate, settings), Some(Box::new(queued))))
+                Ok((Slot::empty(gate, settings), Some(Box::new(queued))))
             }
             Err(refusal) => {
                 if let Some(handoff) = handoff {
@@ -198,29 +198,29 @@ impl<'a> Queued<'a> {
     /// Waits for the turn, and says for how long.
     async fn turn(
         self: Box<Self>,
-        watch: &mut Option<Watch<'a>>,
-    ) -> (std::result::Result<Pass<'a>, Refusal>, Duration) {
+        events: &mut Option<GateEvents<'a>>,
+    ) -> (std::result::Result<Slot<'a>, Refusal>, Duration) {
         let Self {
             waiting,
             since,
             handoff,
         } = *self;
         let stay = handoff.enter_queue(since);
-        if let Some(watch) = watch {
-            watch.queued();
+        if let Some(events) = events {
+            events.queued();
         }
-        let turn = waiting.turn().await;
+        let turn = waiting.slot().await;
         let now = clock::now();
         let waited = now.saturating_duration_since(since);
         drop(stay);
         let turn = match turn {
-            Ok(mut pass) => {
+            Ok(mut slot) => {
                 handoff.send(now);
-                pass.handoff = Some(handoff);
-                if let Some(watch) = watch {
-                    watch.waited(waited);
+                slot.handoff = Some(handoff);
+                if let Some(events) = events {
+                    events.waited(waited);
                 }
-                Ok(pass)
+                Ok(slot)
             }
             Err(refusal) => {
                 handoff.refuse();
@@ -232,21 +232,17 @@ impl<'a> Queued<'a> {
     }
 }
 
-impl Middleware for ThrottleMiddleware {
-    // Written out as in the retry, and for the same reason: a small future.
-    fn handle<'life0, 'life1, 'life2, 'async_trait>(
-        &'life0 self,
+impl ThrottleMiddleware {
+    /// Sends the request through `upstream`.
+    // An `async fn` would hold the request twice: 830 instructions a call.
+    #[allow(clippy::manual_async_fn)]
+    pub(crate) fn run<'a>(
+        &'a self,
         request: Request,
-        extensions: &'life1 mut Extensions,
-        next: Next<'life2>,
-    ) -> Pin<Box<dyn Future<Output = Result<Response>> + Send + 'async_trait>>
-    where
-        'life0: 'async_trait,
-        'life1: 'async_trait,
-        'life2: 'async_trait,
-        Self: 'async_trait,
-    {
-        Box::pin(async move {
+        extensions: &'a mut Extensions,
+        mut upstream: impl Upstream + 'a,
+    ) -> impl Future<Output = Result<Response>> + Send + 'a {
+        async move {
             let shared = &*self.shared;
             shared.timers.check().map_err(no_timers)?;
             let gate = shared.gate_of(&request);
@@ -254,28 +250,28 @@ impl Middleware for ThrottleMiddleware {
             // Its body is read after this, and may break off.
             let buffered = own.is_some_and(|own| own.buffer.is_some());
             // Declared before the place that it tells of, so that it is dropped after it.
-            let mut watch = None;
+            let mut events = None;
             let mut waited = Duration::ZERO;
-            let (mut pass, queued) = match shared.enter(&gate, &request, extensions, &mut watch) {
+            let (mut slot, queued) = match shared.enter(&gate, &request, extensions, &mut events) {
                 Ok(entered) => entered,
-                Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
+                Err(refusal) => return Err(refuse(refusal, &request, events, waited)),
             };
             if let Some(queued) = queued {
                 let turn;
-                (turn, waited) = Box::pin(queued.turn(&mut watch)).await;
-                pass = match turn {
-                    Ok(pass) => pass,
-                    Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
+                (turn, waited) = Box::pin(queued.turn(&mut events)).await;
+                slot = match turn {
+                    Ok(slot) => slot,
+                    Err(refusal) => return Err(refuse(refusal, &request, events, waited)),
                 };
             }
-            let result = next.run(request, extensions).await;
+            let result = upstream.send(request, extensions).await;
             let signal = signal::read(&result);
-            if let (true, Ok(response)) = (pass.is_sample(), &result) {
+            if let (true, Ok(response)) = (slot.is_sample(), &result) {
                 shared.check_order(response);
             }
-            let sight = pass.answered(&signal);
-            if let (Some(watch), Some(sight)) = (&mut watch, sight) {
-                watch.answered(sight);
+            let snapshot = slot.on_response(&signal);
+            if let (Some(events), Some(snapshot)) = (&mut events, snapshot) {
+                events.ended(snapshot);
             }
             let failed = result
                 .as_ref()
@@ -283,11 +279,11 @@ impl Middleware for ThrottleMiddleware {
             if failed || buffered || !waited.is_zero() {
                 let paced = shared.settings.adaptive && signal.kind == SignalKind::Refused;
                 let insert = || extensions.get_or_insert_default::<Handoff>().clone();
-                let handoff = pass.handoff.take().unwrap_or_else(insert);
+                let handoff = slot.handoff.take().unwrap_or_else(insert);
                 handoff.leave_visit(paced);
             }
             result
-        })
+        }
     }
 }
 
@@ -295,12 +291,12 @@ impl Middleware for ThrottleMiddleware {
 fn refuse(
     refusal: Refusal,
     request: &Request,
-    watch: Option<Watch<'_>>,
+    events: Option<GateEvents<'_>>,
     waited: Duration,
 ) -> Error {
     let refusal = refusal.of_request(request);
-    if let Some(mut watch) = watch {
-        watch.refused(&refusal, waited);
+    if let Some(mut events) = events {
+        events.refused(&refusal, waited);
     }
     Error::middleware(refusal)
 }
