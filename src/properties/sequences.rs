@@ -154,7 +154,8 @@ fn check_result(result: reqwest_middleware::Result<Response>, expected: &Course)
     match (result, ending) {
         (Ok(response), Ending::Answer(answer)) => {
             assert_eq!(response.status(), answer.status);
-            let lines = usize::from(answer.hint.is_some()) + usize::from(answer.word.is_some());
+            let lines =
+                usize::from(answer.hint.is_some()) + usize::from(answer.directive.is_some());
             assert_eq!(response.headers().len(), lines);
             check_body(response, &answer.body);
         }
