@@ -1,10 +1,9 @@
 //! What makes two requests the same.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
 use http::{Extensions, Method, Version};
 use reqwest::{Request, Url};

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use uuid::Uuid;
-
+use crate::entropy::Uuid;
 use crate::{Budget, ConfigError};
 
 /// A store that is given a key of any length would keep it, for each of its workers.
@@ -24,7 +23,7 @@ pub struct WorkerId(Uuid);
 impl WorkerId {
     /// A new one, by chance.
     pub fn random() -> Self {
-        Self(Uuid::new_v4())
+        Self(Uuid::random())
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use super::listening::{Listeners, PauseListener};
@@ -166,13 +165,10 @@ impl FleetLimits {
         if !is_private && text.len() <= LONGEST_TEXT {
             return format!("{kind}:{text}");
         }
-        let hash = Sha256::digest(text);
-        let hex: String = hash[..16]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hash = hmac_sha256::Hash::hash(text.as_bytes());
+        let hex = hash[..16].iter().map(|byte| format!("{byte:02x}"));
         // No host begins like this.
-        format!("{kind}:#{hex}")
+        format!("{kind}:#{}", hex.collect::<String>())
     }
 
     /// Asks the store, for `max_wait` at most.

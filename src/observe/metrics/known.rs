@@ -1,11 +1,9 @@
 //! The hosts that are counted apart, found without a lock: every event of every call looks here.
 
 use std::cell::Cell;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-
-use foldhash::quality::RandomState;
 
 use super::host::HostMetrics;
 
