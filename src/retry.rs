@@ -77,7 +77,7 @@ impl RetryMiddleware {
 impl Middleware for RetryMiddleware {
     // What `#[async_trait]` would write, but for one thing: the loop uses the request where the
     // future holds it, instead of moving it to a second place there. That, and a box for whatever is
-    // seldom needed, keeps the future of a call small. `benches/call_cost.rs` counts what it costs.
+    // seldom needed, keeps the future of a call small. `proof/benches/call_cost.rs` counts what it costs.
     fn handle<'life0, 'life1, 'life2, 'async_trait>(
         &'life0 self,
         mut request: Request,
