@@ -25,12 +25,12 @@ use passenger::Passenger;
 use shareable::is_shareable;
 
 use crate::admit::{Scope, current_deadline};
-use crate::answer::{Extent, Reading, announced};
 use crate::clock;
 use crate::config::no_timers;
-use crate::observe::{Attempt, RetryReport, StopReason};
-use crate::request::RequestSettings;
-use crate::schedule::{Limit, TimedOut};
+use crate::outcome::{Attempt, RetryReport, StopReason, TimedOut};
+use crate::request::RequestOptions;
+use crate::response::{Extent, Reading, announced};
+use crate::schedule::Limit;
 
 /// The body of an answer that several wait for is read so long, before they are sent on their own.
 const READ_TIME: Duration = Duration::from_secs(2);
@@ -230,7 +230,7 @@ impl<'a> Call<'a> {
             settings,
             is_head: identity.is_head(),
             started: clock::now(),
-            own_deadline: RequestSettings::of(extensions).and_then(|own| own.deadline),
+            own_deadline: RequestOptions::of(extensions).and_then(|own| own.deadline),
             timeout: identity.timeout(),
         }
     }
@@ -266,7 +266,7 @@ impl<'a> Call<'a> {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> Result<Response> {
-        let slot = RequestSettings::of(extensions).and_then(|own| own.report.clone());
+        let slot = RequestOptions::of(extensions).and_then(|own| own.report.clone());
         if let Some(slot) = &slot {
             // It may have the report of another call.
             slot.clear();

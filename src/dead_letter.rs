@@ -16,8 +16,8 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 use reqwest::Url;
 
-use crate::admit::Host;
-use crate::observe::{AttemptReport, StopReason};
+use crate::host::Host;
+use crate::outcome::{AttemptReport, StopReason};
 
 pub use channel::{ChannelSink, DeadLetterReceiver, dead_letter_channel};
 pub use credentials::Credentials;
@@ -32,7 +32,7 @@ pub use json_lines::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use replay::{Replay, ReplayError};
 pub use secrets::{Redacted, Secrets};
 pub(crate) use sink::DeadLetters;
-pub use sink::{DeadLetterOutcome, DeadLetterSink, Delivery, SinkError};
+pub use sink::{DeadLetterSink, Delivery, SinkError};
 
 /// A call that was given up although it might have worked later: all that it takes to
 /// [send it again](DeadLetter::replay), except what is secret.

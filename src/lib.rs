@@ -51,8 +51,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod adapters;
 mod admit;
-mod answer;
 mod clock;
 mod coalesce;
 mod config;
@@ -67,47 +67,53 @@ pub mod fleet;
     feature = "tracing"
 ))]
 pub mod guide;
+mod handoff;
+mod host;
+mod log;
 mod observe;
+mod outcome;
 // Whoever fuzzes a crate that depends on this one sets `fuzzing` here, too.
 #[cfg(any(test, all(fuzzing, feature = "testing")))]
 #[doc(hidden)]
 pub mod properties;
 mod request;
+mod response;
 mod retry;
 mod schedule;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod throttle;
 mod two_windows;
+mod upstream;
 
 pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};
 pub use config::ConfigError;
 pub use dead_letter::{
-    ChannelSink, Credentials, DeadLetter, DeadLetterOutcome, DeadLetterReceiver, DeadLetterSink,
-    Delivery, LetterBody, Redacted, Replay, ReplayError, Secrets, SinkError, dead_letter_channel,
+    ChannelSink, Credentials, DeadLetter, DeadLetterReceiver, DeadLetterSink, Delivery, LetterBody,
+    Redacted, Replay, ReplayError, Secrets, SinkError, dead_letter_channel,
 };
 #[cfg(feature = "dead-letter-file")]
 pub use dead_letter::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
-pub use decide::{
-    AttemptOutcome, AttemptView, AutoKey, FailureKind, IdempotencyKey, InvalidKey, StatusClass,
-};
+pub use decide::{AttemptView, AutoKey, StatusClass};
 pub use fleet::{FleetLimits, FleetLimitsBuilder};
 #[cfg(feature = "tracing")]
 pub use observe::LogLevels;
 #[cfg(feature = "metrics")]
 pub use observe::Metrics;
 pub use observe::{
-    Abandoned, Attempt, AttemptFinished, AttemptReport, BudgetRefused, CallInfo, Event, EventKind,
-    LimitHeader, LimitHeaders, LoadChange, Observer, ReportSlot, RetryReport, RetryScheduled,
-    StopReason, Stopped, ThrottleLoad, ThrottlePaused, ThrottleRefused, ThrottleWaited,
+    Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeader,
+    LimitHeaders, LoadChange, Observer, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused,
+    ThrottleRefused, ThrottleWaited,
 };
-pub use request::RequestBuilderExt;
+pub use outcome::{
+    Attempt, AttemptOutcome, AttemptReport, DeadLetterOutcome, FailureKind, Refusal, RefusalReason,
+    ReportSlot, RetryReport, StopReason, TimeLimit, TimedOut,
+};
+pub use request::{IdempotencyKey, InvalidKey, RequestBuilderExt};
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
-pub use schedule::{Backoff, Jitter, TimeLimit, TimedOut};
-pub use throttle::{
-    KeyBy, KeyFn, Refusal, RefusalReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
-};
+pub use schedule::{Backoff, Jitter};
+pub use throttle::{KeyBy, KeyFn, ThrottleMiddleware, ThrottleMiddlewareBuilder};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,31 +1,27 @@
-//! Settings for one request.
+//! The caller's side of a request: its options, its key, and what it takes to send it again.
+
+mod body;
+mod header_copy;
+mod key;
+mod options;
+mod snapshot;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Extensions, HeaderMap, HeaderName};
-use reqwest::{Body, Request};
+use http::{HeaderMap, HeaderName};
+use reqwest::{Body, Url};
 use reqwest_middleware::RequestBuilder;
+use url::Position;
 
-use crate::config::{ConfigError, longer_than_zero};
-use crate::decide::{BodyFactory, DEFAULT_HEADER, IdempotencyKey, InvalidKey};
-use crate::observe::{ReportSlot, invalid_key};
+pub(crate) use body::{BodyFactory, bytes_of};
+pub(crate) use key::{DEFAULT_HEADER, check_header, has_key};
+pub use key::{IdempotencyKey, InvalidKey};
+pub(crate) use options::RequestOptions;
+pub(crate) use snapshot::{RequestSnapshot, SnapshotBody};
 
-/// What one request asks for, beyond the middleware's own settings.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RequestSettings {
-    pub(crate) max_retries: Option<u32>,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) attempt_timeout: Option<Duration>,
-    pub(crate) idempotent: bool,
-    /// The key that is also in the header.
-    pub(crate) key: Option<IdempotencyKey>,
-    /// The header of a replayed key. It stays there, because the server has seen it there before.
-    pub(crate) key_header: Option<HeaderName>,
-    pub(crate) body: Option<BodyFactory>,
-    pub(crate) buffer: Option<usize>,
-    pub(crate) report: Option<ReportSlot>,
-}
+use crate::log;
+use crate::outcome::ReportSlot;
 
 /// Settings for one request, on the builder that
 /// [`ClientWithMiddleware`](reqwest_middleware::ClientWithMiddleware) hands out.
@@ -83,7 +79,7 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// # Errors
     ///
     /// An attempt that takes longer is retried like any timeout. The last one ends the call with
-    /// [`TimedOut`](crate::TimedOut). A timeout of zero fails the call with [`ConfigError`] before anything is sent.
+    /// [`TimedOut`](crate::TimedOut). A timeout of zero fails the call with [`ConfigError`](crate::ConfigError) before anything is sent.
     ///
     /// ```
     /// use std::time::Duration;
@@ -158,7 +154,7 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     ///
     /// # Errors
     ///
-    /// The call fails with [`ConfigError`], before anything is sent, if this body is replaced. A later `body`, `json`
+    /// The call fails with [`ConfigError`](crate::ConfigError), before anything is sent, if this body is replaced. A later `body`, `json`
     /// or `form` does that, and so does a middleware outside the retry. Otherwise the first attempt and its retries
     /// would send different bodies with one key. A middleware outside that wraps a stream is not noticed.
     ///
@@ -235,7 +231,7 @@ impl RequestBuilderExt for RequestBuilder {
             Ok(key) => {
                 let mut builder = self;
                 let value = key.header_value().clone();
-                let settings: &mut Arc<RequestSettings> =
+                let settings: &mut Arc<RequestOptions> =
                     builder.extensions().get_or_insert_default();
                 let before = Arc::make_mut(settings).key.replace(key);
                 match before {
@@ -245,7 +241,7 @@ impl RequestBuilderExt for RequestBuilder {
                 }
             }
             Err(invalid) => {
-                invalid_key(&invalid);
+                log::invalid_key(&invalid);
                 // An invalid header value makes `build` fail.
                 self.header(DEFAULT_HEADER, "\n")
             }
@@ -276,31 +272,16 @@ pub(crate) fn keep_key_header(builder: RequestBuilder, header: &HeaderName) -> R
     })
 }
 
-impl RequestSettings {
-    pub(crate) fn of(extensions: &Extensions) -> Option<&Arc<Self>> {
-        extensions.get()
-    }
-
-    /// Refuses invalid settings before anything is sent.
-    pub(crate) fn check(&self, request: &Request) -> Result<(), ConfigError> {
-        longer_than_zero("attempt_timeout", self.attempt_timeout)?;
-        match &self.body {
-            Some(factory) if !factory.has_built(request.body()) => Err(ConfigError::new(
-                "body_with",
-                "replaced by another body",
-                "should be the only body: remove the later `body`, or move the middleware that replaces \
-                 bodies inside the retry",
-            )),
-            _ => Ok(()),
-        }
-    }
-}
-
 /// Extensions are copied for every attempt; behind an `Arc` that costs next to nothing.
-fn set(mut builder: RequestBuilder, change: impl FnOnce(&mut RequestSettings)) -> RequestBuilder {
-    let settings: &mut Arc<RequestSettings> = builder.extensions().get_or_insert_default();
+fn set(mut builder: RequestBuilder, change: impl FnOnce(&mut RequestOptions)) -> RequestBuilder {
+    let settings: &mut Arc<RequestOptions> = builder.extensions().get_or_insert_default();
     change(Arc::make_mut(settings));
     builder
+}
+
+/// Returns the part of a URL that is sent.
+pub(crate) fn without_fragment(url: &Url) -> &str {
+    &url[..Position::AfterQuery]
 }
 
 mod sealed {

@@ -13,7 +13,6 @@ use rand::Rng;
 
 pub use backoff::{Backoff, Jitter};
 pub(crate) use deadline::{CallTime, Limit, TimeLimits};
-pub use deadline::{TimeLimit, TimedOut};
 pub(crate) use hint::{quota_left, server_hint};
 
 use crate::entropy::up_to;

@@ -17,11 +17,10 @@ use std::time::Duration;
 use reqwest::Url;
 use tokio::time::Instant;
 
-use crate::ConfigError;
-use crate::admit::Host;
-use crate::admit::keyed::Keyed;
 use crate::clock;
+use crate::config::ConfigError;
 use crate::fleet::{FleetLimits, RetryTerms};
+use crate::host::{BoundedTable, Host};
 use common::Common;
 use window::{SlotEnd, Window};
 
@@ -540,7 +539,7 @@ pub(crate) enum Budgets {
 
 #[derive(Debug)]
 pub(crate) struct PerHost {
-    table: Keyed<Budget>,
+    table: BoundedTable<Budget>,
     each: BudgetBuilder,
     /// Reckoned once, and not before the settings are checked.
     terms: OnceLock<Terms>,
@@ -571,7 +570,7 @@ impl Budgets {
 
     /// Each with these settings, which [`check`](Self::check) has to find right.
     pub(crate) fn per_host(each: BudgetBuilder) -> Self {
-        let table = Keyed::new(Budget::is_in_debt);
+        let table = BoundedTable::new(Budget::is_in_debt);
         let terms = OnceLock::new();
         let fleet = None;
         Self::PerHost(Box::new(PerHost {

@@ -9,7 +9,7 @@ use super::identity::Ignored;
 use crate::CoalesceMiddleware;
 use crate::clock::Timers;
 use crate::config::{ConfigError, header_name, longer_than_zero};
-use crate::observe::{coalesce_inside_retry, unknown_extensions};
+use crate::log::{coalesce_inside_retry, unknown_extensions};
 
 /// What a [`CoalesceMiddleware`] goes by. Checked, and never changed again.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::identity::Identity;
-use crate::answer::Whole;
 use crate::clock;
+use crate::response::Whole;
 
 /// Who has seen so many leaders fail, or leave, goes on alone: nobody waits in a long line of them.
 const MAX_FAILURES: u32 = 3;

@@ -9,9 +9,9 @@ use http::{Extensions, Method, Version};
 use reqwest::{Request, Url};
 
 use super::spare_text::{empty_text, leave_text};
-use crate::observe::{Attempt, FailedReport};
-use crate::request::RequestSettings;
-use crate::throttle::{Passed, QueuedBefore};
+use crate::handoff::Handoff;
+use crate::outcome::{Attempt, FailedReport};
+use crate::request::RequestOptions;
 
 /// All of a request by which its answer, or how the answer is come by, could differ. It is compared in
 /// full: a hash that two share must not give one the answer of the other.
@@ -201,7 +201,7 @@ impl Identity {
         hasher: &RandomState,
     ) -> Result<(Self, u64), Unshared> {
         let method = SafeMethod::of(request.method()).ok_or(Unshared::ByItself)?;
-        let own = RequestSettings::of(extensions);
+        let own = RequestOptions::of(extensions);
         let has_key = own.is_some_and(|own| own.key.is_some());
         if request.body().is_some() || has_key {
             return Err(Unshared::ByItself);
@@ -360,10 +360,9 @@ fn lists(line: &HeaderValue, directives: &[&str]) -> bool {
 #[inline(never)] // Most requests have none.
 fn are_known(extensions: &Extensions) -> bool {
     let known = [
-        extensions.get::<Arc<RequestSettings>>().is_some(),
+        extensions.get::<Arc<RequestOptions>>().is_some(),
         extensions.get::<Attempt>().is_some(),
-        extensions.get::<Passed>().is_some(),
-        extensions.get::<QueuedBefore>().is_some(),
+        extensions.get::<Handoff>().is_some(),
         extensions.get::<FailedReport>().is_some(),
     ];
     extensions.len() == known.into_iter().filter(|known| *known).count()
@@ -534,8 +533,8 @@ mod tests {
 
         let mut extensions = Extensions::new();
         extensions.insert(Attempt::FIRST);
-        extensions.insert(QueuedBefore(Duration::ZERO));
-        extensions.insert(Arc::new(RequestSettings::default()));
+        extensions.insert(Handoff::default());
+        extensions.insert(Arc::new(RequestOptions::default()));
         let plain = request(|_| ());
         let mut ignored = Ignored::default();
         assert!(of(&plain, &extensions, &ignored).is_ok());
@@ -553,25 +552,25 @@ mod tests {
             extensions.insert(Arc::new(settings));
             of(&request(|_| ()), &extensions, &Ignored::default())
         };
-        let plain = || with(RequestSettings::default()).unwrap();
-        let patient = with(RequestSettings {
+        let plain = || with(RequestOptions::default()).unwrap();
+        let patient = with(RequestOptions {
             deadline: Some(Duration::from_secs(1)),
-            ..RequestSettings::default()
+            ..RequestOptions::default()
         });
         assert!(patient.unwrap() == plain());
-        let once = with(RequestSettings {
+        let once = with(RequestOptions {
             max_retries: Some(0),
-            ..RequestSettings::default()
+            ..RequestOptions::default()
         });
         assert!(once.unwrap() != plain());
-        let hasty = with(RequestSettings {
+        let hasty = with(RequestOptions {
             attempt_timeout: Some(Duration::from_secs(1)),
-            ..RequestSettings::default()
+            ..RequestOptions::default()
         });
         assert!(hasty.unwrap() != plain());
-        let keyed = with(RequestSettings {
+        let keyed = with(RequestOptions {
             key: Some("key".try_into().unwrap()),
-            ..RequestSettings::default()
+            ..RequestOptions::default()
         });
         assert_eq!(keyed.err(), Some(Unshared::ByItself));
     }

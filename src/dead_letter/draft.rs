@@ -7,15 +7,15 @@ use bytes::Bytes;
 use http::HeaderName;
 
 use super::{DeadLetter, LetterBody, Secrets};
-use crate::decide::{AttemptOutcome, BodyFactory, FailureKind, Spare, SpareBody, bytes_of};
-use crate::observe::RetryReport;
+use crate::outcome::{AttemptOutcome, FailureKind, RetryReport};
+use crate::request::{BodyFactory, RequestSnapshot, SnapshotBody, bytes_of};
 
 /// 9999-12-30T22:00:00Z, the last second that can be written as a date of four digits in any zone.
 const LAST_MOMENT: Duration = Duration::from_secs(253_402_207_200);
 
 /// A request that was given up, and what is known of it.
 pub(crate) struct Draft<'a> {
-    pub(crate) request: Spare,
+    pub(crate) request: RequestSnapshot,
     /// What builds its body, if there is such a thing.
     pub(crate) factory: Option<&'a BodyFactory>,
     pub(crate) key_header: &'a HeaderName,
@@ -60,16 +60,16 @@ impl Draft<'_> {
     }
 }
 
-fn letter_body(body: SpareBody, factory: Option<&BodyFactory>, max_body: usize) -> LetterBody {
+fn letter_body(body: SnapshotBody, factory: Option<&BodyFactory>, max_body: usize) -> LetterBody {
     match (body, factory) {
         // The call has its answer already, and whatever happens here does not change it.
         (_, Some(factory)) => catch_unwind(AssertUnwindSafe(|| factory.build()))
             .ok()
             .and_then(|mut body| bytes_of(&mut body))
             .map_or(LetterBody::NotReplayable, |bytes| whole(bytes, max_body)),
-        (SpareBody::Empty, None) => LetterBody::Empty,
-        (SpareBody::Bytes(bytes), None) => whole(bytes, max_body),
-        (SpareBody::Stream | SpareBody::Rebuilt, None) => LetterBody::NotReplayable,
+        (SnapshotBody::Empty, None) => LetterBody::Empty,
+        (SnapshotBody::Bytes(bytes), None) => whole(bytes, max_body),
+        (SnapshotBody::Stream | SnapshotBody::Rebuilt, None) => LetterBody::NotReplayable,
     }
 }
 
@@ -103,8 +103,8 @@ mod tests {
 
     use super::*;
     use crate::dead_letter::Redacted;
-    use crate::decide::{AttemptOutcome, IdempotencyKey};
-    use crate::observe::{AttemptReport, StopReason};
+    use crate::outcome::{AttemptOutcome, AttemptReport, StopReason};
+    use crate::request::IdempotencyKey;
 
     const MOMENT: SystemTime = SystemTime::UNIX_EPOCH;
 
@@ -155,7 +155,7 @@ mod tests {
         has_key: bool,
     ) -> Draft<'a> {
         Draft {
-            request: Spare::of(request, factory.is_some(), &Extensions::new()),
+            request: RequestSnapshot::of(request, factory.is_some(), &Extensions::new()),
             factory,
             key_header,
             has_key,

@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::DeadLetter;
 use crate::clock;
 use crate::decide::chain;
+use crate::outcome::DeadLetterOutcome;
 
 /// How large a body may be to be kept, unless the user says otherwise.
 const MAX_BODY: usize = 1024 * 1024;
@@ -68,38 +69,6 @@ pub trait DeadLetterSink: Send + Sync + 'static {
 impl<S: DeadLetterSink + ?Sized> DeadLetterSink for Arc<S> {
     fn deliver(&self, letter: Arc<DeadLetter>) -> Delivery<'_> {
         S::deliver(self, letter)
-    }
-}
-
-/// What became of a letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DeadLetterOutcome {
-    /// The sink has it.
-    Delivered,
-    /// The sink could not take it.
-    Failed,
-    /// The sink took too long. It may have it all the same.
-    TimedOut,
-    /// The sink panicked.
-    Panicked,
-}
-
-impl DeadLetterOutcome {
-    /// A stable name in snake_case, for logs and metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Delivered => "delivered",
-            Self::Failed => "failed",
-            Self::TimedOut => "timed_out",
-            Self::Panicked => "panicked",
-        }
-    }
-}
-
-impl fmt::Display for DeadLetterOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
     }
 }
 

@@ -6,8 +6,8 @@ use reqwest::{Request, Url};
 
 use super::*;
 use crate::dead_letter::{Draft, Secrets, dead_letter_channel};
-use crate::decide::{AttemptOutcome, Spare};
-use crate::observe::{AttemptReport, RetryReport, StopReason};
+use crate::outcome::{AttemptOutcome, AttemptReport, RetryReport, StopReason};
+use crate::request::RequestSnapshot;
 
 fn letter(path: &str) -> DeadLetter {
     let url = Url::parse("http://api.example.com").unwrap();
@@ -15,7 +15,7 @@ fn letter(path: &str) -> DeadLetter {
     let header = HeaderName::from_static("idempotency-key");
     let mut request = Request::new(Method::GET, url);
     let draft = Draft {
-        request: Spare::of(&mut request, false, &Extensions::new()),
+        request: RequestSnapshot::of(&mut request, false, &Extensions::new()),
         factory: None,
         key_header: &header,
         has_key: false,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::ConfigError;
+use crate::config::ConfigError;
 
 /// Why a [`FleetStore`](super::FleetStore) could not answer. It shows neither keys nor passwords.
 #[derive(Clone, Debug, PartialEq, Eq)]

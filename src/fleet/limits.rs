@@ -14,8 +14,8 @@ use super::worker_count::WorkerCount;
 use super::{
     FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Retries, RetriesAsk, SharedRate, WorkerId,
 };
-use crate::ConfigError;
 use crate::clock;
+use crate::config::ConfigError;
 
 const PERIOD: Duration = Duration::from_millis(500);
 const SHORTEST_PERIOD: Duration = Duration::from_millis(50);

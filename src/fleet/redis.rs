@@ -17,7 +17,7 @@ use super::ask::check_key;
 use super::{
     FleetError, FleetStore, Lease, LeaseAsk, MAX_PAUSE, Pauses, Retries, RetriesAsk, StoreFuture,
 };
-use crate::ConfigError;
+use crate::config::ConfigError;
 use heard::{Heard, Silence};
 use link::Link;
 use script::{Call, Scripts, Text};

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 
-use crate::dead_letter::DeadLetterOutcome;
-use crate::decide::AttemptOutcome;
-use crate::observe::StopReason;
-use crate::throttle::RefusalReason;
+use crate::outcome::{AttemptOutcome, DeadLetterOutcome, RefusalReason, StopReason};
 
 /// The call that something happened to.
 ///

@@ -7,8 +7,7 @@ use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 use super::Following;
 use super::event::{CallInfo, Event, EventKind, RetryScheduled, Stopped};
-use super::report::StopReason;
-use crate::decide::{AttemptOutcome, FailureKind};
+use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 
 /// How loud the log is, for each kind of event.
 ///

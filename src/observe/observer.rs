@@ -9,8 +9,8 @@ use super::event::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, RetryScheduled, Stopped,
     ThrottleLoad, ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
-use super::log;
-use crate::dead_letter::DeadLetterOutcome;
+use crate::log;
+use crate::outcome::DeadLetterOutcome;
 
 /// Gets to know what happens to calls.
 ///

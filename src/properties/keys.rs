@@ -8,7 +8,7 @@ use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 
 use super::{address, headers_of};
 use crate::decide::KeyRule;
-use crate::request::{RequestBuilderExt, RequestSettings};
+use crate::request::{RequestBuilderExt, RequestOptions};
 use crate::{AutoKey, IdempotencyKey};
 
 /// No text of ours has this in it, so whatever shows it has shown a key.
@@ -118,11 +118,11 @@ fn request(input: &mut Unstructured<'_>) -> Result<()> {
     assert!(is_valid, "{key:?}");
     // What is built and executed leaves its settings behind.
     let own = match input.ratio(1, 2)? {
-        true => RequestSettings::of(&extensions).map(Arc::as_ref),
+        true => RequestOptions::of(&extensions).map(Arc::as_ref),
         false => None,
     };
     let marked = marked && own.is_some();
-    let settled = rule.settle(&mut request, own);
+    let settled = rule.apply(&mut request, own);
 
     let lines_of = |name: &str| {
         let lines = by_hand.iter().filter(move |(of, _)| *of == name);

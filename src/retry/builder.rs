@@ -10,12 +10,13 @@ use crate::RetryMiddleware;
 use crate::admit::{Budget, BudgetBuilder, Budgets};
 use crate::config::{CREDENTIALS, ConfigError, longer_than_zero, reserved, unreserved_header_name};
 use crate::dead_letter::{DeadLetterSink, DeadLetters, Secrets};
-use crate::decide::{AttemptView, AutoKey, ClassifyFn, DEFAULT_HEADER, StatusClass};
+use crate::decide::{AttemptView, AutoKey, ClassifyFn, StatusClass};
 use crate::entropy::Entropy;
 use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{Event, Following, Observer};
+use crate::request::DEFAULT_HEADER;
 use crate::schedule::Backoff;
 
 /// Builds a [`RetryMiddleware`]. A value that makes no sense is refused in

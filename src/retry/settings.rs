@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use http::HeaderName;
 
+use super::inner::InnerRetry;
 use crate::admit::Budgets;
 use crate::clock::Timers;
 use crate::dead_letter::{DeadLetters, Secrets};
 use crate::decide::{Classifier, KeyRule};
 use crate::entropy::Entropy;
+use crate::log::two_retries_in_one_chain;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
-use crate::observe::{Event, Following, Observers, two_retries_in_one_chain};
+use crate::observe::{Event, Following, Observers};
 use crate::schedule::{Backoff, TimeLimits};
 
 /// What a [`RetryMiddleware`] goes by. Checked, and never changed again.
@@ -40,6 +42,7 @@ pub(crate) struct Settings {
     #[cfg(feature = "tracing")]
     pub(crate) levels: LogLevels,
     pub(crate) timers: Timers,
+    pub(crate) inner_retry: InnerRetry,
     warned: AtomicBool,
 }
 
@@ -101,6 +104,7 @@ impl Default for Settings {
             #[cfg(feature = "tracing")]
             levels: LogLevels::default(),
             timers: Timers::default(),
+            inner_retry: InnerRetry::default(),
             warned: AtomicBool::new(false),
         }
     }

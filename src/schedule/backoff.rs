@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-use crate::ConfigError;
+use crate::config::ConfigError;
 use crate::entropy::up_to;
 
 /// How a wait is spread below or around its ceiling.

@@ -1,14 +1,12 @@
 //! The ends that a call may not pass, all on one monotonic clock.
 
-use std::fmt;
 use std::time::Duration;
 
 use reqwest_middleware::Error;
 use tokio::time::Instant;
 
 use crate::clock;
-use crate::observe::StopReason;
-use crate::throttle::{Passage, Stage};
+use crate::outcome::{StopReason, TimeLimit, TimedOut};
 
 /// tokio's timers are as coarse as this, and round up.
 const TICK: Duration = Duration::from_millis(1);
@@ -91,20 +89,15 @@ impl CallTime<'_> {
         self.limit_from(clock::after(self.started, sent_at))
     }
 
-    /// The same, by now, if it came to a throttle on its way: the time that it waits there is not its own.
-    pub(crate) fn attempt_limit_by(
+    /// The same, if its clock does not start with the attempt, but later: at `begun`.
+    pub(crate) fn attempt_limit_from(
         &self,
-        now: Instant,
         sent_at: Duration,
-        passage: Option<&Passage>,
+        begun: Option<Instant>,
     ) -> Option<Limit> {
-        match passage.map(Passage::stage) {
-            // Look again after the shortest time that it can take from here.
-            Some(Stage::Waiting) => self.limit_from(now),
-            Some(Stage::Sent(at)) => self.limit_from(at),
-            Some(Stage::Unknown | Stage::Refused | Stage::TimedOut) | None => {
-                self.attempt_limit(sent_at)
-            }
+        match begun {
+            Some(begun) => self.limit_from(begun),
+            None => self.attempt_limit(sent_at),
         }
     }
 
@@ -201,68 +194,6 @@ impl Limit {
         }
     }
 }
-
-/// Which of the middleware's own limits an attempt ran into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum TimeLimit {
-    /// [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout), of the middleware or of
-    /// [the request](crate::RequestBuilderExt::attempt_timeout); or the `timeout` of a request that waited in a [`CoalesceMiddleware`](crate::CoalesceMiddleware).
-    Attempt,
-    /// [`deadline`](crate::RetryMiddlewareBuilder::deadline) of the whole call.
-    Deadline,
-}
-
-/// The error of an attempt that the middleware itself cut off.
-///
-/// It is not one of reqwest's errors, so `is_timeout()` is false for it; reqwest's own timeouts come
-/// back as they are.
-///
-/// ```
-/// use reqwest_steady::TimedOut;
-///
-/// fn took_too_long(error: &reqwest_middleware::Error) -> bool {
-///     error.is_timeout() || TimedOut::of(error).is_some()
-/// }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimedOut {
-    limit: TimeLimit,
-    after: Duration,
-}
-
-impl TimedOut {
-    /// Finds it in an error, wherever another middleware may have put it.
-    pub fn of(error: &Error) -> Option<&Self> {
-        match error {
-            Error::Middleware(error) => error.chain().find_map(|link| link.downcast_ref()),
-            Error::Reqwest(_) => None,
-        }
-    }
-
-    /// The limit that was reached.
-    pub fn limit(&self) -> TimeLimit {
-        self.limit
-    }
-
-    /// How long that limit was.
-    pub fn after(&self) -> Duration {
-        self.after
-    }
-}
-
-impl fmt::Display for TimedOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.limit {
-            TimeLimit::Attempt => write!(f, "no answer within {:?}", self.after),
-            TimeLimit::Deadline => {
-                write!(f, "no answer before the deadline of {:?}", self.after)
-            }
-        }
-    }
-}
-
-impl std::error::Error for TimedOut {}
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ use super::client_of;
 use super::reply::{Reply, assert_status};
 use super::timeout::{end_of, until};
 use crate::clock;
-use crate::observe::Attempt;
+use crate::outcome::Attempt;
 
 /// One request as a [`ScriptedServer`] got it.
 #[derive(Clone, Debug)]

@@ -16,8 +16,7 @@ use super::outcome::{Call, Outcome};
 use super::rules::assert_rate;
 use super::service::{CLIENT, SimulatedService, SimulatedServiceBuilder};
 use crate::clock;
-use crate::decide::IdempotencyKey;
-use crate::request::RequestBuilderExt;
+use crate::request::{IdempotencyKey, RequestBuilderExt};
 
 /// No call takes so long. It keeps a simulation whose calls wait for each other from hanging.
 const FOR_EVER: Duration = Duration::from_secs(24 * 60 * 60);

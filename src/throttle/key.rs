@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use reqwest::{Request, Url};
 
-use crate::admit::Host;
+use crate::host::Host;
 
 /// Which requests share one throttle: those with the same key.
 ///

@@ -7,7 +7,8 @@ use reqwest::Response;
 use reqwest_middleware::{Error, Result};
 
 use crate::clock;
-use crate::decide::{Failure, FailureKind, StatusClass, default_class};
+use crate::decide::{Failure, StatusClass, default_class};
+use crate::outcome::FailureKind;
 use crate::schedule::{quota_left, server_hint};
 
 /// What a response, or an error in its place, says about the server.

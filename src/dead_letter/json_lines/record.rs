@@ -16,8 +16,7 @@ use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use super::super::{DeadLetter, LetterBody, Redacted};
-use crate::decide::{AttemptOutcome, FailureKind};
-use crate::observe::AttemptReport;
+use crate::outcome::{AttemptOutcome, AttemptReport, FailureKind};
 
 const VERSION: u64 = 1;
 

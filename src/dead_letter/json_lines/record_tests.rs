@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::observe::StopReason;
+use crate::outcome::StopReason;
 
 fn header_value() -> impl Strategy<Value = HeaderValue> {
     proptest::collection::vec(any::<u8>(), 0..20).prop_filter_map("no header value", |bytes| {

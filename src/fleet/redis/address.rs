@@ -3,7 +3,7 @@
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use reqwest::Url;
 
-use crate::ConfigError;
+use crate::config::ConfigError;
 
 const SCHEMES: [&str; 5] = ["redis", "rediss", "valkey", "valkeys", "redis+unix"];
 

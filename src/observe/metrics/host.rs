@@ -9,9 +9,8 @@ use super::catalogue::{
     BACKOFF_DELAY, BUDGET_BALANCE, BUDGET_EXHAUSTED, DEAD_LETTERS, IN_FLIGHT, LIMIT_HEADERS,
     LIMITER_WAIT, QUEUE_AGE, QUEUE_DEPTH, REQUESTS, RETRIES,
 };
-use crate::dead_letter::DeadLetterOutcome;
-use crate::decide::AttemptOutcome;
-use crate::observe::{LimitHeader, LimitHeaders, LoadChange, StopReason, ThrottleLoad};
+use crate::observe::{LimitHeader, LimitHeaders, LoadChange, ThrottleLoad};
+use crate::outcome::{AttemptOutcome, DeadLetterOutcome, StopReason};
 
 /// The handles are kept, so that counting needs neither an allocation nor a search in the recorder.
 pub(super) struct HostMetrics {
@@ -71,11 +70,6 @@ impl HostMetrics {
             throttle: OnceLock::new(),
             host,
         }
-    }
-
-    /// Its name.
-    pub(super) fn host(&self) -> &str {
-        &self.host
     }
 
     pub(super) fn request(&self, reason: StopReason) {

@@ -11,9 +11,8 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use metrics_util::registry::{AtomicStorage, Registry};
 
 use super::*;
-use crate::decide::{AttemptOutcome, FailureKind};
-use crate::observe::{LimitHeaders, LoadChange, StopReason};
-use crate::throttle::RefusalReason;
+use crate::observe::{LimitHeaders, LoadChange};
+use crate::outcome::{AttemptOutcome, FailureKind, RefusalReason, StopReason};
 
 fn to(host: &str) -> CallInfo<'_> {
     CallInfo {
@@ -110,6 +109,31 @@ fn a_thousand_hosts_make_a_hundred_and_one_labels() {
     ] {
         assert!(lines.iter().any(|line| line == expected), "{expected}");
     }
+}
+
+#[test]
+fn every_host_is_found_again_and_the_limit_holds() {
+    let metrics = Metrics::with_max_hosts(2000);
+    let name = |number: u32| format!("host-{number}.example.com");
+    for number in 0..2000 {
+        let added = metrics.host(&to(&name(number)));
+        let again = metrics.host(&to(&name(number)));
+        assert!(Arc::ptr_eq(&added, &again));
+    }
+    let late = metrics.host(&to(&name(2000)));
+    assert!(Arc::ptr_eq(&late, &metrics.0.other()));
+    assert_eq!(metrics.0.count(), 2000);
+}
+
+#[test]
+fn threads_that_add_the_same_host_share_it() {
+    let metrics = Metrics::with_max_hosts(1);
+    let found = std::thread::scope(|scope| {
+        let threads = [(); 4].map(|()| scope.spawn(|| metrics.host(&to("a"))));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert!(found.iter().all(|host| Arc::ptr_eq(host, &found[0])));
+    assert_eq!(metrics.0.count(), 1);
 }
 
 #[test]

@@ -8,8 +8,9 @@ use http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request};
 
 use crate::dead_letter::Draft;
-use crate::decide::{FailureKind, Spare};
+use crate::outcome::FailureKind;
 use crate::properties::address;
+use crate::request::RequestSnapshot;
 use crate::{
     AttemptOutcome, AttemptReport, DeadLetter, LetterBody, RetryReport, Secrets, StopReason,
 };
@@ -53,7 +54,7 @@ pub(super) fn letter(input: &mut Unstructured<'_>) -> Result<Arc<DeadLetter>> {
     *request.body_mut() = body.clone().map(Body::from);
 
     let draft = Draft {
-        request: Spare::of(&mut request, false, &Extensions::new()),
+        request: RequestSnapshot::of(&mut request, false, &Extensions::new()),
         factory: None,
         key_header: &key_header,
         has_key,

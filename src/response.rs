@@ -52,7 +52,7 @@ pub(crate) async fn drain(result: &mut Result<Response>, latest: impl Fn() -> In
 
 /// What an attempt came to, while it may still be wanted. Most are not, and so an answer is put together only
 /// then.
-pub(crate) struct Kept {
+pub(crate) struct HeldResponse {
     /// Or why there was no answer.
     reading: Result<Reading>,
     progress: Progress,
@@ -66,7 +66,7 @@ enum Progress {
     Ended(Result<Extent>),
 }
 
-impl Kept {
+impl HeldResponse {
     pub(crate) fn new(result: Result<Response>) -> Self {
         Self {
             reading: result.map(|response| Reading::new(response, None)),

@@ -17,7 +17,7 @@ const KEYS_PER_SHARD: usize = 256;
 /// Of a key only its hash is kept, 64 bits with a seed of its own: two keys that share one are as
 /// unlikely as they are harmless.
 #[derive(Debug)]
-pub(crate) struct Keyed<T> {
+pub(crate) struct BoundedTable<T> {
     shards: [RwLock<Shard<T>>; SHARDS],
     hasher: RandomState,
     matters: Matters<T>,
@@ -43,7 +43,7 @@ struct Entry<T> {
     used: AtomicBool,
 }
 
-impl<T: Clone> Keyed<T> {
+impl<T: Clone> BoundedTable<T> {
     pub(crate) fn new(matters: Matters<T>) -> Self {
         Self {
             shards: std::array::from_fn(|_| RwLock::default()),
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    fn len<T>(table: &Keyed<T>) -> usize {
+    fn len<T>(table: &BoundedTable<T>) -> usize {
         table
             .shards
             .iter()
@@ -179,13 +179,13 @@ mod tests {
             .sum()
     }
 
-    fn get<T: Clone>(table: &Keyed<T>, key: impl Hash, make: impl Fn() -> T) -> T {
+    fn get<T: Clone>(table: &BoundedTable<T>, key: impl Hash, make: impl Fn() -> T) -> T {
         table.get(key, |_| make(), |old, _| *old = make())
     }
 
     #[test]
     fn a_key_keeps_what_was_made_for_it() {
-        let table = Keyed::new(|_, _| false);
+        let table = BoundedTable::new(|_, _| false);
         let first = get(&table, "a", || Arc::new(1));
         let again = get(&table, "a", || Arc::new(2));
         assert!(Arc::ptr_eq(&first, &again));
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_million_keys_stay_within_bounds_and_the_used_one_is_kept() {
-        let table = Keyed::new(|_, _| false);
+        let table = BoundedTable::new(|_, _| false);
         let hot = get(&table, "hot", || Arc::new(0));
         for key in 0..1_000_000_u64 {
             get(&table, key, || Arc::new(key));
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_matters_is_kept_though_nobody_uses_it() {
-        let table = Keyed::new(|value: &Arc<u64>, _| **value == 0);
+        let table = BoundedTable::new(|value: &Arc<u64>, _| **value == 0);
         let kept = get(&table, "matters", || Arc::new(0));
         for key in 1..100_000_u64 {
             get(&table, key, || Arc::new(key));
@@ -216,7 +216,7 @@ mod tests {
         assert!(Arc::ptr_eq(&kept, &get(&table, "matters", || Arc::new(0))));
 
         // But not at any price.
-        let table = Keyed::new(|_, _| true);
+        let table = BoundedTable::new(|_, _| true);
         for key in 0..100_000_u64 {
             get(&table, key, || key);
         }
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_table_whose_keys_are_all_in_use_stays_within_bounds() {
-        let table = Keyed::new(|_, _| false);
+        let table = BoundedTable::new(|_, _| false);
         for round in 0..3 {
             for key in 0..10_000_u64 {
                 get(&table, key, || round);

@@ -1,8 +1,12 @@
-//! The name by which a server is known: in budgets, throttles, events and metrics.
+//! The name by which budgets, throttles, events and metrics know a server, and a bounded table by host.
+
+mod table;
 
 use std::fmt;
 
 use reqwest::Url;
+pub(crate) use table::BoundedTable;
+use url::Position;
 
 /// The host of a URL, and the port if it is not the scheme's own.
 #[derive(Clone, Copy, Debug)]
@@ -15,18 +19,9 @@ impl<'u> Host<'u> {
         (host, self.0.port().unwrap_or_default())
     }
 
-    /// A part of the URL's own text. Whoever is let in there has no part in it.
+    /// Returns the host and its port, without the user info of the URL.
     pub(crate) fn as_str(self) -> &'u str {
-        let host = self.0.host_str().unwrap_or_default();
-        let Some(port) = self.0.port() else {
-            return host;
-        };
-        // The port follows the host, in as many digits as it takes.
-        let whole = self.0.as_str();
-        let start = host.as_ptr() as usize - whole.as_ptr() as usize;
-        let digits = port.checked_ilog10().unwrap_or_default() as usize + 1;
-        let end = start + host.len() + 1 + digits;
-        whole.get(start..end).unwrap_or(host)
+        &self.0[Position::BeforeHost..Position::AfterPort]
     }
 }
 

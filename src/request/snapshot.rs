@@ -1,135 +1,21 @@
-//! What it takes to send the same request once more.
+//! What it takes to send a request once more.
 
-use std::fmt;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Method, Version};
-use http_body::{Body as _, Frame, SizeHint};
 use reqwest::{Body, Request, Url};
 
+use super::body::{BodyFactory, bytes_of};
 use super::header_copy::HeaderCopy;
-use crate::request::RequestSettings;
-
-/// Builds the body of every attempt after the first.
-#[derive(Clone)]
-pub(crate) struct BodyFactory {
-    build: Arc<dyn Fn() -> Body + Send + Sync>,
-    first: BodyMark,
-    /// The body of the latest retry. Another retry further inside sees it as its first.
-    latest: Arc<Mutex<Option<BodyMark>>>,
-}
-
-impl BodyFactory {
-    /// Also returns the body of the first attempt, marked so that the factory knows it again.
-    pub(crate) fn new(
-        first: Body,
-        build: impl Fn() -> Body + Send + Sync + 'static,
-    ) -> (Body, Self) {
-        let (body, first) = BodyMark::put_on(first);
-        let factory = Self {
-            build: Arc::new(build),
-            first,
-            latest: Arc::default(),
-        };
-        (body, factory)
-    }
-
-    pub(crate) fn build(&self) -> Body {
-        let (body, mark) = BodyMark::put_on((self.build)());
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
-        body
-    }
-
-    /// Whether a request still has a body that this factory built.
-    pub(crate) fn has_built(&self, body: Option<&Body>) -> bool {
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        self.first.is_on(body) || latest.as_ref().is_some_and(|mark| mark.is_on(body))
-    }
-}
-
-impl fmt::Debug for BodyFactory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BodyFactory(..)")
-    }
-}
-
-/// Tells one body from all others.
-#[derive(Clone)]
-struct BodyMark {
-    /// Upgrades while the body or a clone of it exists.
-    alive: Weak<()>,
-    /// Address and length of its bytes; no other bytes are there while it exists. `None` for a stream.
-    place: Option<(usize, usize)>,
-}
-
-/// A body that keeps its mark alive.
-struct Marked<T> {
-    inner: T,
-    _alive: Arc<()>,
-}
-
-impl BodyMark {
-    /// Bytes stay bytes, so that they can still be looked at and sent again.
-    fn put_on(mut body: Body) -> (Body, Self) {
-        let _alive = Arc::new(());
-        let alive = Arc::downgrade(&_alive);
-        let body = match bytes_of(&mut body) {
-            Some(inner) => Body::from(Bytes::from_owner(Marked { inner, _alive })),
-            None => Body::wrap(Marked {
-                inner: body,
-                _alive,
-            }),
-        };
-        let place = place(&body);
-        (body, Self { alive, place })
-    }
-
-    fn is_on(&self, body: Option<&Body>) -> bool {
-        let has_place = |body| place(body) == self.place;
-        body.is_some_and(has_place) && self.alive.strong_count() > 0
-    }
-}
-
-fn place(body: &Body) -> Option<(usize, usize)> {
-    let bytes = body.as_bytes()?;
-    Some((bytes.as_ptr().addr(), bytes.len()))
-}
-
-impl AsRef<[u8]> for Marked<Bytes> {
-    fn as_ref(&self) -> &[u8] {
-        &self.inner
-    }
-}
-
-impl http_body::Body for Marked<Body> {
-    type Data = Bytes;
-    type Error = reqwest::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, reqwest::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
+use super::options::RequestOptions;
 
 /// What every attempt after the first starts from, and the letter about a call that is given up: put aside
 /// before the first is sent.
 ///
 /// No whole request: most are never needed.
-pub(crate) struct Spare {
+pub(crate) struct RequestSnapshot {
     method: Method,
     url: Url,
     headers: HeaderCopy,
@@ -139,12 +25,12 @@ pub(crate) struct Spare {
     requests: u32,
     version: Version,
     timeout: Option<Duration>,
-    body: SpareBody,
+    body: SnapshotBody,
     before: Before,
 }
 
 /// What is left of a body that is sent.
-pub(crate) enum SpareBody {
+pub(crate) enum SnapshotBody {
     Empty,
     Bytes(Bytes),
     /// There is a [`BodyFactory`] for it.
@@ -153,7 +39,7 @@ pub(crate) enum SpareBody {
     Stream,
 }
 
-impl SpareBody {
+impl SnapshotBody {
     fn of(body: Option<&mut Body>, rebuilt: bool) -> Self {
         match body {
             None => Self::Empty,
@@ -168,7 +54,7 @@ enum Before {
     Copy(Extensions),
     /// Nothing but what the request asked for, which most that have any have. Extensions are a table
     /// of boxes, and this is a pointer.
-    Settings(Arc<RequestSettings>),
+    Settings(Arc<RequestOptions>),
 }
 
 impl Before {
@@ -176,18 +62,18 @@ impl Before {
         if extensions.is_empty() {
             return Self::Copy(Extensions::new());
         }
-        match extensions.get::<Arc<RequestSettings>>() {
+        match extensions.get::<Arc<RequestOptions>>() {
             Some(settings) if extensions.len() == 1 => Self::Settings(Arc::clone(settings)),
             _ => Self::Copy(extensions.clone()),
         }
     }
 }
 
-impl Spare {
+impl RequestSnapshot {
     /// `rebuilt`: there is a factory for the body.
     #[inline]
     pub(crate) fn of(request: &mut Request, rebuilt: bool, extensions: &Extensions) -> Self {
-        let body = SpareBody::of(request.body_mut().as_mut(), rebuilt);
+        let body = SnapshotBody::of(request.body_mut().as_mut(), rebuilt);
         Self {
             method: request.method().clone(),
             url: request.url().clone(),
@@ -208,7 +94,7 @@ impl Spare {
 
     /// Whether there is a body to send once more, where there was one.
     pub(crate) fn is_replayable(&self) -> bool {
-        !matches!(self.body, SpareBody::Stream)
+        !matches!(self.body, SnapshotBody::Stream)
     }
 
     /// The request for the next attempt.
@@ -221,7 +107,7 @@ impl Spare {
         }
         *request.body_mut() = match (body, &self.body) {
             (Some(factory), _) => Some(factory.build()),
-            (None, SpareBody::Bytes(bytes)) => Some(Body::from(bytes.clone())),
+            (None, SnapshotBody::Bytes(bytes)) => Some(Body::from(bytes.clone())),
             (None, _) => None,
         };
         request
@@ -254,23 +140,10 @@ impl Spare {
     }
 
     /// What a letter takes from it.
-    pub(crate) fn into_parts(mut self) -> (Method, Url, HeaderMap, SpareBody) {
+    pub(crate) fn into_parts(mut self) -> (Method, Url, HeaderMap, SnapshotBody) {
         let headers = self.headers.put_together();
         (self.method, self.url, headers, self.body)
     }
-}
-
-/// The bytes of a body, which are not copied; `None` for a stream.
-pub(crate) fn bytes_of(body: &mut Body) -> Option<Bytes> {
-    body.as_bytes()?;
-    // Bytes in memory are one frame, and it is there.
-    let frame = Pin::new(&mut *body).poll_frame(&mut Context::from_waker(Waker::noop()));
-    let bytes = match frame {
-        Poll::Ready(Some(Ok(frame))) => frame.into_data().ok()?,
-        _ => Bytes::new(),
-    };
-    *body = Body::from(bytes.clone());
-    Some(bytes)
 }
 
 #[cfg(test)]
@@ -279,9 +152,9 @@ mod tests {
 
     use super::*;
 
-    fn spare_of(request: &mut Request, rebuilt: bool) -> Option<Spare> {
-        let spare = Spare::of(request, rebuilt, &Extensions::new());
-        Some(spare).filter(Spare::is_replayable)
+    fn spare_of(request: &mut Request, rebuilt: bool) -> Option<RequestSnapshot> {
+        let spare = RequestSnapshot::of(request, rebuilt, &Extensions::new());
+        Some(spare).filter(RequestSnapshot::is_replayable)
     }
 
     fn request() -> Request {
@@ -337,21 +210,5 @@ mod tests {
         let mut spare = spare_of(&mut original, true).unwrap();
         let copy = spare.request(Some(&factory));
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"built"[..]));
-    }
-
-    #[test]
-    fn a_factory_knows_the_first_body_from_all_others() {
-        let bytes: fn() -> Body = || String::from("built").into();
-        let stream: fn() -> Body = || Body::wrap(String::from("built"));
-        for build in [bytes, stream] {
-            let (first, factory) = BodyFactory::new(build(), build);
-            let length = build().size_hint().exact();
-            assert_eq!(first.size_hint().exact(), length);
-            assert!(factory.has_built(Some(&first)));
-            let (other, others) = BodyFactory::new(build(), build);
-            assert!(others.has_built(Some(&other)) && !factory.has_built(None));
-            drop(first);
-            assert!(!factory.has_built(Some(&other)) && !factory.has_built(Some(&build())));
-        }
     }
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use reqwest::Request;
 use reqwest_middleware::Error;
 
-use super::key::GateKey;
-use crate::admit::Host;
+use crate::host::Host;
 
 /// Why a [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not let a request through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,12 +54,14 @@ impl fmt::Display for RefusalReason {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    pub(super) reason: RefusalReason,
-    pub(super) key: GateKey,
-    /// Of the request.
-    pub(super) host: String,
-    pub(super) depth: usize,
-    pub(super) retry_after: Duration,
+    pub(crate) reason: RefusalReason,
+    pub(crate) key: String,
+    /// False if a function of the user made the key: it may be a secret, so the text shows the host instead.
+    pub(crate) shows_key: bool,
+    /// The host of the request.
+    pub(crate) host: String,
+    pub(crate) depth: usize,
+    pub(crate) retry_after: Duration,
 }
 
 impl Refusal {
@@ -72,7 +73,7 @@ impl Refusal {
         }
     }
 
-    pub(super) fn of_request(mut self, request: &Request) -> Self {
+    pub(crate) fn of_request(mut self, request: &Request) -> Self {
         self.host = Host(request.url()).as_str().to_owned();
         self
     }
@@ -85,7 +86,7 @@ impl Refusal {
     /// The key that the request belongs to, as [`KeyBy`](crate::KeyBy) makes it. One that a function of
     /// yours has made is not in the error's text, for it may tell secrets; the host is there instead.
     pub fn key(&self) -> &str {
-        self.key.text()
+        &self.key
     }
 
     /// How many calls were waiting with the same key.
@@ -101,7 +102,11 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = self.key.public().unwrap_or(&self.host);
+        let key = if self.shows_key {
+            &self.key
+        } else {
+            &self.host
+        };
         let Self {
             depth, retry_after, ..
         } = self;

@@ -1,0 +1,47 @@
+//! What one request asks for, beyond the middleware's settings.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Extensions, HeaderName};
+use reqwest::Request;
+
+use super::{BodyFactory, IdempotencyKey};
+use crate::config::{ConfigError, longer_than_zero};
+use crate::outcome::ReportSlot;
+
+/// What one request asks for, beyond the middleware's own settings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestOptions {
+    pub(crate) max_retries: Option<u32>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) attempt_timeout: Option<Duration>,
+    pub(crate) idempotent: bool,
+    /// The key that is also in the header.
+    pub(crate) key: Option<IdempotencyKey>,
+    /// The header of a replayed key. It stays there, because the server has seen it there before.
+    pub(crate) key_header: Option<HeaderName>,
+    pub(crate) body: Option<BodyFactory>,
+    pub(crate) buffer: Option<usize>,
+    pub(crate) report: Option<ReportSlot>,
+}
+
+impl RequestOptions {
+    pub(crate) fn of(extensions: &Extensions) -> Option<&Arc<Self>> {
+        extensions.get()
+    }
+
+    /// Refuses invalid settings before anything is sent.
+    pub(crate) fn check(&self, request: &Request) -> Result<(), ConfigError> {
+        longer_than_zero("attempt_timeout", self.attempt_timeout)?;
+        match &self.body {
+            Some(factory) if !factory.has_built(request.body()) => Err(ConfigError::new(
+                "body_with",
+                "replaced by another body",
+                "should be the only body: remove the later `body`, or move the middleware that replaces \
+                 bodies inside the retry",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
