@@ -105,7 +105,7 @@ impl RetryMiddleware {
                 }
             }
             let has_key = (self.settings.keys)
-                .settle(&mut request, own.map(Arc::as_ref))
+                .apply(&mut request, own.map(Arc::as_ref))
                 .map_err(Error::middleware)?;
             let mut call = Call::open(&self.settings, &request, own, has_key);
             if let Some((outer, terms)) = outer {
@@ -123,13 +123,13 @@ impl RetryMiddleware {
                 let turn = {
                     let mut result = call.run(answer).await;
                     call.end_attempt(extensions);
-                    let verdict = call.judge(&result);
-                    if verdict.is_success() && !call.wants_body() {
-                        call.succeed(verdict, &mut result, extensions);
+                    let classified = call.classify(&result);
+                    if classified.is_success() && !call.wants_body() {
+                        call.succeed(classified, &mut result, extensions);
                         return result;
                     }
                     // The result goes with it, and so the future of the loop needs no room for one.
-                    call.go_on(verdict, result, extensions)
+                    call.go_on(classified, result, extensions)
                 };
                 match turn.await {
                     Turn::Again(again) => request = again,

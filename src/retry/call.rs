@@ -19,7 +19,7 @@ use super::permit::HandedOff;
 use super::settings::Settings;
 use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope};
 use crate::clock;
-use crate::decide::{Safety, Verdict, is_idempotent};
+use crate::decide::{ClassifiedOutcome, RepeatRules, is_idempotent};
 use crate::entropy::up_to;
 use crate::handoff::{Handoff, Terms, ThrottleVisit};
 use crate::outcome::{Attempt, AttemptReport, FailedReport, RetryReport, StopReason};
@@ -36,7 +36,7 @@ pub(crate) struct Call<'a> {
     settings: &'a Settings,
     time: CallTime<'a>,
     max_retries: u32,
-    safety: Safety,
+    rules: RepeatRules,
     has_key: bool,
     /// What this request asked for.
     own: Option<Arc<RequestOptions>>,
@@ -92,12 +92,12 @@ impl<'a> Call<'a> {
                 own.idempotent,
             ),
         };
-        let safety = Safety {
+        let rules = RepeatRules {
             repeatable: has_key || harmless || is_idempotent(request.method()),
             without_key: settings.retry_without_key,
             unsent: settings.retry_unsent,
         };
-        let could_retry = max_retries > 0 && safety.allows_any();
+        let could_retry = max_retries > 0 && rules.allows_any();
         let mut time = CallTime {
             limits,
             started: clock::now(),
@@ -138,7 +138,7 @@ impl<'a> Call<'a> {
             settings,
             time,
             max_retries,
-            safety,
+            rules,
             has_key,
             own: own.cloned(),
             is_head: own.is_some() && request.method() == Method::HEAD,
@@ -182,7 +182,7 @@ impl<'a> Call<'a> {
 
     /// Whether any ending of an attempt could have led to another.
     fn could_retry(&self) -> bool {
-        self.max_retries > 0 && self.safety.allows_any()
+        self.max_retries > 0 && self.rules.allows_any()
     }
 
     /// Whether somebody wants to know of it from its beginning on.
@@ -306,8 +306,8 @@ impl<'a> Call<'a> {
 
     /// What the ending of an attempt means.
     #[inline(always)] // Every attempt comes by here.
-    pub(crate) fn judge(&self, result: &Result<Response>) -> Verdict {
-        self.settings.classifier.judge(
+    pub(crate) fn classify(&self, result: &Result<Response>) -> ClassifiedOutcome {
+        self.settings.classifier.classify(
             result,
             (self.aside.as_ref()).and_then(|aside| aside.target.as_ref()),
             self.attempt,
@@ -330,12 +330,12 @@ impl<'a> Call<'a> {
     #[inline(always)] // Called once, by the loop.
     pub(crate) fn succeed(
         &mut self,
-        verdict: Verdict,
+        classified: ClassifiedOutcome,
         result: &mut Result<Response>,
         extensions: &mut Extensions,
     ) {
         let end = End {
-            verdict,
+            classified,
             reason: StopReason::Succeeded,
             hint: None,
         };
@@ -364,7 +364,7 @@ impl<'a> Call<'a> {
     #[inline]
     fn first_report(&self, end: End) -> RetryReport {
         RetryReport {
-            last: self.ended_attempt(end.verdict, end.hint),
+            last: self.ended_attempt(end.classified, end.hint),
             earlier: Vec::new(),
             refused_wait: Duration::ZERO,
             stop: end.reason,
@@ -479,9 +479,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn ended_attempt(&self, verdict: Verdict, hint: Option<Duration>) -> AttemptReport {
+    fn ended_attempt(
+        &self,
+        classified: ClassifiedOutcome,
+        hint: Option<Duration>,
+    ) -> AttemptReport {
         AttemptReport {
-            outcome: verdict.outcome,
+            outcome: classified.outcome,
             sent_at: self.sent_at,
             waited: self.waited,
             hint,

@@ -8,7 +8,7 @@ use reqwest_middleware::Result;
 use super::super::permit::RetryPermit;
 use super::watch::Watch;
 use crate::admit::Withdrawal;
-use crate::decide::Target;
+use crate::decide::RequestTarget;
 use crate::outcome::{AttemptReport, RetryReport, StopReason};
 use crate::response::HeldResponse;
 
@@ -16,7 +16,7 @@ use crate::response::HeldResponse;
 #[derive(Default)]
 pub(super) struct Aside<'a> {
     /// Where the request goes, if somebody will ask: it is gone when its answer comes.
-    pub(super) target: Option<Target>,
+    pub(super) target: Option<RequestTarget>,
     /// The attempts before the running one.
     pub(super) earlier: Option<Earlier>,
     /// What was paid for the next attempt, or could not be, where that takes longer than a moment.
@@ -65,7 +65,7 @@ impl Earlier {
 impl Aside<'_> {
     #[cold]
     pub(super) fn with_target(request: &Request) -> Box<Self> {
-        let target = Target {
+        let target = RequestTarget {
             method: request.method().clone(),
             url: request.url().clone(),
         };

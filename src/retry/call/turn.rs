@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::super::permit::RetryPermit;
 use super::{Call, End, Retry, Step};
 use crate::clock;
-use crate::decide::Verdict;
+use crate::decide::ClassifiedOutcome;
 use crate::outcome::StopReason;
 use crate::response::{self, HeldResponse};
 
@@ -30,15 +30,15 @@ impl<'a> Call<'a> {
     #[cold]
     pub(crate) fn go_on<'c>(
         &'c mut self,
-        verdict: Verdict,
+        classified: ClassifiedOutcome,
         mut result: Result<Response>,
         extensions: &'c mut Extensions,
     ) -> Pin<Box<dyn Future<Output = Turn> + Send + 'c>> {
         Box::pin(async move {
-            if self.pays_with_others(verdict, &result) {
+            if self.pays_with_others(classified, &result) {
                 Box::pin(self.pay_with_others()).await;
             }
-            let mut step = self.next_step(verdict, &result);
+            let mut step = self.next_step(classified, &result);
             if self.wants_body() && is_final(&step) {
                 (step, result) = Box::pin(self.read_body(step, result)).await;
             }
@@ -84,15 +84,15 @@ impl<'a> Call<'a> {
         if result.is_ok() {
             return (step, result);
         }
-        let verdict = Verdict {
+        let classified = ClassifiedOutcome {
             // The answer had begun: whatever its end says, the request was processed.
             unsent: false,
-            ..self.judge(&result)
+            ..self.classify(&result)
         };
-        if self.pays_with_others(verdict, &result) {
+        if self.pays_with_others(classified, &result) {
             self.pay_with_others().await;
         }
-        (self.next_step(verdict, &result), result)
+        (self.next_step(classified, &result), result)
     }
 
     /// Whether retries are sent, and not only decided on.
@@ -106,7 +106,7 @@ impl<'a> Call<'a> {
         // What others in this task may do is not touched.
         retry.permit.withdrawal.spend();
         End {
-            verdict: retry.verdict,
+            classified: retry.classified,
             reason: StopReason::DryRun,
             hint: retry.hint,
         }
@@ -120,14 +120,14 @@ impl<'a> Call<'a> {
         extensions: &mut Extensions,
     ) -> Instant {
         self.tell_retry(retry, result);
-        let mut ended = self.ended_attempt(retry.verdict, retry.hint);
+        let mut ended = self.ended_attempt(retry.classified, retry.hint);
         let inside = self.complete_attempt(&mut ended, result, extensions);
         let queued = self.queued();
         let earlier = self.made_earlier();
         earlier.history.extend(inside);
         earlier.history.push(ended);
-        earlier.unclear |= retry.verdict.is_unclear();
-        earlier.unprocessed += u32::from(retry.verdict.is_unprocessed());
+        earlier.unclear |= retry.classified.may_have_taken_effect();
+        earlier.unprocessed += u32::from(retry.classified.is_unprocessed());
         earlier.backoff = Some(retry.backoff);
         earlier.queued = queued;
         earlier.kept = None;
@@ -168,6 +168,6 @@ impl<'a> Call<'a> {
 fn is_final(step: &Step) -> bool {
     step.as_ref().is_err_and(|end| {
         matches!(end.reason, StopReason::Succeeded | StopReason::NotRetryable)
-            && end.verdict.status().is_some()
+            && end.classified.status().is_some()
     })
 }
