@@ -6,7 +6,7 @@ use super::super::builder::ThrottleSettings;
 use super::super::controller::{Admission, Controller, MAX_PAUSE_JITTER, SendRecord, Time};
 use super::super::queue::{WaitQueue, WaiterId};
 use super::super::token_bucket::TokenBucket;
-use crate::fleet::{self, Share};
+use crate::fleet::{LeaseTurn, WorkerLease};
 use crate::observe::{LoadChange, ThrottleLoad};
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct GateState {
     /// The fixed rate of this client alone.
     bucket: Option<TokenBucket>,
     /// What this worker holds of the limits of a fleet. Never together with `bucket`.
-    pub(super) share: Option<Box<Share>>,
+    pub(super) share: Option<Box<WorkerLease>>,
     /// A task will look whether the share has something to give back.
     pub(super) has_reminder: bool,
     /// `None` if the throttle is not adaptive.
@@ -58,7 +58,7 @@ impl GateState {
     pub(super) fn new(settings: &ThrottleSettings) -> Self {
         let controller = || Controller::new(settings.max_in_flight);
         let share = settings.fleet.as_ref().map(|shared| {
-            let share = shared.limits.share(shared.rate);
+            let share = shared.limits.worker_lease(shared.rate);
             Box::new(match settings.adaptive {
                 true => share,
                 false => share.without_pauses(),
@@ -92,8 +92,8 @@ impl GateState {
         }
         if let Some(share) = &mut self.share {
             match share.turn(now) {
-                fleet::Turn::Now => {}
-                fleet::Turn::At(at) | fleet::Turn::WhenAnswered(at) => return Admission::At(at),
+                LeaseTurn::Now => {}
+                LeaseTurn::At(at) | LeaseTurn::AwaitStore(at) => return Admission::At(at),
             }
         }
         match &mut self.controller {
