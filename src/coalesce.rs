@@ -26,10 +26,9 @@ use shareable::is_shareable;
 
 use crate::admit::{Scope, current_deadline};
 use crate::clock;
-use crate::config::no_timers;
 use crate::outcome::{Attempt, RetryReport, StopReason, TimedOut};
 use crate::request::RequestOptions;
-use crate::response::{Extent, Reading, announced};
+use crate::response::{BodyReader, Extent, expected_length};
 use crate::schedule::Limit;
 
 /// The body of an answer that several wait for is read so long, before they are sent on their own.
@@ -191,7 +190,7 @@ impl Middleware for CoalesceMiddleware {
         Self: 'async_trait,
     {
         if let Err(lack) = self.settings.timers.check() {
-            return Box::pin(ready(Err(no_timers(lack))));
+            return Box::pin(ready(Err(Error::middleware(lack))));
         }
         let (ignored, hasher) = (&self.settings.ignored, self.flights.hasher());
         let identity = match Identity::of(&request, extensions, ignored, hasher) {
@@ -279,7 +278,7 @@ impl<'a> Call<'a> {
         };
         match news? {
             News::Answer(answer) => {
-                let response = answer.response();
+                let response = answer.to_response();
                 if let (Some(slot), Some(report)) = (slot, RetryReport::of(&response)) {
                     slot.put(report.clone());
                 }
@@ -338,18 +337,18 @@ impl<'a> Call<'a> {
         }
         let announced = match self.is_head {
             true => None,
-            false => announced(&response),
+            false => expected_length(&response),
         };
         let too_long = announced.is_some_and(|length| length > self.settings.max_body as u64);
         if too_long || !is_shareable(&response, &self.settings.ignored) {
             leadership.dissolve();
             return Ok(response);
         }
-        Box::pin(self.share(leadership, Reading::new(response, announced))).await
+        Box::pin(self.share(leadership, BodyReader::new(response, announced))).await
     }
 
     /// Reads the body for all who wait.
-    async fn share(&self, mut leadership: Leadership, mut reading: Reading) -> Result<Response> {
+    async fn share(&self, mut leadership: Leadership, mut reading: BodyReader) -> Result<Response> {
         let end = clock::after(clock::now(), READ_TIME);
         let deadline = self.deadline();
         loop {
@@ -368,9 +367,9 @@ impl<'a> Call<'a> {
             let look = deadline.map_or(look, |deadline| deadline.min(look));
             match tokio::time::timeout_at(look, reading.read(self.settings.max_body)).await {
                 Ok(Ok(Extent::Whole)) => {
-                    let answer = Arc::new(reading.into_whole());
+                    let answer = Arc::new(reading.into_buffered());
                     leadership.share(&answer);
-                    return Ok(answer.response());
+                    return Ok(answer.to_response());
                 }
                 Ok(Ok(Extent::OverLimit)) => {
                     leadership.dissolve();

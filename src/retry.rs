@@ -17,7 +17,6 @@ use call::{Call, Turn};
 use settings::Settings;
 
 use crate::admit::with_passage;
-use crate::config::no_timers;
 use crate::outcome::{Attempt, FailedReport};
 use crate::request::RequestOptions;
 use crate::throttle::{Passed, QueuedBefore};
@@ -91,7 +90,7 @@ impl Middleware for RetryMiddleware {
         Self: 'async_trait,
     {
         Box::pin(async move {
-            self.settings.timers.check().map_err(no_timers)?;
+            self.settings.timers.check().map_err(Error::middleware)?;
             with_passage(|outer| {
                 if outer.is_of(extensions, request.url()) {
                     outer.hide();

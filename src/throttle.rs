@@ -31,8 +31,8 @@ use signal::SignalKind;
 use watch::Watch;
 
 use crate::admit::with_passage;
-use crate::clock::{self, Timers};
-use crate::config::no_timers;
+use crate::clock;
+use crate::config::Timers;
 use crate::host::BoundedTable;
 use crate::log::throttle_outside_retry;
 use crate::outcome::{Attempt, Refusal, RetryReport};
@@ -260,7 +260,7 @@ impl Middleware for ThrottleMiddleware {
     {
         Box::pin(async move {
             let shared = &*self.shared;
-            shared.timers.check().map_err(no_timers)?;
+            shared.timers.check().map_err(Error::middleware)?;
             let gate = shared.gate_of(&request);
             let own = RequestOptions::of(extensions);
             // Its body is read after this, and may break off.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::flight::Flights;
 use super::identity::Ignored;
 use crate::CoalesceMiddleware;
-use crate::clock::Timers;
+use crate::config::Timers;
 use crate::config::{ConfigError, header_name, longer_than_zero};
 use crate::log::{coalesce_inside_retry, unknown_extensions};
 

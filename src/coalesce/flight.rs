@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::identity::Identity;
 use crate::clock;
-use crate::response::Whole;
+use crate::response::BufferedResponse;
 
 /// Who has seen so many leaders fail, or leave, goes on alone: nobody waits in a long line of them.
 const MAX_FAILURES: u32 = 3;
@@ -116,7 +116,7 @@ struct Follower {
 
 /// What a follower waits for.
 pub(crate) enum News {
-    Answer(Arc<Whole>),
+    Answer(Arc<BufferedResponse>),
     /// It is the leader now.
     Lead(Leadership),
     /// Nothing will be shared.
@@ -312,7 +312,7 @@ impl Leadership {
     }
 
     /// Gives the answer to all who wait. One that was overtaken may be the first to have one.
-    pub(crate) fn share(self, answer: &Arc<Whole>) {
+    pub(crate) fn share(self, answer: &Arc<BufferedResponse>) {
         self.end(|| News::Answer(answer.clone()));
     }
 

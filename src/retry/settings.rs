@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 use crate::admit::Budgets;
-use crate::clock::Timers;
+use crate::config::Timers;
 use crate::dead_letter::{DeadLetters, Secrets};
 use crate::decide::{Classifier, KeyRule};
 use crate::entropy::Entropy;
