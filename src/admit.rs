@@ -6,7 +6,6 @@
 mod allowance;
 mod budget;
 mod current;
-mod fare;
 mod retries_left;
 mod scope;
 
@@ -15,9 +14,8 @@ mod sync {
     pub(super) use std::sync::atomic::{AtomicU32, Ordering};
 }
 
-pub(crate) use allowance::{Allowance, Draw, Opener, chain_of};
+pub(crate) use allowance::{Allowance, Draw, Opener};
 pub use budget::{Budget, BudgetBuilder, Deposit};
 pub(crate) use budget::{BudgetTime, Budgets, Withdrawal};
-pub(crate) use current::{Covered, current_deadline, with_passage};
-pub(crate) use fare::Fare;
+pub(crate) use current::{Covered, current_deadline};
 pub use scope::Scope;

@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod adapters;
 mod admit;
 mod clock;
 mod coalesce;
@@ -66,6 +67,7 @@ pub mod fleet;
     feature = "tracing"
 ))]
 pub mod guide;
+mod handoff;
 mod host;
 mod log;
 mod observe;
@@ -82,6 +84,7 @@ mod schedule;
 pub mod testing;
 mod throttle;
 mod two_windows;
+mod upstream;
 
 pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};

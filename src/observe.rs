@@ -2,7 +2,6 @@
 
 mod event;
 mod following;
-mod host_name;
 #[cfg(feature = "tracing")]
 mod levels;
 #[cfg(feature = "metrics")]
@@ -14,7 +13,6 @@ pub use event::{
     ThrottleRefused, ThrottleWaited,
 };
 pub(crate) use following::Following;
-pub(crate) use host_name::host_name;
 #[cfg(feature = "tracing")]
 pub use levels::LogLevels;
 #[cfg(feature = "metrics")]

@@ -2,24 +2,24 @@
 
 mod builder;
 mod call;
+mod inner;
+mod permit;
 mod settings;
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::{Error, Middleware, Next, Result};
+use reqwest_middleware::{Error, Result};
 
 pub use builder::RetryMiddlewareBuilder;
 use call::{Call, Turn};
 use settings::Settings;
 
-use crate::admit::with_passage;
+use crate::handoff::Handoff;
 use crate::outcome::{Attempt, FailedReport};
 use crate::request::RequestOptions;
-use crate::throttle::{Passed, QueuedBefore};
+use crate::upstream::Upstream;
 
 /// Sends a request again where that is safe, spread out in time, and bounded in number.
 ///
@@ -73,32 +73,21 @@ impl RetryMiddleware {
     }
 }
 
-impl Middleware for RetryMiddleware {
-    // What `#[async_trait]` would write, but for one thing: the loop uses the request where the
-    // future holds it, instead of moving it to a second place there. That, and a box for whatever is
-    // seldom needed, keeps the future of a call small. `benches/call_cost.rs` counts what it costs.
-    fn handle<'life0, 'life1, 'life2, 'async_trait>(
-        &'life0 self,
+impl RetryMiddleware {
+    /// Sends the request through `upstream`.
+    // An `async fn` would hold the request twice: 830 instructions a call.
+    #[allow(clippy::manual_async_fn)]
+    pub(crate) fn run<'a>(
+        &'a self,
         mut request: Request,
-        extensions: &'life1 mut Extensions,
-        next: Next<'life2>,
-    ) -> Pin<Box<dyn Future<Output = Result<Response>> + Send + 'async_trait>>
-    where
-        'life0: 'async_trait,
-        'life1: 'async_trait,
-        'life2: 'async_trait,
-        Self: 'async_trait,
-    {
-        Box::pin(async move {
+        extensions: &'a mut Extensions,
+        mut upstream: impl Upstream + 'a,
+    ) -> impl Future<Output = Result<Response>> + Send + 'a {
+        async move {
             self.settings.timers.check().map_err(Error::middleware)?;
-            with_passage(|outer| {
-                if outer.is_of(extensions, request.url()) {
-                    outer.hide();
-                }
-            });
-            let (mut own, mut queued) = (None, Duration::ZERO);
+            let (mut own, mut outer) = (None, None);
             if !extensions.is_empty() {
-                queued = QueuedBefore::of(extensions);
+                outer = Handoff::take_outer(extensions);
                 own = match RequestOptions::of(extensions) {
                     // Most requests carry nothing else.
                     own if extensions.len() == usize::from(own.is_some()) => own,
@@ -115,11 +104,11 @@ impl Middleware for RetryMiddleware {
                 }
             }
             let has_key = (self.settings.keys)
-                .settle(&mut request, own.map(Arc::as_ref))
+                .apply(&mut request, own.map(Arc::as_ref))
                 .map_err(Error::middleware)?;
-            let mut call = Call::open(&self.settings, &request, extensions, own, has_key);
-            if !queued.is_zero() {
-                call.has_queued(queued);
+            let mut call = Call::open(&self.settings, &request, own, has_key);
+            if let Some((outer, terms)) = outer {
+                call.nest_in(outer, terms);
             }
             if call.is_followed() {
                 call.follow(&request);
@@ -129,30 +118,29 @@ impl Middleware for RetryMiddleware {
             }
             loop {
                 call.prepare(&mut request, extensions);
-                let answer = next.clone().run(request, extensions);
+                let answer = upstream.send(request, extensions);
                 let turn = {
                     let mut result = call.run(answer).await;
-                    call.close_passage(extensions);
-                    let verdict = call.judge(&result);
-                    if verdict.is_success() && !call.wants_body() {
-                        call.succeed(verdict, &mut result, extensions);
+                    call.end_attempt(extensions);
+                    let classified = call.classify(&result);
+                    if classified.is_success() && !call.wants_body() {
+                        call.succeed(classified, &mut result, extensions);
                         return result;
                     }
                     // The result goes with it, and so the future of the loop needs no room for one.
-                    call.go_on(verdict, result, extensions)
+                    call.go_on(classified, result, extensions)
                 };
                 match turn.await {
                     Turn::Again(again) => request = again,
                     Turn::Over(result) => return result,
                 }
             }
-        })
+        }
     }
 }
 
 /// Another call may have run with these extensions before: a middleware outside that asks twice.
 fn forget_earlier_call(extensions: &mut Extensions) {
     extensions.remove::<Attempt>();
-    extensions.remove::<Passed>();
     extensions.remove::<FailedReport>();
 }

@@ -2,41 +2,39 @@
 
 mod builder;
 mod controller;
+mod events;
 mod gate;
 mod key;
 mod meter;
-mod passage;
 mod queue;
 mod rate;
 mod sharing;
 mod signal;
-mod watch;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::{Error, Middleware, Next, Result};
+use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
 use builder::Settings;
 pub use builder::ThrottleMiddlewareBuilder;
-use gate::{Entry, Gate, Pass, Waiting};
+use events::GateEvents;
+use gate::{Entry, Gate, Slot, Waiting};
 pub use key::{KeyBy, KeyFn};
-pub(crate) use passage::{Passage, Passed, QueuedBefore, Stage};
 use signal::SignalKind;
-use watch::Watch;
 
-use crate::admit::with_passage;
 use crate::clock;
 use crate::config::Timers;
+use crate::handoff::{Handoff, Terms};
 use crate::host::BoundedTable;
 use crate::log::throttle_outside_retry;
 use crate::outcome::{Attempt, Refusal, RetryReport};
 use crate::request::RequestOptions;
+use crate::upstream::Upstream;
 
 /// Finds the rate that a server accepts, and holds requests back instead of letting them fail.
 ///
@@ -110,7 +108,7 @@ impl ThrottleMiddleware {
         Self {
             shared: Arc::new(Shared {
                 settings,
-                gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.matters(now)),
+                gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.must_keep(now)),
                 timers: Timers::default(),
                 warned: AtomicBool::new(false),
             }),
@@ -135,41 +133,45 @@ impl Shared {
         &'a self,
         gate: &'a Gate,
         request: &Request,
-        extensions: &Extensions,
-        watch: &mut Option<Watch<'a>>,
-    ) -> std::result::Result<(Pass<'a>, Option<Box<Queued<'a>>>), Refusal> {
+        extensions: &mut Extensions,
+        events: &mut Option<GateEvents<'a>>,
+    ) -> std::result::Result<(Slot<'a>, Option<Box<Queued<'a>>>), Refusal> {
         let settings = &*self.settings;
-        let (attempt, queued) = match extensions.is_empty() {
-            true => (Attempt::FIRST, Duration::ZERO),
-            false => (Attempt::of(extensions), QueuedBefore::of(extensions)),
+        let (attempt, handoff) = match extensions.is_empty() {
+            true => (Attempt::FIRST, None),
+            false => (Attempt::of(extensions), Handoff::of(extensions)),
         };
+        let terms = handoff.as_ref().map(Handoff::terms).unwrap_or_default();
         if settings.is_watched() {
-            *watch = Some(Watch::new(settings, gate, request, attempt));
+            *events = Some(GateEvents::new(settings, gate, request, attempt));
         }
         let now = clock::now();
-        let is_own = |passage: &Passage| passage.is_of(extensions, request.url());
-        let has_passage = || with_passage(|passage| is_own(passage)) == Some(true);
-        match gate.enter(now, settings, attempt.is_retry(), queued, has_passage)? {
-            Entry::Passed(mut pass, sight) => {
-                let passed = with_passage(|passage| {
-                    let is_own = is_own(passage);
-                    if is_own {
-                        passage.pass(now);
-                    }
-                    is_own
-                });
-                pass.has_passage = passed == Some(true);
-                if let (Some(watch), Some(sight)) = (watch, sight) {
-                    watch.sent(sight);
+        let (again, queued) = (attempt.is_retry(), terms.queued_before);
+        match gate.enter(now, settings, again, queued, terms.latest) {
+            Ok(Entry::Admitted(mut slot, snapshot)) => {
+                if let Some(handoff) = &handoff {
+                    handoff.send(now);
                 }
-                Ok((pass, None))
+                slot.handoff = handoff;
+                if let (Some(events), Some(snapshot)) = (events, snapshot) {
+                    events.sent(snapshot);
+                }
+                Ok((slot, None))
             }
-            Entry::Waits(waiting) => {
+            Ok(Entry::Queued(waiting)) => {
+                let insert = || Handoff::insert(extensions, Terms::default());
                 let queued = Queued {
                     waiting,
                     since: now,
+                    handoff: handoff.unwrap_or_else(insert),
                 };
-                Ok((Pass::none(gate, settings), Some(Box::new(queued))))
+                Ok((Slot::empty(gate, settings), Some(Box::new(queued))))
+            }
+            Err(refusal) => {
+                if let Some(handoff) = handoff {
+                    handoff.refuse();
+                }
+                Err(refusal)
             }
         }
     }
@@ -189,76 +191,58 @@ impl Shared {
 struct Queued<'a> {
     waiting: Waiting<'a>,
     since: Instant,
+    handoff: Handoff,
 }
 
 impl<'a> Queued<'a> {
     /// Waits for the turn, and says for how long.
     async fn turn(
         self: Box<Self>,
-        watch: &mut Option<Watch<'a>>,
-    ) -> (std::result::Result<Pass<'a>, Refusal>, Duration) {
-        let Self { waiting, since } = *self;
-        let has_passage = waiting.has_passage;
-        let stay = Stay::begin(has_passage, since);
-        if let Some(watch) = watch {
-            watch.queued();
+        events: &mut Option<GateEvents<'a>>,
+    ) -> (std::result::Result<Slot<'a>, Refusal>, Duration) {
+        let Self {
+            waiting,
+            since,
+            handoff,
+        } = *self;
+        let stay = handoff.enter_queue(since);
+        if let Some(events) = events {
+            events.queued();
         }
-        let turn = waiting.turn().await;
+        let turn = waiting.slot().await;
         let now = clock::now();
         let waited = now.saturating_duration_since(since);
         drop(stay);
-        match turn.is_ok() {
-            true if has_passage => drop(with_passage(|passage| passage.pass(now))),
-            false if has_passage => drop(with_passage(Passage::refuse)),
-            _ => {}
-        }
-        if turn.is_ok() {
-            if let Some(watch) = watch {
-                watch.waited(waited);
+        let turn = match turn {
+            Ok(mut slot) => {
+                handoff.send(now);
+                slot.handoff = Some(handoff);
+                if let Some(events) = events {
+                    events.waited(waited);
+                }
+                Ok(slot)
             }
-        }
+            Err(refusal) => {
+                handoff.refuse();
+                handoff.leave_visit(false);
+                Err(refusal)
+            }
+        };
         (turn, waited)
     }
 }
 
-/// While it lasts, the clock of the attempt stands still.
-struct Stay {
-    /// `None` where no retry wants to know.
-    before: Option<Stage>,
-    since: Instant,
-}
-
-impl Stay {
-    fn begin(has_passage: bool, since: Instant) -> Self {
-        let before = has_passage.then(|| with_passage(Passage::wait)).flatten();
-        Self { before, since }
-    }
-}
-
-impl Drop for Stay {
-    fn drop(&mut self) {
-        if let Some(before) = self.before {
-            let waited = clock::now().saturating_duration_since(self.since);
-            with_passage(|passage| passage.leave(before, waited));
-        }
-    }
-}
-
-impl Middleware for ThrottleMiddleware {
-    // Written out as in the retry, and for the same reason: a small future.
-    fn handle<'life0, 'life1, 'life2, 'async_trait>(
-        &'life0 self,
+impl ThrottleMiddleware {
+    /// Sends the request through `upstream`.
+    // An `async fn` would hold the request twice: 830 instructions a call.
+    #[allow(clippy::manual_async_fn)]
+    pub(crate) fn run<'a>(
+        &'a self,
         request: Request,
-        extensions: &'life1 mut Extensions,
-        next: Next<'life2>,
-    ) -> Pin<Box<dyn Future<Output = Result<Response>> + Send + 'async_trait>>
-    where
-        'life0: 'async_trait,
-        'life1: 'async_trait,
-        'life2: 'async_trait,
-        Self: 'async_trait,
-    {
-        Box::pin(async move {
+        extensions: &'a mut Extensions,
+        mut upstream: impl Upstream + 'a,
+    ) -> impl Future<Output = Result<Response>> + Send + 'a {
+        async move {
             let shared = &*self.shared;
             shared.timers.check().map_err(Error::middleware)?;
             let gate = shared.gate_of(&request);
@@ -266,41 +250,40 @@ impl Middleware for ThrottleMiddleware {
             // Its body is read after this, and may break off.
             let buffered = own.is_some_and(|own| own.buffer.is_some());
             // Declared before the place that it tells of, so that it is dropped after it.
-            let mut watch = None;
+            let mut events = None;
             let mut waited = Duration::ZERO;
-            let (mut pass, queued) = match shared.enter(&gate, &request, extensions, &mut watch) {
+            let (mut slot, queued) = match shared.enter(&gate, &request, extensions, &mut events) {
                 Ok(entered) => entered,
-                Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
+                Err(refusal) => return Err(refuse(refusal, &request, events, waited)),
             };
             if let Some(queued) = queued {
                 let turn;
-                (turn, waited) = Box::pin(queued.turn(&mut watch)).await;
-                pass = match turn {
-                    Ok(pass) => pass,
-                    Err(refusal) => {
-                        Passed::leave(extensions, waited, false);
-                        return Err(refuse(refusal, &request, watch, waited));
-                    }
+                (turn, waited) = Box::pin(queued.turn(&mut events)).await;
+                slot = match turn {
+                    Ok(slot) => slot,
+                    Err(refusal) => return Err(refuse(refusal, &request, events, waited)),
                 };
             }
-            let result = next.run(request, extensions).await;
+            let result = upstream.send(request, extensions).await;
             let signal = signal::read(&result);
-            if let (true, Ok(response)) = (pass.is_sample(), &result) {
+            if let (true, Ok(response)) = (slot.is_sample(), &result) {
                 shared.check_order(response);
             }
-            let sight = pass.answered(&signal);
-            if let (Some(watch), Some(sight)) = (&mut watch, sight) {
-                watch.answered(sight);
+            let snapshot = slot.on_response(&signal);
+            if let (Some(events), Some(snapshot)) = (&mut events, snapshot) {
+                events.ended(snapshot);
             }
             let failed = result
                 .as_ref()
                 .map_or(true, |it| it.status().as_u16() >= 400);
             if failed || buffered || !waited.is_zero() {
                 let paced = shared.settings.adaptive && signal.kind == SignalKind::Refused;
-                Passed::leave(extensions, waited, paced);
+                let insert = || extensions.get_or_insert_default::<Handoff>().clone();
+                let handoff = slot.handoff.take().unwrap_or_else(insert);
+                handoff.leave_visit(paced);
             }
             result
-        })
+        }
     }
 }
 
@@ -308,12 +291,12 @@ impl Middleware for ThrottleMiddleware {
 fn refuse(
     refusal: Refusal,
     request: &Request,
-    watch: Option<Watch<'_>>,
+    events: Option<GateEvents<'_>>,
     waited: Duration,
 ) -> Error {
     let refusal = refusal.of_request(request);
-    if let Some(mut watch) = watch {
-        watch.refused(&refusal, waited);
+    if let Some(mut events) = events {
+        events.refused(&refusal, waited);
     }
     Error::middleware(refusal)
 }

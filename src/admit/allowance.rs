@@ -8,7 +8,6 @@ use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use http::Extensions;
 use tokio::time::Instant;
 
 use super::current::{carried_scope, with_current};
@@ -28,16 +27,10 @@ struct Link {
 /// What opened a link. Addresses, to compare and nothing else.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Opener {
-    /// Of its extensions, which all middlewares of a chain are handed: see [`chain_of`]. Only of a call that could
-    /// be retried.
-    pub(crate) chain: Option<usize>,
+    /// It is a call that could be retried.
+    pub(crate) can_retry: bool,
     /// Of its budget.
     pub(crate) budget: usize,
-}
-
-/// What tells the middlewares of one chain from those of others.
-pub(crate) fn chain_of(extensions: &Extensions) -> usize {
-    std::ptr::from_ref(extensions) as usize
 }
 
 #[derive(Debug)]
@@ -172,13 +165,10 @@ impl Allowance {
         self.link().and_then(|link| link.deadline)
     }
 
-    /// Whether another retry of the same chain is around this call, and could be retried as well.
-    pub(crate) fn is_twice_in_chain(&self) -> bool {
-        let is_twice = |link: &Link| {
-            let chain = link.opener.chain;
-            chain.is_some() && link.any_around(|it| it.chain == chain)
-        };
-        self.link().is_some_and(is_twice)
+    /// Whether this call could be retried, and another one around it as well.
+    pub(crate) fn is_in_another_call(&self) -> bool {
+        let is_nested = |link: &Link| link.opener.can_retry && link.any_around(|it| it.can_retry);
+        self.link().is_some_and(is_nested)
     }
 
     /// Whether a call around this one has the same budget.

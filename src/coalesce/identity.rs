@@ -10,9 +10,9 @@ use http::{Extensions, Method, Version};
 use reqwest::{Request, Url};
 
 use super::spare_text::{empty_text, leave_text};
+use crate::handoff::Handoff;
 use crate::outcome::{Attempt, FailedReport};
 use crate::request::RequestOptions;
-use crate::throttle::{Passed, QueuedBefore};
 
 /// All of a request by which its answer, or how the answer is come by, could differ. It is compared in
 /// full: a hash that two share must not give one the answer of the other.
@@ -363,8 +363,7 @@ fn are_known(extensions: &Extensions) -> bool {
     let known = [
         extensions.get::<Arc<RequestOptions>>().is_some(),
         extensions.get::<Attempt>().is_some(),
-        extensions.get::<Passed>().is_some(),
-        extensions.get::<QueuedBefore>().is_some(),
+        extensions.get::<Handoff>().is_some(),
         extensions.get::<FailedReport>().is_some(),
     ];
     extensions.len() == known.into_iter().filter(|known| *known).count()
@@ -535,7 +534,7 @@ mod tests {
 
         let mut extensions = Extensions::new();
         extensions.insert(Attempt::FIRST);
-        extensions.insert(QueuedBefore(Duration::ZERO));
+        extensions.insert(Handoff::default());
         extensions.insert(Arc::new(RequestOptions::default()));
         let plain = request(|_| ());
         let mut ignored = Ignored::default();

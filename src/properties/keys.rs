@@ -122,7 +122,7 @@ fn request(input: &mut Unstructured<'_>) -> Result<()> {
         false => None,
     };
     let marked = marked && own.is_some();
-    let settled = rule.settle(&mut request, own);
+    let settled = rule.apply(&mut request, own);
 
     let lines_of = |name: &str| {
         let lines = by_hand.iter().filter(move |(of, _)| *of == name);

@@ -15,15 +15,16 @@ use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
+use super::permit::HandedOff;
 use super::settings::Settings;
-use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope, chain_of};
+use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope};
 use crate::clock;
-use crate::decide::{Safety, Verdict, is_idempotent};
+use crate::decide::{ClassifiedOutcome, RepeatRules, is_idempotent};
 use crate::entropy::up_to;
+use crate::handoff::{Handoff, Terms, ThrottleVisit};
 use crate::outcome::{Attempt, AttemptReport, FailedReport, RetryReport, StopReason};
 use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
 use crate::schedule::CallTime;
-use crate::throttle::{Passage, Passed, QueuedBefore};
 use aside::{Aside, Earlier};
 use letter::DeliveryEnd;
 use running::{Limited, Running};
@@ -35,7 +36,7 @@ pub(crate) struct Call<'a> {
     settings: &'a Settings,
     time: CallTime<'a>,
     max_retries: u32,
-    safety: Safety,
+    rules: RepeatRules,
     has_key: bool,
     /// What this request asked for.
     own: Option<Arc<RequestOptions>>,
@@ -49,15 +50,17 @@ pub(crate) struct Call<'a> {
     allowance: Option<Allowance>,
     /// Another retry of the same chain is around this one, and logs how the call ends.
     is_inner: bool,
+    /// The handoff of another retry around this one, put back at the end.
+    outer: Option<Handoff>,
 
     // The running attempt, or the one that has just ended.
     attempt: Attempt,
     waited: Duration,
     sent_at: Duration,
     /// While it runs.
-    passage: Option<Passage>,
+    handed_off: Option<HandedOff>,
     /// What a throttle has left that it came through, once it has ended.
-    passed: Option<Passed>,
+    visit: Option<ThrottleVisit>,
     spare: Option<RequestSnapshot>,
 
     aside: Option<Box<Aside<'a>>>,
@@ -74,7 +77,6 @@ impl<'a> Call<'a> {
     pub(crate) fn open(
         settings: &'a Settings,
         request: &Request,
-        extensions: &Extensions,
         own: Option<&Arc<RequestOptions>>,
         has_key: bool,
     ) -> Self {
@@ -90,12 +92,12 @@ impl<'a> Call<'a> {
                 own.idempotent,
             ),
         };
-        let safety = Safety {
+        let rules = RepeatRules {
             repeatable: has_key || harmless || is_idempotent(request.method()),
             without_key: settings.retry_without_key,
             unsent: settings.retry_unsent,
         };
-        let could_retry = max_retries > 0 && safety.allows_any();
+        let could_retry = max_retries > 0 && rules.allows_any();
         let mut time = CallTime {
             limits,
             started: clock::now(),
@@ -110,10 +112,10 @@ impl<'a> Call<'a> {
         };
         // A call that cannot be retried and sets no deadline makes no difference to others, and
         // others make none to it, unless they set one.
-        let (mut allowance, mut feeds_budget, mut is_inner) = (None, true, false);
+        let (mut allowance, mut feeds_budget) = (None, true);
         if could_retry || time.deadline.is_some() || Scope::any_exists() {
             let opener = Opener {
-                chain: could_retry.then(|| chain_of(extensions)),
+                can_retry: could_retry,
                 budget: budget.address(),
             };
             // One that is not retried itself takes nothing from those inside it.
@@ -124,8 +126,8 @@ impl<'a> Call<'a> {
             };
             let opened = Allowance::open(retries, time.end(), opener);
             if opened.is_nested() {
-                is_inner = opened.is_twice_in_chain();
-                feeds_budget = nest(settings, &opened, &mut time);
+                time.bound_by(opened.deadline());
+                feeds_budget = !opened.shares_budget();
             }
             allowance = Some(opened);
         }
@@ -136,28 +138,37 @@ impl<'a> Call<'a> {
             settings,
             time,
             max_retries,
-            safety,
+            rules,
             has_key,
             own: own.cloned(),
             is_head: own.is_some() && request.method() == Method::HEAD,
             budget,
             feeds_budget,
             allowance,
-            is_inner,
+            is_inner: false,
+            outer: None,
             attempt: Attempt::FIRST,
             waited: Duration::ZERO,
             sent_at: Duration::ZERO,
-            passage: None,
-            passed: None,
+            handed_off: None,
+            visit: None,
             spare: None,
             aside,
         }
     }
 
-    /// Counts the queue time of another retry around this one.
-    pub(crate) fn has_queued(&mut self, queued: Duration) {
-        let earlier = self.made_earlier();
-        (earlier.queued, earlier.queued_outside) = (queued, queued);
+    /// Notes that another retry of the same chain is around this one: its queue time counts here as well.
+    pub(crate) fn nest_in(&mut self, outer: Handoff, terms: Terms) {
+        if terms.can_retry && self.could_retry() {
+            self.is_inner = true;
+            self.settings.warn_of_two_in_a_chain();
+        }
+        self.outer = Some(outer);
+        let queued = terms.queued_before;
+        if !queued.is_zero() {
+            let earlier = self.made_earlier();
+            (earlier.queued, earlier.queued_outside) = (queued, queued);
+        }
     }
 
     /// How long all attempts so far waited in the queue of a throttle.
@@ -165,13 +176,13 @@ impl<'a> Call<'a> {
         let before = self
             .earlier()
             .map_or(Duration::ZERO, |earlier| earlier.queued);
-        let now = self.passed.map_or(Duration::ZERO, Passed::queued);
+        let now = self.visit.map_or(Duration::ZERO, ThrottleVisit::queued);
         before.saturating_add(now)
     }
 
     /// Whether any ending of an attempt could have led to another.
     fn could_retry(&self) -> bool {
-        self.max_retries > 0 && self.safety.allows_any()
+        self.max_retries > 0 && self.rules.allows_any()
     }
 
     /// Whether somebody wants to know of it from its beginning on.
@@ -214,7 +225,7 @@ impl<'a> Call<'a> {
     /// Gets ready for an attempt: keeps a copy of the request, if a retry or a letter could follow, and
     /// numbers it.
     #[inline(always)] // Called once, by the loop.
-    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &Extensions) {
+    pub(crate) fn prepare(&mut self, request: &mut Request, extensions: &mut Extensions) {
         let could_follow = || self.could_retry() || self.settings.dead_letters.is_some();
         if self.spare.is_none() && could_follow() {
             let rebuilt = self.body().is_some();
@@ -224,68 +235,69 @@ impl<'a> Call<'a> {
             let number = HeaderValue::from(self.attempt.number());
             request.headers_mut().insert(name, number);
         }
-        if !self.is_plain() {
-            self.open_passage(request, extensions);
+        if self.aside.is_some()
+            || self.time.attempt.is_some()
+            || self.settings.inner_retry.may_exist()
+        {
+            self.hand_off(extensions);
         }
     }
 
-    /// Whether there is no more to an attempt than its request.
-    #[inline]
-    fn is_plain(&self) -> bool {
-        self.aside.is_none() && !self.time.limits_attempts()
-    }
-
-    /// So that a throttle, if there is one, can tell when it lets the attempt through.
-    #[cold]
-    fn open_passage(&mut self, request: &Request, extensions: &Extensions) {
-        let mut fare = None;
+    /// Tells a throttle inside what it needs to know, if there is anything to lose.
+    fn hand_off(&mut self, extensions: &mut Extensions) {
+        let (mut permit, mut queued_before) = (None, Duration::ZERO);
         if let Some(aside) = &mut self.aside {
-            fare = (aside.earlier.as_mut()).and_then(|earlier| earlier.fare.take());
+            if let Some(earlier) = &mut aside.earlier {
+                permit = earlier.permit.take();
+                queued_before = earlier.queued;
+            }
             if let Some(watch) = &mut aside.watch {
                 watch.attempt_started(self.attempt);
             }
         }
-        if fare.is_some() || self.time.limits_attempts() {
-            let url = request.url();
-            self.passage = Some(match self.attempt.is_retry() {
-                true => Passage::again(extensions, url, fare, self.time.window_end()),
-                false => Passage::first(extensions, url),
-            });
+        if permit.is_some()
+            || self.time.attempt.is_some()
+            || !queued_before.is_zero()
+            || self.settings.inner_retry.may_exist()
+        {
+            let terms = Terms {
+                latest: (self.attempt.is_retry()).then(|| self.time.window_end()),
+                queued_before,
+                can_retry: self.could_retry(),
+            };
+            let handoff = Handoff::insert(extensions, terms);
+            self.handed_off = Some(HandedOff::new(handoff, permit));
         }
     }
 
     /// The attempt has ended: what was paid for it is spent, or given back.
-    #[inline]
-    pub(crate) fn close_passage(&mut self, extensions: &mut Extensions) {
-        if let Some(passage) = self.passage.take() {
-            let (queued, has_timed_out) = (passage.queued(), passage.has_timed_out());
-            let is_cut_off = has_timed_out || !queued.is_zero();
-            if is_cut_off && extensions.get::<Passed>().is_none() {
-                // The throttle was dropped with the attempt, and could not say so itself.
-                Passed::leave(extensions, queued, false);
-            }
-            let is_given_back = passage.end();
+    pub(crate) fn end_attempt(&mut self, extensions: &Extensions) {
+        let left = match extensions.is_empty() {
+            true => None,
+            false => extensions.get::<Handoff>(),
+        };
+        let mut visit = left.and_then(Handoff::visit);
+        let mut had_inner = left.is_some_and(Handoff::had_inner_retry);
+        if let Some(handed_off) = self.handed_off.take() {
+            visit = handed_off.handoff.visit().or(visit);
+            had_inner |= handed_off.handoff.had_inner_retry();
+            let is_given_back = handed_off.end();
             if let (true, Some(allowance)) = (is_given_back, &self.allowance) {
                 allowance.put_back();
             }
         }
-        self.passed = match extensions.is_empty() {
-            true => None,
-            false => Passed::of(extensions),
-        };
+        self.settings.inner_retry.learn(had_inner);
+        self.visit = visit;
     }
 
     /// Lets an attempt run in what this call allows to those inside it, and as long as it may take.
     #[inline]
     pub(crate) fn run<F>(&mut self, answer: F) -> Running<'_, F> {
-        let mut limited = None;
-        if self.time.limits_attempts() {
-            limited = Limited::new(&self.time, &self.sent_at);
-        }
+        let handoff = self.handed_off.as_ref().map(|it| &it.handoff);
+        let limited = Limited::new(&self.time, &self.sent_at, handoff);
         Running {
             answer: Covered {
                 allowance: &mut self.allowance,
-                passage: &mut self.passage,
                 future: Some(answer),
             },
             limited,
@@ -294,8 +306,8 @@ impl<'a> Call<'a> {
 
     /// What the ending of an attempt means.
     #[inline(always)] // Every attempt comes by here.
-    pub(crate) fn judge(&self, result: &Result<Response>) -> Verdict {
-        self.settings.classifier.judge(
+    pub(crate) fn classify(&self, result: &Result<Response>) -> ClassifiedOutcome {
+        self.settings.classifier.classify(
             result,
             (self.aside.as_ref()).and_then(|aside| aside.target.as_ref()),
             self.attempt,
@@ -318,18 +330,23 @@ impl<'a> Call<'a> {
     #[inline(always)] // Called once, by the loop.
     pub(crate) fn succeed(
         &mut self,
-        verdict: Verdict,
+        classified: ClassifiedOutcome,
         result: &mut Result<Response>,
         extensions: &mut Extensions,
     ) {
         let end = End {
-            verdict,
+            classified,
             reason: StopReason::Succeeded,
             hint: None,
         };
         match result {
             // Most calls have no more to tell.
-            Ok(response) if self.aside.is_none() && self.own.is_none() && self.passed.is_none() => {
+            Ok(response)
+                if self.aside.is_none()
+                    && self.own.is_none()
+                    && self.visit.is_none()
+                    && !self.is_nested() =>
+            {
                 self.feed_budget(None);
                 let report = self.first_report(end);
                 if let Some(inner) = response.extensions_mut().insert(report) {
@@ -347,7 +364,7 @@ impl<'a> Call<'a> {
     #[inline]
     fn first_report(&self, end: End) -> RetryReport {
         RetryReport {
-            last: self.ended_attempt(end.verdict, end.hint),
+            last: self.ended_attempt(end.classified, end.hint),
             earlier: Vec::new(),
             refused_wait: Duration::ZERO,
             stop: end.reason,
@@ -374,17 +391,34 @@ impl<'a> Call<'a> {
         if let Some(slot) = self.own.as_ref().and_then(|own| own.report.as_ref()) {
             slot.put(report.clone());
         }
-        if let Some(earlier) = self.earlier() {
-            // What another retry around this one goes on with.
-            let outside = earlier.queued_outside;
-            Passed::report(extensions, self.queued().saturating_sub(outside));
-            extensions.insert(QueuedBefore(outside));
-        }
+        self.leave_for_outer(extensions);
         match result {
             Ok(response) => drop(response.extensions_mut().insert(report)),
             Err(_) => drop(extensions.insert(FailedReport(report))),
         }
         letter
+    }
+
+    /// Whether another retry may be around this one, in the same chain.
+    fn is_nested(&self) -> bool {
+        let in_another = || (self.allowance.as_ref()).is_some_and(Allowance::is_in_another_call);
+        self.outer.is_some() || in_another()
+    }
+
+    /// Leaves what another retry around this one goes on with.
+    fn leave_for_outer(&mut self, extensions: &mut Extensions) {
+        let outside = self.earlier().map(|earlier| earlier.queued_outside);
+        let queued = self.queued().saturating_sub(outside.unwrap_or_default());
+        let has_visit = self.visit.is_some() || !queued.is_zero();
+        if !has_visit && !self.is_nested() {
+            return;
+        }
+        let handoff = self.outer.take().unwrap_or_default();
+        handoff.mark_inner_retry();
+        if has_visit {
+            handoff.report(queued, self.visit.is_some_and(|visit| visit.paced));
+        }
+        extensions.insert(handoff);
     }
 
     /// Adds what happened inside an attempt that has ended. Returns the attempts that another retry made before the
@@ -399,9 +433,8 @@ impl<'a> Call<'a> {
             Ok(response) => RetryReport::of(response).cloned(),
             Err(_) => extensions.remove().map(|FailedReport(report)| report),
         };
-        if let Some(passed) = self.passed {
-            attempt.add_wait(passed.waited);
-            Passed::report(extensions, passed.queued());
+        if let Some(visit) = self.visit {
+            attempt.add_wait(visit.waited);
         }
         inner.map_or_else(Vec::new, |inner| attempt.replace_with_inner(inner))
     }
@@ -446,22 +479,16 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn ended_attempt(&self, verdict: Verdict, hint: Option<Duration>) -> AttemptReport {
+    fn ended_attempt(
+        &self,
+        classified: ClassifiedOutcome,
+        hint: Option<Duration>,
+    ) -> AttemptReport {
         AttemptReport {
-            outcome: verdict.outcome,
+            outcome: classified.outcome,
             sent_at: self.sent_at,
             waited: self.waited,
             hint,
         }
     }
-}
-
-/// Lets a call heed what is around it. Says whether it credits its budget.
-#[cold]
-fn nest(settings: &Settings, allowance: &Allowance, time: &mut CallTime<'_>) -> bool {
-    if allowance.is_twice_in_chain() {
-        settings.warn_of_two_in_a_chain();
-    }
-    time.bound_by(allowance.deadline());
-    !allowance.shares_budget()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
+use super::inner::InnerRetry;
 use crate::admit::Budgets;
 use crate::config::Timers;
 use crate::dead_letter::{DeadLetters, Secrets};
@@ -41,6 +42,7 @@ pub(crate) struct Settings {
     #[cfg(feature = "tracing")]
     pub(crate) levels: LogLevels,
     pub(crate) timers: Timers,
+    pub(crate) inner_retry: InnerRetry,
     warned: AtomicBool,
 }
 
@@ -102,6 +104,7 @@ impl Default for Settings {
             #[cfg(feature = "tracing")]
             levels: LogLevels::default(),
             timers: Timers::default(),
+            inner_retry: InnerRetry::default(),
             warned: AtomicBool::new(false),
         }
     }

@@ -7,7 +7,6 @@ use tokio::time::Instant;
 
 use crate::clock;
 use crate::outcome::{StopReason, TimeLimit, TimedOut};
-use crate::throttle::{Passage, Stage};
 
 /// tokio's timers are as coarse as this, and round up.
 const TICK: Duration = Duration::from_millis(1);
@@ -90,20 +89,15 @@ impl CallTime<'_> {
         self.limit_from(clock::after(self.started, sent_at))
     }
 
-    /// The same, by now, if it came to a throttle on its way: the time that it waits there is not its own.
-    pub(crate) fn attempt_limit_by(
+    /// The same, if its clock does not start with the attempt, but later: at `begun`.
+    pub(crate) fn attempt_limit_from(
         &self,
-        now: Instant,
         sent_at: Duration,
-        passage: Option<&Passage>,
+        begun: Option<Instant>,
     ) -> Option<Limit> {
-        match passage.map(Passage::stage) {
-            // Look again after the shortest time that it can take from here.
-            Some(Stage::Waiting) => self.limit_from(now),
-            Some(Stage::Sent(at)) => self.limit_from(at),
-            Some(Stage::Unknown | Stage::Refused | Stage::TimedOut) | None => {
-                self.attempt_limit(sent_at)
-            }
+        match begun {
+            Some(begun) => self.limit_from(begun),
+            None => self.attempt_limit(sent_at),
         }
     }
 

@@ -15,7 +15,7 @@ pub(crate) struct Rate {
     pub(super) burst: u32,
 }
 
-/// The bucket of one key. HeldResponse as the time at which it will be full again.
+/// The bucket of one key. Kept as the time at which it will be full again.
 #[derive(Debug)]
 pub(super) struct Bucket {
     rate: Rate,

@@ -72,11 +72,6 @@ impl HostMetrics {
         }
     }
 
-    /// Its name.
-    pub(super) fn host(&self) -> &str {
-        &self.host
-    }
-
     pub(super) fn request(&self, reason: StopReason) {
         self.count_request(&self.requests[reason as usize], reason.label());
     }

@@ -112,6 +112,31 @@ fn a_thousand_hosts_make_a_hundred_and_one_labels() {
 }
 
 #[test]
+fn every_host_is_found_again_and_the_limit_holds() {
+    let metrics = Metrics::with_max_hosts(2000);
+    let name = |number: u32| format!("host-{number}.example.com");
+    for number in 0..2000 {
+        let added = metrics.host(&to(&name(number)));
+        let again = metrics.host(&to(&name(number)));
+        assert!(Arc::ptr_eq(&added, &again));
+    }
+    let late = metrics.host(&to(&name(2000)));
+    assert!(Arc::ptr_eq(&late, &metrics.0.other()));
+    assert_eq!(metrics.0.count(), 2000);
+}
+
+#[test]
+fn threads_that_add_the_same_host_share_it() {
+    let metrics = Metrics::with_max_hosts(1);
+    let found = std::thread::scope(|scope| {
+        let threads = [(); 4].map(|()| scope.spawn(|| metrics.host(&to("a"))));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert!(found.iter().all(|host| Arc::ptr_eq(host, &found[0])));
+    assert_eq!(metrics.0.count(), 1);
+}
+
+#[test]
 fn a_host_that_is_called_other_shares_its_label_with_the_rest() {
     let recorder = DebuggingRecorder::new();
     with_local_recorder(&recorder, || {

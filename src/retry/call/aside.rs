@@ -5,9 +5,10 @@ use std::time::Duration;
 use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
+use super::super::permit::RetryPermit;
 use super::watch::Watch;
-use crate::admit::{Fare, Withdrawal};
-use crate::decide::Target;
+use crate::admit::Withdrawal;
+use crate::decide::RequestTarget;
 use crate::outcome::{AttemptReport, RetryReport, StopReason};
 use crate::response::HeldResponse;
 
@@ -15,7 +16,7 @@ use crate::response::HeldResponse;
 #[derive(Default)]
 pub(super) struct Aside<'a> {
     /// Where the request goes, if somebody will ask: it is gone when its answer comes.
-    pub(super) target: Option<Target>,
+    pub(super) target: Option<RequestTarget>,
     /// The attempts before the running one.
     pub(super) earlier: Option<Earlier>,
     /// What was paid for the next attempt, or could not be, where that takes longer than a moment.
@@ -40,7 +41,7 @@ pub(super) struct Earlier {
     /// What the last of them came to, where a throttle may not let another one through.
     pub(super) kept: Option<HeldResponse>,
     /// What the running attempt costs, until a throttle lets it through.
-    pub(super) fare: Option<Fare>,
+    pub(super) permit: Option<RetryPermit>,
 }
 
 impl Earlier {
@@ -64,7 +65,7 @@ impl Earlier {
 impl Aside<'_> {
     #[cold]
     pub(super) fn with_target(request: &Request) -> Box<Self> {
-        let target = Target {
+        let target = RequestTarget {
             method: request.method().clone(),
             url: request.url().clone(),
         };

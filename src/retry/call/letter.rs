@@ -9,7 +9,7 @@ use reqwest_middleware::Result;
 use super::{Call, End};
 use crate::clock;
 use crate::dead_letter::Draft;
-use crate::log::LogPlace;
+use crate::log::LogContext;
 use crate::observe::{CallInfo, Event, EventKind};
 use crate::outcome::{DeadLetterOutcome, Refusal, RetryReport};
 use crate::schedule::server_hint;
@@ -50,7 +50,7 @@ impl Call<'_> {
             factory: self.body(),
             key_header: settings.keys.header_of(self.own.as_deref()),
             has_key: self.has_key,
-            repeatable: self.safety.repeatable,
+            repeatable: self.rules.repeatable,
             max_body: letters.max_body,
         };
         let now = clock::wall();
@@ -60,7 +60,7 @@ impl Call<'_> {
         // This may come after the call is over.
         let (method, host, attempt) = (watch.method.clone(), watch.host.clone(), watch.attempt);
         let observers = settings.observers.clone();
-        let place = LogPlace::here();
+        let place = LogContext::current();
         let tell = move |outcome: DeadLetterOutcome, error: Option<String>| {
             if outcome != DeadLetterOutcome::Delivered {
                 place.letter_not_delivered(&host, outcome.label(), error.as_deref());

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::admit::Covered;
 use crate::clock::{self, Alarm};
+use crate::handoff::Handoff;
 use crate::schedule::{CallTime, Limit};
-use crate::throttle::Passage;
 
 /// An attempt in what its call allows, and for as long as it may take.
 pub(crate) struct Running<'a, F> {
@@ -23,6 +23,8 @@ pub(crate) struct Running<'a, F> {
 pub(crate) struct Limited<'a> {
     time: &'a CallTime<'a>,
     sent_at: &'a Duration,
+    /// Of an attempt with a timeout, which stands still in a throttle's queue.
+    handoff: Option<&'a Handoff>,
     /// Until there is no time left.
     end: Option<Instant>,
     alarm: Alarm,
@@ -30,7 +32,14 @@ pub(crate) struct Limited<'a> {
 
 impl<'a> Limited<'a> {
     /// If there is a limit.
-    pub(super) fn new(time: &'a CallTime<'a>, sent_at: &'a Duration) -> Option<Self> {
+    pub(super) fn new(
+        time: &'a CallTime<'a>,
+        sent_at: &'a Duration,
+        handoff: Option<&'a Handoff>,
+    ) -> Option<Self> {
+        if !time.limits_attempts() {
+            return None;
+        }
         let begun = match sent_at.is_zero() {
             true => time.started,
             false => clock::after(time.started, *sent_at),
@@ -39,6 +48,7 @@ impl<'a> Limited<'a> {
         Some(Self {
             time,
             sent_at,
+            handoff: handoff.filter(|_| time.attempt.is_some()),
             // With no time left, nothing is sent.
             end: Some(end).filter(|end| begun < *end),
             alarm: Alarm::default(),
@@ -46,24 +56,23 @@ impl<'a> Limited<'a> {
     }
 
     /// What the limit is by now: the attempt may have come to a throttle on its way.
-    fn by_now(&self, now: Instant, passage: Option<&Passage>) -> Option<Limit> {
-        let passage = passage.filter(|_| self.time.attempt.is_some());
-        self.time.attempt_limit_by(now, *self.sent_at, passage)
+    fn by_now(&self, now: Instant) -> Option<Limit> {
+        let begun = self.handoff.and_then(|handoff| handoff.clock_start(now));
+        self.time.attempt_limit_from(*self.sent_at, begun)
     }
 
     /// A call inside this one knew only what was left of our time when it began.
-    #[cold]
-    fn name(&self, error: Error, passage: Option<&Passage>) -> Error {
-        match self.by_now(clock::now(), passage) {
+    fn name(&self, error: Error) -> Error {
+        match self.by_now(clock::now()) {
             Some(limit) => limit.name(error),
             None => error,
         }
     }
 
     /// Whether there is some time left after all.
-    fn extend(&mut self, passage: Option<&Passage>) {
+    fn extend(&mut self) {
         let now = clock::now();
-        if let Some(limit) = self.by_now(now, passage) {
+        if let Some(limit) = self.by_now(now) {
             self.end = Some(limit.end());
         }
         self.end = self.end.filter(|end| now < *end);
@@ -78,17 +87,14 @@ impl<'a> Limited<'a> {
     ) -> Poll<F::Output> {
         while let Some(end) = self.end {
             if let Poll::Ready(result) = Pin::new(&mut *answer).poll(context) {
-                return Poll::Ready(
-                    result.map_err(|error| self.name(error, answer.passage.as_ref())),
-                );
+                return Poll::Ready(result.map_err(|error| self.name(error)));
             }
             ready!(self.alarm.poll(end, context));
-            self.extend(answer.passage.as_ref());
+            self.extend();
         }
-        let limit = self.by_now(clock::now(), answer.passage.as_ref());
-        let has_limit = self.time.attempt.is_some();
-        if let (Some(passage), true) = (&mut *answer.passage, has_limit) {
-            passage.time_out();
+        let limit = self.by_now(clock::now());
+        if let Some(handoff) = self.handoff {
+            handoff.time_out();
         }
         match limit {
             Some(limit) => {

@@ -7,23 +7,25 @@ use reqwest::Response;
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
+use super::super::permit::RetryPermit;
 use super::Call;
-use crate::admit::{Allowance, Fare, Withdrawal};
+use crate::admit::{Allowance, Withdrawal};
 use crate::clock;
-use crate::decide::Verdict;
+use crate::decide::{self, CallFacts, ClassifiedOutcome};
+use crate::handoff::ThrottleVisit;
 use crate::outcome::StopReason;
+use crate::request::RequestSnapshot;
 use crate::schedule::{self, server_hint};
-use crate::throttle::Passed;
 
 /// How many attempts of one call that were not processed are retried for free.
 const MAX_FREE_RETRIES: u32 = 2;
 
 /// A retry that has been decided on.
 pub(crate) struct Retry {
-    pub(super) verdict: Verdict,
-    pub(super) fare: Fare,
+    pub(super) classified: ClassifiedOutcome,
+    pub(super) permit: RetryPermit,
     /// The throttle that the attempt came through.
-    pub(super) passed: Option<Passed>,
+    pub(super) visit: Option<ThrottleVisit>,
     pub(super) backoff: Duration,
     pub(super) wait: Duration,
     pub(super) hint: Option<Duration>,
@@ -36,7 +38,7 @@ pub(crate) struct Retry {
 /// Why there is none, and the hint in the last answer, if one was looked for.
 #[derive(Clone, Copy)]
 pub(crate) struct End {
-    pub(super) verdict: Verdict,
+    pub(super) classified: ClassifiedOutcome,
     pub(super) reason: StopReason,
     pub(super) hint: Option<Duration>,
 }
@@ -47,7 +49,7 @@ impl End {
         matches!(
             self.reason,
             StopReason::Succeeded | StopReason::NotRetryable
-        ) && (self.verdict.status()).is_some_and(|status| !status.is_server_error())
+        ) && (self.classified.status()).is_some_and(|status| !status.is_server_error())
     }
 }
 
@@ -57,51 +59,55 @@ pub(crate) type Step = std::result::Result<Retry, End>;
 impl Call<'_> {
     /// Whether, how and when to go on.
     #[inline]
-    pub(crate) fn next_step(&mut self, verdict: Verdict, result: &Result<Response>) -> Step {
-        if verdict.is_success() {
+    pub(crate) fn next_step(
+        &mut self,
+        classified: ClassifiedOutcome,
+        result: &Result<Response>,
+    ) -> Step {
+        if classified.is_success() {
             return Err(End {
-                verdict,
+                classified,
                 reason: StopReason::Succeeded,
                 hint: None,
             });
         }
-        self.after_failure(verdict, result)
+        self.after_failure(classified, result)
     }
 
-    fn after_failure(&mut self, verdict: Verdict, result: &Result<Response>) -> Step {
+    fn after_failure(&mut self, classified: ClassifiedOutcome, result: &Result<Response>) -> Step {
         let headers = result.as_ref().ok().map(Response::headers);
         let end = |reason, hint| End {
-            verdict,
+            classified,
             reason,
             hint,
         };
-        self.decide(verdict, headers)
+        self.decide(classified, headers)
             .map_err(|reason| end(reason, None))?;
-        let hint = verdict
+        let hint = classified
             .status()
             .zip(headers)
             .and_then(|(status, headers)| server_hint(status, headers, clock::wall()));
         let now = clock::now();
         let elapsed = self.time.elapsed(now);
-        let passed = self.passed;
+        let visit = self.visit;
         // The throttle keeps the pause that the server asks for.
-        let paced = passed.is_some_and(|passed| passed.paced);
+        let paced = visit.is_some_and(|visit| visit.paced);
         let scheduled = self.schedule(hint, elapsed, paced);
         // Last, so that a refusal leaks nothing.
-        let is_unprocessed = !paced && self.is_free(verdict, now);
+        let is_unprocessed = !paced && self.is_free(classified, now);
         let is_free = paced || is_unprocessed;
         if is_unprocessed && scheduled.is_ok() {
             self.budget.count_free();
         }
         let admitted = scheduled.and_then(|times| Ok((times, self.admit(now, is_free)?)));
-        let ((backoff, wait), fare) = match admitted {
+        let ((backoff, wait), permit) = match admitted {
             Ok(admitted) => admitted,
             Err(reason) => return Err(end(reason, hint)),
         };
         Ok(Retry {
-            verdict,
-            fare,
-            passed,
+            classified,
+            permit,
+            visit,
             backoff,
             wait,
             hint,
@@ -112,17 +118,21 @@ impl Call<'_> {
 
     /// Whether a retry that may follow is paid for from what all workers of a fleet have.
     #[inline]
-    pub(crate) fn pays_with_others(&self, verdict: Verdict, result: &Result<Response>) -> bool {
+    pub(crate) fn pays_with_others(
+        &self,
+        classified: ClassifiedOutcome,
+        result: &Result<Response>,
+    ) -> bool {
         let headers = || result.as_ref().ok().map(Response::headers);
-        !verdict.is_success()
+        !classified.is_success()
             && self.budget.is_common()
             // What is not sent is not taken from others.
             && self.sends_again()
             && self.time.allow_wait(self.time.elapsed(clock::now()), Duration::ZERO).is_ok()
             // The pause that the server asked for is being kept, and costs nothing.
-            && !self.passed.is_some_and(|passed| passed.paced)
-            && !self.is_free(verdict, clock::now())
-            && self.decide(verdict, headers()).is_ok()
+            && !self.visit.is_some_and(|visit| visit.paced)
+            && !self.is_free(classified, clock::now())
+            && self.decide(classified, headers()).is_ok()
     }
 
     /// Pays for it, which may take a round trip. If it is not sent, it is given back.
@@ -134,20 +144,16 @@ impl Call<'_> {
     /// May this be sent again at all?
     fn decide(
         &self,
-        verdict: Verdict,
+        classified: ClassifiedOutcome,
         headers: Option<&HeaderMap>,
     ) -> std::result::Result<(), StopReason> {
-        self.safety.allows(verdict, headers)?;
-        if self.max_retries == 0 {
-            return Err(StopReason::Disabled);
-        }
-        if self.attempt.retries() >= self.max_retries {
-            return Err(StopReason::RetriesExhausted);
-        }
-        match &self.spare {
-            Some(spare) if spare.is_replayable() => Ok(()),
-            _ => Err(StopReason::BodyNotReplayable),
-        }
+        let call = CallFacts {
+            rules: self.rules,
+            retries: self.attempt.retries(),
+            max_retries: self.max_retries,
+            replayable: (self.spare.as_ref()).is_some_and(RequestSnapshot::is_replayable),
+        };
+        decide::decide(classified, headers, call)
     }
 
     /// When? The backoff that was drawn, and the whole wait.
@@ -179,14 +185,18 @@ impl Call<'_> {
     /// Whether a retry costs no budget because the server provably did not process the attempt: it refused the
     /// stream or closed an idle connection, so the retry adds no work. Holds for the first two such attempts of a
     /// call, and only while the host is healthy: a server that refuses every stream may be overloaded.
-    fn is_free(&self, verdict: Verdict, now: Instant) -> bool {
-        verdict.is_unprocessed()
+    fn is_free(&self, classified: ClassifiedOutcome, now: Instant) -> bool {
+        classified.is_unprocessed()
             && self.earlier().map_or(0, |earlier| earlier.unprocessed) < MAX_FREE_RETRIES
             && self.budget.allows_free(now)
     }
 
     /// Is there room for it now? What is paid for it is given back if the retry is not sent.
-    fn admit(&mut self, now: Instant, is_free: bool) -> std::result::Result<Fare, StopReason> {
+    fn admit(
+        &mut self,
+        now: Instant,
+        is_free: bool,
+    ) -> std::result::Result<RetryPermit, StopReason> {
         let withdrawal = if is_free {
             // The server asked for a pause that the throttle keeps, or did not process the attempt.
             Withdrawal::free()
@@ -197,6 +207,6 @@ impl Call<'_> {
         };
         let draw = self.allowance.as_mut().and_then(Allowance::draw);
         let draw = draw.ok_or(StopReason::AllowanceSpent)?;
-        Ok(Fare { withdrawal, draw })
+        Ok(RetryPermit { withdrawal, draw })
     }
 }

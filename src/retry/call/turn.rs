@@ -8,13 +8,12 @@ use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
+use super::super::permit::RetryPermit;
 use super::{Call, End, Retry, Step};
-use crate::admit::Fare;
 use crate::clock;
-use crate::decide::Verdict;
+use crate::decide::ClassifiedOutcome;
 use crate::outcome::StopReason;
 use crate::response::{self, HeldResponse};
-use crate::throttle::QueuedBefore;
 
 /// How a call goes on after an attempt.
 pub(crate) enum Turn {
@@ -31,15 +30,15 @@ impl<'a> Call<'a> {
     #[cold]
     pub(crate) fn go_on<'c>(
         &'c mut self,
-        verdict: Verdict,
+        classified: ClassifiedOutcome,
         mut result: Result<Response>,
         extensions: &'c mut Extensions,
     ) -> Pin<Box<dyn Future<Output = Turn> + Send + 'c>> {
         Box::pin(async move {
-            if self.pays_with_others(verdict, &result) {
+            if self.pays_with_others(classified, &result) {
                 Box::pin(self.pay_with_others()).await;
             }
-            let mut step = self.next_step(verdict, &result);
+            let mut step = self.next_step(classified, &result);
             if self.wants_body() && is_final(&step) {
                 (step, result) = Box::pin(self.read_body(step, result)).await;
             }
@@ -48,7 +47,7 @@ impl<'a> Call<'a> {
                     let wake = self.leave_attempt(&retry, &result, extensions);
                     let time = self.time;
                     let drain_end = time.drain_end(wake);
-                    let throttled = retry.passed.is_some();
+                    let throttled = retry.visit.is_some();
                     if throttled {
                         self.keep(result).read_ahead(drain_end).await;
                     } else {
@@ -56,7 +55,7 @@ impl<'a> Call<'a> {
                         drop(result);
                     }
                     tokio::time::sleep_until(wake).await;
-                    return Turn::Again(self.begin_attempt(throttled, retry.fare, extensions));
+                    return Turn::Again(self.begin_attempt(throttled, retry.permit, extensions));
                 }
                 Ok(retry) => self.rehearse(retry, &result),
                 Err(end) => end,
@@ -76,7 +75,7 @@ impl<'a> Call<'a> {
     ) -> (Step, Result<Response>) {
         let limit = self.buffer().unwrap_or_default();
         let read = async { response::buffer(result?, limit).await };
-        let queued = self.passed.map_or(Duration::ZERO, |passed| passed.waited);
+        let queued = self.visit.map_or(Duration::ZERO, |visit| visit.waited);
         let sent_at = self.sent_at.saturating_add(queued);
         let result = match self.time.attempt_limit(sent_at) {
             None => read.await,
@@ -85,15 +84,15 @@ impl<'a> Call<'a> {
         if result.is_ok() {
             return (step, result);
         }
-        let verdict = Verdict {
+        let classified = ClassifiedOutcome {
             // The answer had begun: whatever its end says, the request was processed.
             unsent: false,
-            ..self.judge(&result)
+            ..self.classify(&result)
         };
-        if self.pays_with_others(verdict, &result) {
+        if self.pays_with_others(classified, &result) {
             self.pay_with_others().await;
         }
-        (self.next_step(verdict, &result), result)
+        (self.next_step(classified, &result), result)
     }
 
     /// Whether retries are sent, and not only decided on.
@@ -105,9 +104,9 @@ impl<'a> Call<'a> {
     pub(crate) fn rehearse(&mut self, retry: Retry, result: &Result<Response>) -> End {
         self.tell_retry(&retry, result);
         // What others in this task may do is not touched.
-        retry.fare.withdrawal.spend();
+        retry.permit.withdrawal.spend();
         End {
-            verdict: retry.verdict,
+            classified: retry.classified,
             reason: StopReason::DryRun,
             hint: retry.hint,
         }
@@ -121,14 +120,14 @@ impl<'a> Call<'a> {
         extensions: &mut Extensions,
     ) -> Instant {
         self.tell_retry(retry, result);
-        let mut ended = self.ended_attempt(retry.verdict, retry.hint);
+        let mut ended = self.ended_attempt(retry.classified, retry.hint);
         let inside = self.complete_attempt(&mut ended, result, extensions);
         let queued = self.queued();
         let earlier = self.made_earlier();
         earlier.history.extend(inside);
         earlier.history.push(ended);
-        earlier.unclear |= retry.verdict.is_unclear();
-        earlier.unprocessed += u32::from(retry.verdict.is_unprocessed());
+        earlier.unclear |= retry.classified.may_have_taken_effect();
+        earlier.unprocessed += u32::from(retry.classified.is_unprocessed());
         earlier.backoff = Some(retry.backoff);
         earlier.queued = queued;
         earlier.kept = None;
@@ -146,25 +145,21 @@ impl<'a> Call<'a> {
     fn begin_attempt(
         &mut self,
         throttled: bool,
-        fare: Fare,
+        permit: RetryPermit,
         extensions: &mut Extensions,
     ) -> Request {
         self.sent_at = self.time.elapsed(clock::now());
         // Until the retry is sent, it is paid back if the call is dropped. Without a throttle, that
         // is now.
         if throttled {
-            self.made_earlier().fare = Some(fare);
+            self.made_earlier().permit = Some(permit);
         } else {
-            fare.spend();
+            permit.spend();
         }
-        let queued = (self.earlier()).map_or(Duration::ZERO, |earlier| earlier.queued);
         let body = self.own.as_ref().and_then(|own| own.body.as_ref());
         let spare = (self.spare.as_mut()).expect("without a copy no retry is decided on");
         spare.restore(extensions);
         extensions.insert(self.attempt);
-        if !queued.is_zero() {
-            extensions.insert(QueuedBefore(queued));
-        }
         spare.request(body)
     }
 }
@@ -173,6 +168,6 @@ impl<'a> Call<'a> {
 fn is_final(step: &Step) -> bool {
     step.as_ref().is_err_and(|end| {
         matches!(end.reason, StopReason::Succeeded | StopReason::NotRetryable)
-            && end.verdict.status().is_some()
+            && end.classified.status().is_some()
     })
 }

@@ -12,11 +12,11 @@ use super::super::settings::Settings;
 use super::{Call, End, Retry};
 use crate::admit::{Budget, BudgetTime};
 use crate::clock;
-use crate::decide::Verdict;
+use crate::decide::ClassifiedOutcome;
 use crate::host::Host;
 use crate::observe::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeaders,
-    RetryScheduled, Stopped, host_name,
+    RetryScheduled, Stopped,
 };
 use crate::outcome::{Attempt, AttemptOutcome, RetryReport, StopReason};
 use crate::request::RequestSnapshot;
@@ -51,7 +51,7 @@ impl<'a> Watch<'a> {
         Self {
             settings,
             method: method.clone(),
-            host: host_name(Host(url).as_str()),
+            host: Host(url).as_str().into(),
             attempt: Attempt::FIRST,
             started,
             stage: Stage::Waiting,
@@ -82,11 +82,16 @@ impl<'a> Watch<'a> {
         self.tell(EventKind::AttemptStarted);
     }
 
-    fn attempt_finished(&mut self, verdict: Verdict, result: &Result<Response>, took: Duration) {
+    fn attempt_finished(
+        &mut self,
+        classified: ClassifiedOutcome,
+        result: &Result<Response>,
+        took: Duration,
+    ) {
         self.stage = Stage::Waiting;
         let headers = result.as_ref().ok().map(Response::headers);
         self.tell(EventKind::AttemptFinished(AttemptFinished {
-            outcome: verdict.outcome,
+            outcome: classified.outcome,
             retry_of: self.retry_of,
             took,
             limit_headers: headers.map(LimitHeaders::in_answer).unwrap_or_default(),
@@ -147,10 +152,10 @@ impl<'a> Call<'a> {
         let Some((watch, budget)) = self.watched_with_budget() else {
             return;
         };
-        watch.attempt_finished(retry.verdict, result, took);
-        watch.retry_of = Some(retry.verdict.outcome);
+        watch.attempt_finished(retry.classified, result, took);
+        watch.retry_of = Some(retry.classified.outcome);
         watch.tell(EventKind::RetryScheduled(RetryScheduled {
-            cause: retry.verdict.outcome,
+            cause: retry.classified.outcome,
             wait: retry.wait,
             hint: retry.hint,
             max_attempts,
@@ -173,11 +178,11 @@ impl<'a> Call<'a> {
             return;
         };
         if end.reason != StopReason::DryRun {
-            watch.attempt_finished(end.verdict, result, took);
+            watch.attempt_finished(end.classified, result, took);
         }
         if end.reason == StopReason::BudgetEmpty {
             watch.tell(EventKind::BudgetRefused(BudgetRefused {
-                cause: end.verdict.outcome,
+                cause: end.classified.outcome,
                 budget: budget.balance_by(budget_time),
             }));
         }

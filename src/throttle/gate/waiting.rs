@@ -1,4 +1,4 @@
-//! Who waits before a gate, and keeps the time for it.
+//! A call that waits in the queue of a gate.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -8,38 +8,35 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::builder::Settings;
-use super::super::controller::SendRecord;
-use super::super::queue::{Place, State};
-use super::{Gate, Pass};
+use super::super::queue::{WaiterId, WaiterState};
+use super::state::Grant;
+use super::{Gate, Slot};
 use crate::clock;
 use crate::outcome::Refusal;
 
-/// A place in the queue, which is left when this is dropped.
+/// A call in the queue. Dropped, it leaves the queue.
 pub(in crate::throttle) struct Waiting<'a> {
     pub(super) gate: &'a Gate,
     pub(super) settings: &'a Settings,
-    /// `None` once it is given back.
-    pub(super) place: Option<Place>,
-    /// The retry around it wants to know.
-    pub(in crate::throttle) has_passage: bool,
+    /// `None` once the call has left the queue.
+    pub(super) id: Option<WaiterId>,
 }
 
-/// What one who waits finds.
-enum Look {
-    /// Nothing yet; look again then.
-    Waits(Instant),
-    Settled(Result<Option<SendRecord>, Refusal>),
+enum WaitProgress {
+    /// Look again at this time, or when woken.
+    Pending(Instant),
+    Done(Result<Grant, Refusal>),
 }
 
 impl<'a> Waiting<'a> {
-    /// Waits for the turn, and not longer than it makes sense.
-    pub(in crate::throttle) async fn turn(mut self) -> Result<Pass<'a>, Refusal> {
+    /// Waits until the call may go, or until its limit.
+    pub(in crate::throttle) async fn slot(mut self) -> Result<Slot<'a>, Refusal> {
         let mut sleep = pin!(tokio::time::sleep_until(self.gate.born));
         let outcome = poll_fn(|context| {
             loop {
-                let until = match self.look(context.waker()) {
-                    Look::Waits(until) => until,
-                    Look::Settled(outcome) => return Poll::Ready(outcome),
+                let until = match self.progress(context.waker()) {
+                    WaitProgress::Pending(until) => until,
+                    WaitProgress::Done(outcome) => return Poll::Ready(outcome),
                 };
                 if sleep.deadline() != until {
                     sleep.as_mut().reset(until);
@@ -49,50 +46,48 @@ impl<'a> Waiting<'a> {
                 }
             }
         });
-        let record = outcome.await?;
-        let mut pass = Pass::new(self.gate, self.settings, record);
-        pass.has_passage = self.has_passage;
-        Ok(pass)
+        let grant = outcome.await?;
+        Ok(Slot::new(self.gate, self.settings, grant))
     }
 
-    /// Looks whether the turn has come, and keeps the time if it is the next.
-    fn look(&mut self, waker: &Waker) -> Look {
-        let Some(place) = self.place else {
-            // Nobody polls a future again that is done.
-            return Look::Waits(clock::after(self.gate.born, Duration::MAX));
+    /// Looks whether the call may go, and keeps the time if it is the next in the queue.
+    fn progress(&mut self, waker: &Waker) -> WaitProgress {
+        let Some(id) = self.id else {
+            // A future is not polled again after it is ready.
+            return WaitProgress::Pending(clock::after(self.gate.born, Duration::MAX));
         };
         let gate = self.gate;
-        gate.change(|room, now, wakers| {
-            room.let_through(now, wakers);
-            room.stop_asking(place, now, wakers);
-            let waiter = room.queue.get(place);
+        gate.update(|state, now, after| {
+            state.admit_waiters(now, after);
+            state.stop_waiting_for_store(id, now, after);
+            let waiter = state.queue.get(id);
             let limit = waiter.limit;
-            let settled = match waiter.state {
-                State::Waiting if now < limit.at => {
+            let outcome = match waiter.state {
+                WaiterState::Waiting if now < limit.at => {
                     match &mut waiter.waker {
                         Some(known) if known.will_wake(waker) => {}
-                        known => wakers.unused.extend(known.replace(waker.clone())),
+                        known => after.to_drop.extend(known.replace(waker.clone())),
                     }
-                    let until = room.keep_time(place, limit.at, now);
-                    return Look::Waits(clock::after(gate.born, until));
+                    let until = state.wake_at(id, limit.at, now);
+                    return WaitProgress::Pending(clock::after(gate.born, until));
                 }
-                State::Waiting => Err(limit.reason),
-                State::Refused(reason) => Err(reason),
-                State::Granted(record) => Ok(record),
+                WaiterState::Waiting => Err(limit.reason),
+                WaiterState::Refused(reason) => Err(reason),
+                WaiterState::Admitted(grant) => Ok(grant),
             };
-            room.leave(place, wakers);
-            self.place = None;
-            Look::Settled(settled.map_err(|reason| gate.refusal(room, reason, now)))
+            state.remove_waiter(id, after);
+            self.id = None;
+            WaitProgress::Done(outcome.map_err(|reason| gate.refusal(state, reason, now)))
         })
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            self.gate.change(|room, _, wakers| {
-                if let State::Granted(record) = room.leave(place, wakers) {
-                    room.unsend(record);
+        if let Some(id) = self.id.take() {
+            self.gate.update(|state, _, after| {
+                if let WaiterState::Admitted(grant) = state.remove_waiter(id, after) {
+                    state.undo_send(grant);
                 }
             });
         }

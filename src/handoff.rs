@@ -1,0 +1,248 @@
+//! What a retry and the throttle inside it tell each other about one attempt.
+//!
+//! The permit for a retry must come back if a throttle never sends the attempt, and the attempt's timeout must not
+//! run while it waits in a throttle's queue. So one [`Handoff`] travels in the request's extensions, where either
+//! side finds it by type. Clones of the extensions share it. It holds marks and nothing of value: the permit stays
+//! with the retry, so a clone that outlives the call delays no refund.
+//!
+//! The retry inserts one only where it has something to lose, and the throttle only where it has something to say:
+//! see `docs/decisions/retry.md`. A middleware that passes on empty extensions loses it. Then retries are paid and the
+//! clock runs.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::Extensions;
+use tokio::time::Instant;
+
+use crate::clock;
+
+/// The marks of one attempt, shared by the retry, the throttle and all copies of the request.
+#[derive(Clone, Default)]
+pub(crate) struct Handoff(Arc<Mutex<Marks>>);
+
+#[derive(Debug, Default)]
+struct Marks {
+    /// Set by the retry, never changed.
+    terms: Terms,
+    /// How many copies of the request wait in a queue now.
+    queued: u32,
+    /// Since when at least one copy waits. `None` if `queued` is 0.
+    queued_since: Option<Instant>,
+    /// How long at least one copy waited, without the current wait.
+    queue_time: Duration,
+    /// When a throttle sent the latest copy.
+    sent: Option<Instant>,
+    /// A throttle did not send a copy.
+    refused: bool,
+    /// The permit is spent, however the attempt ends.
+    paid: bool,
+    /// The attempt's timeout is over. Set before the attempt is dropped.
+    timed_out: bool,
+    /// The retry has taken note of the end of the attempt. No throttle heeds the terms from then on.
+    over: bool,
+    /// What the throttle leaves for the retry.
+    visit: Option<ThrottleVisit>,
+    /// Another retry inside the one that inserted this has found it.
+    inner_retry: bool,
+}
+
+/// What a retry asks of the throttles inside it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms {
+    /// No throttle sends the attempt later than this.
+    pub(crate) latest: Option<Instant>,
+    /// How long earlier attempts of the call waited in queues: `max_wait` holds for all of them together.
+    pub(crate) queued_before: Duration,
+    /// The call could be retried, so it logs how it ends.
+    pub(crate) can_retry: bool,
+}
+
+/// What a throttle leaves for the retry around it if the attempt failed, waited or is buffered.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct ThrottleVisit {
+    /// How long the attempt waited in queues.
+    pub(crate) waited: Duration,
+    /// How long it waited before that, already in the report of another retry further inside.
+    pub(crate) reported: Duration,
+    /// The server refused for its rate, and the throttle keeps the pause.
+    pub(crate) paced: bool,
+}
+
+impl ThrottleVisit {
+    /// Returns the whole time in queues.
+    pub(crate) fn queued(self) -> Duration {
+        self.waited.saturating_add(self.reported)
+    }
+}
+
+/// For the retry.
+impl Handoff {
+    /// Puts a new one into the extensions of an attempt that begins.
+    pub(crate) fn insert(extensions: &mut Extensions, terms: Terms) -> Self {
+        let handoff = Self::default();
+        handoff.marks().terms = terms;
+        extensions.insert(handoff.clone());
+        handoff
+    }
+
+    /// Takes out what another retry around this one has inserted, and returns its terms.
+    ///
+    /// An attempt of the outer retry is a whole call of this one, so the outer one's permit is spent, and a throttle
+    /// inside talks to this one only.
+    pub(crate) fn take_outer(extensions: &mut Extensions) -> Option<(Self, Terms)> {
+        let outer = extensions.remove::<Self>()?;
+        let mut marks = outer.marks();
+        if marks.over {
+            // An earlier call with the same extensions has left it.
+            return None;
+        }
+        marks.paid = true;
+        marks.visit = None;
+        marks.inner_retry = true;
+        let terms = marks.terms;
+        drop(marks);
+        Some((outer, terms))
+    }
+
+    /// Returns since when the attempt's timeout counts, if a throttle has changed that.
+    pub(crate) fn clock_start(&self, now: Instant) -> Option<Instant> {
+        let marks = self.marks();
+        match marks.queued {
+            0 => marks.sent,
+            _ => Some(now),
+        }
+    }
+
+    /// Notes that the attempt's timeout is over, before the attempt is dropped.
+    pub(crate) fn time_out(&self) {
+        self.marks().timed_out = true;
+    }
+
+    /// Notes that the attempt has come to an end. If no throttle saw it, it may have been sent.
+    pub(crate) fn end(&self) {
+        let mut marks = self.marks();
+        marks.paid |= !marks.is_seen();
+    }
+
+    /// Ends the retry's part. Returns whether the attempt is paid.
+    pub(crate) fn close(&self) -> bool {
+        let mut marks = self.marks();
+        marks.over = true;
+        marks.paid
+    }
+
+    /// Returns what a throttle has left, or what is known of it if it was dropped with the attempt.
+    pub(crate) fn visit(&self) -> Option<ThrottleVisit> {
+        let marks = self.marks();
+        let cut_off = (marks.timed_out && marks.is_seen()) || !marks.queue_time.is_zero();
+        let visit = marks.visit.or(cut_off.then(ThrottleVisit::default))?;
+        Some(ThrottleVisit {
+            waited: marks.queue_time,
+            ..visit
+        })
+    }
+
+    /// Leaves to another retry further outside what the throttles inside this call did. `queued` is in the report
+    /// already.
+    pub(crate) fn report(&self, queued: Duration, paced: bool) {
+        self.marks().visit = Some(ThrottleVisit {
+            waited: Duration::ZERO,
+            reported: queued,
+            paced,
+        });
+    }
+
+    /// Leaves a mark that a nested call was here.
+    pub(crate) fn mark_inner_retry(&self) {
+        self.marks().inner_retry = true;
+    }
+
+    /// Returns whether another retry was inside the attempt.
+    pub(crate) fn had_inner_retry(&self) -> bool {
+        self.marks().inner_retry
+    }
+}
+
+/// For the throttle.
+impl Handoff {
+    /// Returns the handoff of an attempt that is under way.
+    pub(crate) fn of(extensions: &Extensions) -> Option<Self> {
+        let handoff = extensions.get::<Self>()?;
+        let is_over = handoff.marks().over;
+        (!is_over).then(|| handoff.clone())
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
+        self.marks().terms
+    }
+
+    /// Stops the attempt's timeout until the value is dropped.
+    pub(crate) fn enter_queue(&self, now: Instant) -> QueueStay {
+        let mut marks = self.marks();
+        marks.queued += 1;
+        marks.queued_since.get_or_insert(now);
+        drop(marks);
+        QueueStay(self.clone())
+    }
+
+    /// Notes that the attempt is sent now.
+    pub(crate) fn send(&self, now: Instant) {
+        let mut marks = self.marks();
+        marks.sent = Some(now);
+        marks.paid = true;
+    }
+
+    /// Notes that the attempt is not sent.
+    pub(crate) fn refuse(&self) {
+        self.marks().refused = true;
+    }
+
+    /// Leaves what the retry around the throttle needs to know.
+    pub(crate) fn leave_visit(&self, paced: bool) {
+        self.marks().visit.get_or_insert_default().paced = paced;
+    }
+
+    pub(crate) fn has_timed_out(&self) -> bool {
+        self.marks().timed_out
+    }
+}
+
+impl Handoff {
+    fn marks(&self) -> MutexGuard<'_, Marks> {
+        // Nothing panics halfway through a change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Marks {
+    /// Whether a throttle has decided on it.
+    fn is_seen(&self) -> bool {
+        self.queued > 0 || self.sent.is_some() || self.refused
+    }
+}
+
+impl fmt::Debug for Handoff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Handoff").field(&*self.marks()).finish()
+    }
+}
+
+/// A copy of the request in a throttle's queue.
+pub(crate) struct QueueStay(Handoff);
+
+impl Drop for QueueStay {
+    fn drop(&mut self) {
+        let mut marks = self.0.marks();
+        marks.queued = marks.queued.saturating_sub(1);
+        // The retry has lost patience with an attempt that was not sent.
+        marks.refused |= marks.timed_out;
+        if marks.queued == 0 {
+            if let Some(since) = marks.queued_since.take() {
+                let waited = clock::now().saturating_duration_since(since);
+                marks.queue_time = marks.queue_time.saturating_add(waited);
+            }
+        }
+    }
+}
