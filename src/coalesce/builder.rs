@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use super::flight::Flights;
 use super::identity::Ignored;
-use crate::CoalesceMiddleware;
-use crate::config::Timers;
-use crate::config::{ConfigError, header_name, longer_than_zero};
+use crate::coalesce::CoalesceMiddleware;
+use crate::config::{ConfigError, Timers, header_name, longer_than_zero};
 use crate::log::{coalesce_inside_retry, unknown_extensions};
 
 /// What a [`CoalesceMiddleware`] goes by. Checked, and never changed again.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::{Budget, ConfigError};
+use crate::admit::Budget;
+use crate::config::ConfigError;
 
 /// A store that is given a key of any length would keep it, for each of its workers.
 const MAX_KEY: usize = 1024;
