@@ -14,7 +14,7 @@ use crate::entropy::Entropy;
 use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
-use crate::observe::{Event, Following, Observer};
+use crate::observe::{Event, Observer, Tracking};
 use crate::request::DEFAULT_HEADER;
 use crate::retry::RetryMiddleware;
 use crate::schedule::Backoff;
@@ -485,10 +485,10 @@ impl RetryMiddlewareBuilder {
         }
         #[cfg(feature = "tracing")]
         {
-            settings.following = settings.levels.following();
+            settings.tracking = settings.levels.tracking();
         }
         if !settings.observers.is_empty() || settings.dead_letters.is_some() {
-            settings.following = Following::ALWAYS;
+            settings.tracking = Tracking::ALWAYS;
         }
         settings.backoff.check()?;
         match (self.budget, self.budget_per_host) {

@@ -14,7 +14,7 @@ use crate::entropy::Entropy;
 use crate::log::two_retries_in_one_chain;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
-use crate::observe::{Event, Following, Observers};
+use crate::observe::{Event, Observers, Tracking};
 use crate::schedule::{Backoff, TimeLimits};
 
 /// What a [`RetryMiddleware`] goes by. Checked, and never changed again.
@@ -38,7 +38,7 @@ pub(crate) struct Settings {
     pub(crate) dead_letters: Option<DeadLetters>,
     pub(crate) secrets: Secrets,
     pub(crate) observers: Observers,
-    pub(crate) following: Following,
+    pub(crate) tracking: Tracking,
     #[cfg(feature = "tracing")]
     pub(crate) levels: LogLevels,
     pub(crate) timers: Timers,
@@ -55,24 +55,23 @@ impl Settings {
     }
 
     /// Whether somebody wants to know of every call, from its beginning on.
-    #[inline]
     pub(crate) fn follows(&self, could_retry: bool) -> bool {
-        self.following.is_on(could_retry)
+        self.tracking.is_on(could_retry)
     }
 
     /// Whether the log may say anything of a call that does not go as it should.
     pub(crate) fn says_anything(&self) -> bool {
         #[cfg(feature = "tracing")]
-        return self.levels.says_anything();
+        return self.levels.logs_problems();
         #[cfg(not(feature = "tracing"))]
         false
     }
 
     /// Tells all who want to know.
     pub(crate) fn tell(&self, event: &Event<'_>) {
-        self.observers.tell(event);
+        self.observers.notify(event);
         #[cfg(feature = "tracing")]
-        self.levels.say(event);
+        self.levels.log(event);
     }
 }
 
@@ -100,7 +99,7 @@ impl Default for Settings {
             dead_letters: None,
             secrets: Secrets::default(),
             observers: Observers::default(),
-            following: Following::default(),
+            tracking: Tracking::default(),
             #[cfg(feature = "tracing")]
             levels: LogLevels::default(),
             timers: Timers::default(),

@@ -63,7 +63,7 @@ impl<'a> GateEvents<'a> {
             host: &self.host,
             attempt: self.attempt.number(),
         };
-        self.settings.observers.tell(&Event { call, kind });
+        self.settings.observers.notify(&Event { call, kind });
     }
 
     fn move_to(&mut self, stage: GateStage) {

@@ -71,7 +71,7 @@ impl Call<'_> {
                 attempt: attempt.number(),
             };
             let kind = EventKind::DeadLettered(outcome);
-            observers.tell(&Event { call, kind });
+            observers.notify(&Event { call, kind });
         };
         Some(Box::pin(letters.deliver(letter, latest, tell)))
     }

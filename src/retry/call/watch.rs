@@ -94,7 +94,7 @@ impl<'a> Watch<'a> {
             outcome: classified.outcome,
             retry_of: self.retry_of,
             took,
-            limit_headers: headers.map(LimitHeaders::in_answer).unwrap_or_default(),
+            limit_headers: headers.map(LimitHeaders::in_response).unwrap_or_default(),
         }));
     }
 }
@@ -213,7 +213,7 @@ impl<'a> Call<'a> {
             budget: could_retry.then(|| budget.balance_by(budget_time)),
         });
         match is_inner {
-            true => watch.settings.observers.tell(&watch.event(stopped)),
+            true => watch.settings.observers.notify(&watch.event(stopped)),
             false => watch.tell(stopped),
         }
     }

@@ -1,17 +1,19 @@
-//! What is said in the log of each call, behind the feature `tracing`: how loud, and in which words.
+//! Writes the events of calls to the log, behind the feature `tracing`.
+//!
+//! [`LogLevels`] chooses the level of each kind of event. The functions below write the fields and the text.
 
 use std::fmt;
 use std::time::Duration;
 
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
-use super::Following;
+use super::Tracking;
 use super::event::{CallInfo, Event, EventKind, RetryScheduled, Stopped};
 use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 
-/// How loud the log is, for each kind of event.
+/// Sets the log level for each kind of event.
 ///
-/// Every retry is one event, and so is the end of every call. `LevelFilter::OFF` silences a kind.
+/// Every retry is logged as one event, and so is the end of every call. `LevelFilter::OFF` turns a kind off.
 ///
 /// ```
 /// use reqwest_steady::{LogLevels, RetryMiddleware};
@@ -24,10 +26,11 @@ use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
 ///
-/// The fields are `method`, `host`, `outcome` (the status, or the kind of the error), `attempt`,
-/// `max_attempts`; for a retry `wait_ms` and `hint_ms`; and for the end of a call `reason`, `waited_ms`
-/// and `took_ms`. They go to a subscriber of `tracing`: its feature `log`, which hands events to the `log`
-/// crate where there is none, does not see them.
+/// All events have the fields `method`, `host` and `attempt`. Retries and ends of calls also have `outcome` (the
+/// status or the kind of error) and `max_attempts`. A retry adds `wait_ms` and `hint_ms`; the end of a call adds
+/// `reason`, `waited_ms` and `took_ms`.
+///
+/// The events need a `tracing` subscriber. The `log` feature of `tracing` does not forward them to the `log` crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "levels do nothing until they are given to a builder"]
 pub struct LogLevels {
@@ -53,7 +56,7 @@ impl Default for LogLevels {
 }
 
 impl LogLevels {
-    /// Says nothing about calls.
+    /// Logs nothing about calls.
     pub fn off() -> Self {
         Self {
             retry: LevelFilter::OFF,
@@ -65,57 +68,71 @@ impl LogLevels {
         }
     }
 
-    /// A call is sent again. Default: `INFO`.
+    /// Sets the level for retries.
+    ///
+    /// Default: `INFO`.
     pub fn retry(mut self, level: LevelFilter) -> Self {
         self.retry = level;
         self
     }
 
-    /// A call succeeded at its first attempt. Default: `TRACE`.
+    /// Sets the level for calls that succeed at their first attempt.
+    ///
+    /// Default: `TRACE`.
     pub fn success(mut self, level: LevelFilter) -> Self {
         self.success = level;
         self
     }
 
-    /// A call succeeded after one retry or more. Default: `DEBUG`.
+    /// Sets the level for calls that succeed after one or more retries.
+    ///
+    /// Default: `DEBUG`.
     pub fn recovery(mut self, level: LevelFilter) -> Self {
         self.recovery = level;
         self
     }
 
-    /// A call ended with an answer or error that another try would not change, or was not to be
-    /// retried: `NotRetryable`, `ServerVeto`, `Disabled`, `DryRun`. Default: `DEBUG`.
+    /// Sets the level for calls that a retry would not help, or that must not be retried.
+    ///
+    /// These end with [`NotRetryable`](StopReason::NotRetryable), [`ServerVeto`](StopReason::ServerVeto),
+    /// [`Disabled`](StopReason::Disabled) or [`DryRun`](StopReason::DryRun).
+    ///
+    /// Default: `DEBUG`.
     pub fn rejection(mut self, level: LevelFilter) -> Self {
         self.rejection = level;
         self
     }
 
-    /// A call was given up although it might have worked later. Default: `WARN`.
+    /// Sets the level for calls that gave up although a later retry might succeed.
+    ///
+    /// Default: `WARN`.
     pub fn given_up(mut self, level: LevelFilter) -> Self {
         self.given_up = level;
         self
     }
 
-    /// A call was dropped by its caller. Default: `DEBUG`.
+    /// Sets the level for calls that their caller drops.
     ///
-    /// Said of calls that were retried; of all others only if their success would be said, too, or if
-    /// there is an observer: a call that goes well costs nothing otherwise.
+    /// Calls that were retried are always logged. Other calls are logged only if their success would be
+    /// logged, or if there is an observer. This way a successful call costs nothing.
+    ///
+    /// Default: `DEBUG`.
     pub fn abandoned(mut self, level: LevelFilter) -> Self {
         self.abandoned = level;
         self
     }
 
-    /// Which calls something may be said of whatever becomes of them.
-    pub(crate) fn following(&self) -> Following {
+    /// Returns which calls are logged however they end.
+    pub(crate) fn tracking(&self) -> Tracking {
         let first = |levels: &[LevelFilter]| {
             let on = levels.iter().filter(|level| can_be_on(**level));
             on.min().copied()
         };
         let at_once = [self.rejection, self.given_up, self.abandoned];
-        Following::from_levels(first(&[self.success]), first(&at_once))
+        Tracking::from_levels(first(&[self.success]), first(&at_once))
     }
 
-    fn of_stop(&self, call: &CallInfo<'_>, reason: StopReason) -> LevelFilter {
+    fn for_stop(&self, call: &CallInfo<'_>, reason: StopReason) -> LevelFilter {
         match reason {
             StopReason::Succeeded if call.attempt > 1 => self.recovery,
             StopReason::Succeeded => self.success,
@@ -127,8 +144,8 @@ impl LogLevels {
         }
     }
 
-    /// Whether anybody listens to what may be said of a call that does not go as it should.
-    pub(crate) fn says_anything(&self) -> bool {
+    /// Returns whether a call that does not succeed at once is logged.
+    pub(crate) fn logs_problems(&self) -> bool {
         let all = [
             self.retry,
             self.recovery,
@@ -139,19 +156,19 @@ impl LogLevels {
         all.into_iter().any(is_on)
     }
 
-    #[inline]
-    pub(crate) fn say(&self, event: &Event<'_>) {
+    /// Writes the event to the log, if its level is enabled.
+    pub(crate) fn log(&self, event: &Event<'_>) {
         match &event.kind {
             EventKind::RetryScheduled(retry) if is_on(self.retry) => {
-                say_retry(self.retry, &event.call, retry);
+                log_retry(self.retry, &event.call, retry);
             }
             EventKind::Abandoned(_) if is_on(self.abandoned) => {
-                say_abandoned(self.abandoned, &event.call);
+                log_abandoned(self.abandoned, &event.call);
             }
             EventKind::Stopped(stop) => {
-                let level = self.of_stop(&event.call, stop.reason);
+                let level = self.for_stop(&event.call, stop.reason);
                 if is_on(level) {
-                    say_stop(level, &event.call, stop);
+                    log_stop(level, &event.call, stop);
                 }
             }
             _ => {}
@@ -167,7 +184,7 @@ fn is_on(level: LevelFilter) -> bool {
     can_be_on(level) && level <= LevelFilter::current()
 }
 
-/// An event whose level is known only now: `tracing` wants one place in the code for each level.
+/// Writes an event at a level that is known only at run time. `tracing` needs one call site per level.
 macro_rules! event_at {
     ($level:expr, $($fields:tt)+) => {
         match $level {
@@ -181,10 +198,10 @@ macro_rules! event_at {
     };
 }
 
-fn say_retry(level: LevelFilter, call: &CallInfo<'_>, retry: &RetryScheduled) {
-    let what = What(retry.cause, call.host);
+fn log_retry(level: LevelFilter, call: &CallInfo<'_>, retry: &RetryScheduled) {
+    let what = OutcomeFrom(retry.cause, call.host);
     let (attempt, most) = (call.attempt, retry.max_attempts);
-    let wait = Short(retry.wait);
+    let wait = ShortDuration(retry.wait);
     let again = if retry.dry_run {
         "would go again (dry run)"
     } else {
@@ -204,10 +221,10 @@ fn say_retry(level: LevelFilter, call: &CallInfo<'_>, retry: &RetryScheduled) {
     );
 }
 
-fn say_stop(level: LevelFilter, call: &CallInfo<'_>, stop: &Stopped) {
-    let what = What(stop.outcome, call.host);
+fn log_stop(level: LevelFilter, call: &CallInfo<'_>, stop: &Stopped) {
+    let what = OutcomeFrom(stop.outcome, call.host);
     let (attempt, most) = (call.attempt, stop.max_attempts);
-    let why = Why(stop);
+    let why = BecauseOf(stop);
     event_at!(
         level,
         method = %call.method,
@@ -222,7 +239,7 @@ fn say_stop(level: LevelFilter, call: &CallInfo<'_>, stop: &Stopped) {
     );
 }
 
-fn say_abandoned(level: LevelFilter, call: &CallInfo<'_>) {
+fn log_abandoned(level: LevelFilter, call: &CallInfo<'_>) {
     let (host, attempt) = (call.host, call.attempt);
     event_at!(
         level,
@@ -237,10 +254,10 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What came back, and from where.
-struct What<'a>(AttemptOutcome, &'a str);
+/// An outcome and its host, as the start of a log line.
+struct OutcomeFrom<'a>(AttemptOutcome, &'a str);
 
-impl fmt::Display for What<'_> {
+impl fmt::Display for OutcomeFrom<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(outcome, host) = self;
         let kind = match outcome {
@@ -266,15 +283,15 @@ impl fmt::Display for What<'_> {
     }
 }
 
-/// Why a call is over, as the end of a sentence.
-struct Why<'a>(&'a Stopped);
+/// The reason why a call stopped, as the end of a log line.
+struct BecauseOf<'a>(&'a Stopped);
 
-impl fmt::Display for Why<'_> {
+impl fmt::Display for BecauseOf<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.0.reason {
             StopReason::Succeeded if self.0.waited.is_zero() => return Ok(()),
             StopReason::Succeeded => {
-                return write!(f, ", after a wait of {}", Short(self.0.waited));
+                return write!(f, ", after a wait of {}", ShortDuration(self.0.waited));
             }
             StopReason::NotRetryable => "another try would end the same way",
             StopReason::NotIdempotent => {
@@ -296,10 +313,10 @@ impl fmt::Display for Why<'_> {
     }
 }
 
-/// A duration as one would say it.
-struct Short(Duration);
+/// A duration, rounded for people: `380 ms`, `1.2 s`, `2.5 min`.
+struct ShortDuration(Duration);
 
-impl fmt::Display for Short {
+impl fmt::Display for ShortDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs_f64();
         if seconds < 1.0 {

@@ -1,4 +1,7 @@
-//! Which calls are followed from their beginning on. Asked once for each call, so it is quick.
+//! Decides which calls are tracked from their start.
+//!
+//! A tracked call keeps its method and host, because the request is gone when its response arrives. Calls
+//! that nothing observes skip this work.
 
 #[cfg(feature = "tracing")]
 use tracing::level_filters::LevelFilter;
@@ -6,14 +9,14 @@ use tracing::level_filters::LevelFilter;
 #[cfg(feature = "tracing")]
 use super::LogLevels;
 
-/// Without observers, only what the log may say.
+/// Which calls are tracked. Without observers, this depends only on the log levels.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "tracing"), derive(Default))]
-pub(crate) struct Following {
-    /// Calls that could be retried: from this level of the log on. Of others nothing is kept by which
-    /// they could be named later.
+pub(crate) struct Tracking {
+    /// Calls that can be retried are tracked if this level is enabled. `None`: never.
     #[cfg(feature = "tracing")]
     retryable: Option<LevelFilter>,
+    /// Other calls are tracked if this level is enabled. They keep no snapshot that could name them later.
     #[cfg(feature = "tracing")]
     single: Option<LevelFilter>,
     #[cfg(not(feature = "tracing"))]
@@ -21,8 +24,8 @@ pub(crate) struct Following {
 }
 
 #[cfg(feature = "tracing")]
-impl Following {
-    /// Even if nobody reads the log.
+impl Tracking {
+    /// Tracks every call, because there is an observer or a dead letter sink.
     pub(crate) const ALWAYS: Self = Self {
         retryable: Some(LevelFilter::OFF),
         single: Some(LevelFilter::OFF),
@@ -32,29 +35,28 @@ impl Following {
         Self { retryable, single }
     }
 
-    #[inline]
     pub(crate) fn is_on(self, could_retry: bool) -> bool {
-        let from = if could_retry {
+        let level = if could_retry {
             self.retryable
         } else {
             self.single
         };
-        from.is_some_and(|from| from <= LevelFilter::current())
+        level.is_some_and(|level| level <= LevelFilter::current())
     }
 }
 
 #[cfg(feature = "tracing")]
-impl Default for Following {
+impl Default for Tracking {
     fn default() -> Self {
-        LogLevels::default().following()
+        LogLevels::default().tracking()
     }
 }
 
 #[cfg(not(feature = "tracing"))]
-impl Following {
+impl Tracking {
+    /// Tracks every call, because there is an observer or a dead letter sink.
     pub(crate) const ALWAYS: Self = Self { always: true };
 
-    #[inline]
     pub(crate) fn is_on(self, _could_retry: bool) -> bool {
         self.always
     }
