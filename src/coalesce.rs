@@ -168,7 +168,10 @@ impl CoalesceMiddleware {
         next: Next<'a>,
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
-            self.settings.timers.check().map_err(Error::middleware)?;
+            self.settings
+                .timers
+                .check()
+                .map_err(reqwest_middleware::Error::middleware)?;
             if let Err(reason) = check_request(&request, extensions, &self.settings.ignored) {
                 if reason == NotShared::UnknownExtensions {
                     self.settings.warn_of_unknown_extensions();
