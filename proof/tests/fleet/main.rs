@@ -228,10 +228,7 @@ fn trouble(
 /// What each worker has said about the store.
 fn expect_said(trial: &mut Trial, outcome: &Outcome, levels: &[&str]) {
     for report in &outcome.reports {
-        let said = report
-            .said
-            .iter()
-            .filter(|it| it.contains("store of the fleet"));
+        let said = report.said.iter().filter(|it| it.contains("fleet store"));
         let said: Vec<&str> = said.filter_map(|line| line.split(' ').next()).collect();
         trial.expect(
             said == levels,
