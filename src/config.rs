@@ -1,12 +1,13 @@
-//! [`ConfigError`], and the checks that several builders share.
+//! Invalid settings: the error that names them, and the checks that several builders share.
+
+mod timers;
 
 use std::fmt;
 use std::time::Duration;
 
 use http::HeaderName;
-use reqwest_middleware::Error;
 
-use crate::clock::NoTimers;
+pub(crate) use timers::Timers;
 
 /// Reports an invalid setting. The message names the setting and its value.
 ///
@@ -43,21 +44,6 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
-
-/// Returns the error of a call that needs timers and has none.
-pub(crate) fn no_timers(lack: NoTimers) -> Error {
-    let (value, rule) = match lack {
-        NoTimers::NoRuntime => (
-            "missing",
-            "is required for every call: use `#[tokio::main]`, `Runtime::block_on` or `Handle::enter`",
-        ),
-        NoTimers::Disabled => (
-            "without timers",
-            "should be built with `enable_time` or `enable_all`, because retries and queues need timers",
-        ),
-    };
-    Error::middleware(ConfigError::new("tokio runtime", value, rule))
-}
 
 /// Refuses a duration of zero.
 pub(crate) fn longer_than_zero(

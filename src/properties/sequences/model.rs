@@ -9,7 +9,8 @@ use super::ending::{Class, Ending, read};
 use super::ledger::Ledger;
 use super::plan::{Asked, Plan};
 use super::script::{AnswerBody, Step, What};
-use crate::{Deposit, StopReason, TimeLimit};
+use crate::admit::Deposit;
+use crate::outcome::{StopReason, TimeLimit};
 
 /// The state that calls share. All times count from the start of the execution.
 pub(super) struct Model<'p> {
