@@ -31,8 +31,8 @@ use gate::{Gate, GateEntry, QueuedRequest, Slot};
 pub use key::{KeyBy, KeyFn};
 use signal::SignalKind;
 
-use crate::clock::{self, Timers};
-use crate::config::no_timers;
+use crate::clock;
+use crate::config::Timers;
 use crate::handoff::{Handoff, Terms};
 use crate::host::BoundedTable;
 use crate::log::throttle_outside_retry;
@@ -124,7 +124,7 @@ impl ThrottleMiddleware {
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
             let throttle = &*self.throttle;
-            throttle.timers.check().map_err(no_timers)?;
+            throttle.timers.check().map_err(Error::middleware)?;
             let gate = throttle.gate_of(&request);
             let options = RequestOptions::of(extensions);
             // The body of a buffered response is read later, and may break off.

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::key::KeyBy;
 use super::token_bucket::FixedRate;
+use crate::config::ConfigError;
 use crate::entropy::Entropy;
 use crate::fleet::{FleetLimits, SharedRate};
 use crate::observe::{Event, Observer, Observers};
-use crate::{ConfigError, ThrottleMiddleware};
+use crate::throttle::ThrottleMiddleware;
 
 /// The settings of a [`ThrottleMiddleware`], checked by `build`.
 #[derive(Debug)]
