@@ -50,7 +50,7 @@ impl fmt::Display for RefusalReason {
 ///     Refusal::of(error).map(Refusal::retry_after)
 /// }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub(crate) reason: RefusalReason,
     pub(crate) key: String,
@@ -97,6 +97,19 @@ impl Refusal {
     /// Returns the shortest wait after which a new try may succeed.
     pub fn retry_after(&self) -> Duration {
         self.retry_after
+    }
+}
+
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = if self.shows_key { &self.key } else { ".." };
+        f.debug_struct("Refusal")
+            .field("reason", &self.reason)
+            .field("key", &key)
+            .field("host", &self.host)
+            .field("depth", &self.depth)
+            .field("retry_after", &self.retry_after)
+            .finish()
     }
 }
 
