@@ -76,7 +76,7 @@ pub(crate) const CREDENTIALS: &str = "carries credentials";
 
 /// Headers with a meaning in HTTP, by their effect. `*` stands for the rest of a name.
 ///
-/// A number or a key in one of them would break the message, redirect it, replace credentials or change its meaning.
+/// A number or key in one of them would break the message, redirect it, replace credentials or change its meaning.
 /// `dead_letter::Secrets` has the names that servers invented for credentials.
 const RESERVED: [(&str, &[&str]); 5] = [
     (

@@ -53,8 +53,8 @@ impl IdempotencyKey {
 
     /// Computes a key from method, URL and body.
     ///
-    /// The key is their SHA-256 in hexadecimal.     /// Equal requests get the same key in every process. Use it only where equal requests mean the same operation:
-    /// otherwise two equal orders become one order.
+    /// The key is their SHA-256 in hexadecimal. Equal requests get the same key in every process. Use it only where
+    /// equal requests mean the same operation: otherwise two equal orders become one order.
     ///
     /// ```
     /// use reqwest::{Method, Url};
