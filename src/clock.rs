@@ -14,6 +14,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// Long enough to be never, and short enough that no clock overflows.
 const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
+/// Time since an origin that the counting object chooses, usually its creation.
+pub(crate) type Time = Duration;
+
 /// Now, on tokio's clock: monotonic, and under control of `tokio::time::pause` in tests.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn now() -> Instant {
