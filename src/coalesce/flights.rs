@@ -10,7 +10,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -18,7 +17,7 @@ use super::follower::Follower;
 use super::identity::Identity;
 use super::leader::Leader;
 use crate::clock;
-use crate::response::Whole;
+use crate::response::BufferedResponse;
 
 /// A follower that has seen this many leaders fail or leave sends its own request.
 const MAX_FAILURES: u32 = 3;
@@ -33,7 +32,7 @@ pub(super) struct Flights {
 
 #[derive(Default)]
 struct Table {
-    flights: HashMap<Arc<Identity>, Flight, RandomState>,
+    flights: HashMap<Arc<Identity>, Flight>,
     last_number: u64,
 }
 
@@ -87,7 +86,7 @@ impl Waiting {
 /// How the wait of a follower ends.
 pub(super) enum FlightMessage {
     /// The leader shares its response.
-    Response(Arc<Whole>),
+    Response(Arc<BufferedResponse>),
     /// The follower is the leader now.
     Lead(Leader),
     /// There is nothing to share: the follower sends its own request.

@@ -1,7 +1,5 @@
 //! Names under which a store keeps what belongs to a gate or a budget.
 
-use sha2::{Digest, Sha256};
-
 use crate::config::ConfigError;
 
 /// A store refuses longer keys, because it keeps each of them.
@@ -26,7 +24,7 @@ impl KeyKind {
         if !is_private && text.len() <= MAX_TEXT {
             return format!("{kind}:{text}");
         }
-        let hash = Sha256::digest(text);
+        let hash = hmac_sha256::Hash::hash(text.as_bytes());
         let hex: String = hash[..16]
             .iter()
             .map(|byte| format!("{byte:02x}"))

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use uuid::Uuid;
-
 use crate::config::ConfigError;
+use crate::entropy::Uuid;
 
 /// One per day.
 const MIN_RATE: f64 = 1.0 / 86_400.0;
@@ -20,7 +19,7 @@ pub struct WorkerId(Uuid);
 impl WorkerId {
     /// Creates a new random id.
     pub fn random() -> Self {
-        Self(Uuid::new_v4())
+        Self(Uuid::random())
     }
 }
 

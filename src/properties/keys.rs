@@ -7,9 +7,8 @@ use http::{HeaderName, HeaderValue, Method};
 use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 
 use super::{address, headers_of};
-use crate::decide::KeyRule;
-use crate::request::{RequestBuilderExt, RequestOptions};
-use crate::{AutoKey, IdempotencyKey};
+use crate::decide::{AutoKey, KeyRule};
+use crate::request::{IdempotencyKey, RequestBuilderExt, RequestOptions};
 
 /// No text of ours has this in it, so whatever shows it has shown a key.
 const MARK: &str = "zqx";

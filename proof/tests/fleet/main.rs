@@ -1,6 +1,6 @@
 //! Eight workers, each a process of its own, with one quota and a real Redis.
 //!
-//! `cargo test --all-features --test fleet -- --nocapture` prints what came of it. `STEADY_FLEET_SECONDS=60` is the
+//! `cargo test -p proof --test fleet -- --nocapture` prints what came of it. `STEADY_FLEET_SECONDS=60` is the
 //! long run. The workers and the server are those of `examples/fleet/`.
 
 #![cfg(unix)]

@@ -7,13 +7,10 @@ use arbitrary::{Result, Unstructured};
 use http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request};
 
-use crate::dead_letter::Draft;
-use crate::outcome::FailureKind;
+use crate::dead_letter::{DeadLetter, Draft, LetterBody, Secrets};
+use crate::outcome::{AttemptOutcome, AttemptReport, FailureKind, RetryReport, StopReason};
 use crate::properties::address;
 use crate::request::RequestSnapshot;
-use crate::{
-    AttemptOutcome, AttemptReport, DeadLetter, LetterBody, RetryReport, Secrets, StopReason,
-};
 
 const MAX_BODY: usize = 40;
 
