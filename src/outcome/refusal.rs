@@ -1,4 +1,4 @@
-//! What a throttle says when it does not let a request through.
+//! The error of a request that a throttle did not send, and the reason.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use reqwest_middleware::Error;
 
 use crate::host::Host;
 
-/// Why a [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not let a request through.
+/// Why a [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not send a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalReason {
-    /// As many calls wait as [`max_queue`](crate::ThrottleMiddlewareBuilder::max_queue) allows.
+    /// The queue is as long as [`max_queue`](crate::ThrottleMiddlewareBuilder::max_queue) allows.
     QueueFull,
-    /// There was no room within [`max_wait`](crate::ThrottleMiddlewareBuilder::max_wait), or it is
-    /// known already that there will be none.
+    /// The request could not go within [`max_wait`](crate::ThrottleMiddlewareBuilder::max_wait), or
+    /// certainly cannot.
     WaitTooLong,
-    /// There will be no room before the deadline of the call.
+    /// The request cannot go before the deadline of its call.
     DeadlineTooClose,
 }
 
 impl RefusalReason {
-    /// A stable name in snake_case, for logs and metrics.
+    /// Returns a stable name in snake_case, for logs and metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
@@ -38,10 +38,9 @@ impl fmt::Display for RefusalReason {
     }
 }
 
-/// The error of a request that a [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not let
-/// through. Nothing was sent.
+/// The error of a request that a [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not send.
 ///
-/// A call that had a real answer or error before gets that instead.
+/// If an earlier attempt of the call got a response or an error, the call ends with that instead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,7 +51,7 @@ impl fmt::Display for RefusalReason {
 ///     Refusal::of(error).map(Refusal::retry_after)
 /// }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub(crate) reason: RefusalReason,
     pub(crate) key: String,
@@ -65,7 +64,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Finds it in an error, wherever another middleware may have put it.
+    /// Finds a refusal in an error, also inside the error of another middleware.
     pub fn of(error: &Error) -> Option<&Self> {
         match error {
             Error::Middleware(error) => error.chain().find_map(|link| link.downcast_ref()),
@@ -78,25 +77,40 @@ impl Refusal {
         self
     }
 
-    /// Why.
+    /// Returns why the request was not sent.
     pub fn reason(&self) -> RefusalReason {
         self.reason
     }
 
-    /// The key that the request belongs to, as [`KeyBy`](crate::KeyBy) makes it. One that a function of
-    /// yours has made is not in the error's text, for it may tell secrets; the host is there instead.
+    /// Returns the key of the request, as set by [`KeyBy`](crate::KeyBy).
+    ///
+    /// The text of the error shows the host in place of a key from your own function, because such a key
+    /// may contain a secret.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// How many calls were waiting with the same key.
+    /// Returns how many calls with the same key were waiting.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Trying again earlier than this after the refusal is of no use, as far as can be told.
+    /// Returns how long to wait before trying again, as an estimate.
     pub fn retry_after(&self) -> Duration {
         self.retry_after
+    }
+}
+
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = if self.shows_key { &self.key } else { ".." };
+        f.debug_struct("Refusal")
+            .field("reason", &self.reason)
+            .field("key", &key)
+            .field("host", &self.host)
+            .field("depth", &self.depth)
+            .field("retry_after", &self.retry_after)
+            .finish()
     }
 }
 
