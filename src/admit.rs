@@ -16,6 +16,6 @@ mod sync {
 
 pub(crate) use allowance::{Allowance, Draw, Opener};
 pub use budget::{Budget, BudgetBuilder, Deposit};
-pub(crate) use budget::{BudgetTime, Budgets, Withdrawal};
+pub(crate) use budget::{BudgetHold, Budgets};
 pub(crate) use current::{Covered, current_deadline};
 pub use scope::Scope;

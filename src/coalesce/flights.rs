@@ -10,7 +10,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -33,7 +32,7 @@ pub(super) struct Flights {
 
 #[derive(Default)]
 struct Table {
-    flights: HashMap<Arc<Identity>, Flight, RandomState>,
+    flights: HashMap<Arc<Identity>, Flight>,
     last_number: u64,
 }
 

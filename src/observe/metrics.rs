@@ -14,8 +14,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use foldhash::quality::RandomState;
-
 use self::host::HostMetrics;
 use super::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Observer, RetryScheduled, Stopped,
@@ -79,7 +77,7 @@ pub struct Metrics(Arc<Hosts>);
 struct Hosts {
     /// At most `max` entries. Entries are never removed. The hasher of the standard library would add
     /// 840 instructions to a call with everything on.
-    named: RwLock<HashMap<Box<str>, Arc<HostMetrics>, RandomState>>,
+    named: RwLock<HashMap<Box<str>, Arc<HostMetrics>>>,
     /// Shared by all hosts that are not in `named`.
     other: OnceLock<Arc<HostMetrics>>,
     max: usize,

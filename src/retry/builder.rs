@@ -167,7 +167,7 @@ impl RetryMiddlewareBuilder {
     /// let refused = RetryMiddleware::builder().fleet(fleet).no_budget().build();
     /// assert_eq!(
     ///     refused.unwrap_err().to_string(),
-    ///     "fleet (with `budget` or `no_budget`) should be given with budgets for each host, for it shares those",
+    ///     "fleet (with `budget` or `no_budget`) should be given with budgets per host, because it shares those",
     /// );
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
@@ -493,7 +493,7 @@ impl RetryMiddlewareBuilder {
         settings.backoff.check()?;
         match (self.budget, self.budget_per_host) {
             (None, None) => {}
-            (Some(budget), None) => settings.budgets = Budgets::Shared(budget),
+            (Some(budget), None) => settings.budgets = Budgets::Single(budget),
             (None, Some(each)) => settings.budgets = Budgets::per_host(each),
             (Some(_), Some(_)) => {
                 return Err(ConfigError::new(

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::permit::HandedOff;
 use super::settings::Settings;
-use crate::admit::{Allowance, Budget, BudgetTime, Covered, Opener, Scope};
+use crate::admit::{Allowance, Budget, Covered, Opener, Scope};
 use crate::clock;
 use crate::decide::{ClassifiedOutcome, RepeatRules, is_idempotent};
 use crate::entropy::up_to;
@@ -447,12 +447,11 @@ impl<'a> Call<'a> {
         result: &mut Result<Response>,
     ) -> Option<DeliveryEnd> {
         let now = clock::now();
-        let budget_time = self.budget.time_at(now);
         if end.is_success() {
-            self.feed_budget(Some((now, budget_time)));
+            self.feed_budget(Some(now));
         }
         let elapsed = self.time.elapsed(now);
-        self.tell_last(end, result, elapsed, budget_time);
+        self.tell_last(end, result, elapsed, now);
         let waited = report.waited().saturating_add(self.waited_before());
         let pause = self
             .leaves_letter(end)
@@ -461,7 +460,7 @@ impl<'a> Call<'a> {
         if let Some(earlier) = earlier {
             earlier.complete(report, result);
         }
-        self.tell_stop(report, waited, elapsed, budget_time);
+        self.tell_stop(report, waited, elapsed, now);
         self.write_letter(report, pause?)
     }
 
@@ -473,7 +472,7 @@ impl<'a> Call<'a> {
     }
 
     #[inline]
-    fn feed_budget(&self, now: Option<(Instant, BudgetTime)>) {
+    fn feed_budget(&self, now: Option<Instant>) {
         if self.feeds_budget {
             self.budget.on_success(now);
         }

@@ -1,19 +1,19 @@
 //! What a retry costs, and when that is spent.
 
-use crate::admit::{Draw, Withdrawal};
+use crate::admit::{BudgetHold, Draw};
 use crate::handoff::Handoff;
 
 /// The permit for a retry that is not sent yet. Dropping it gives everything back.
 #[must_use = "it is given back when dropped"]
 pub(crate) struct RetryPermit {
-    pub(crate) withdrawal: Withdrawal,
+    pub(crate) hold: BudgetHold,
     pub(crate) draw: Draw,
 }
 
 impl RetryPermit {
     /// Keeps what was paid, because the retry is sent.
     pub(crate) fn spend(self) {
-        self.withdrawal.spend();
+        self.hold.spend();
         self.draw.spend();
     }
 }

@@ -23,7 +23,7 @@ use super::builder::Settings;
 use super::controller::{Admission, Time};
 use super::key::{GateKey, Key};
 use super::queue::WaitLimit;
-use super::sharing::{Sharing, ToTell};
+use super::sharing::{GateStore, StoreMessages};
 use crate::admit;
 use crate::clock;
 use crate::observe::{LoadChange, ThrottleLoad};
@@ -43,7 +43,7 @@ pub(super) struct Gate {
     born: Instant,
     state: Mutex<GateState>,
     /// `None` unless a fleet shares the limits.
-    sharing: Option<Box<Sharing>>,
+    sharing: Option<Box<GateStore>>,
 }
 
 /// What the gate does with a request that arrives.
@@ -58,7 +58,7 @@ pub(super) enum Entry<'a> {
 struct AfterUnlock {
     to_wake: Vec<Waker>,
     to_drop: Vec<Waker>,
-    for_store: ToTell,
+    for_store: StoreMessages,
 }
 
 impl Gate {
@@ -226,7 +226,7 @@ impl Gate {
         after.for_store.ask = state.lease_ask(now);
         drop(state);
         if let Some(sharing) = &self.sharing {
-            sharing.tell(after.for_store);
+            sharing.send(after.for_store);
         }
         after.to_wake.into_iter().for_each(Waker::wake);
     }

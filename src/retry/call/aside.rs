@@ -7,7 +7,7 @@ use reqwest_middleware::Result;
 
 use super::super::permit::RetryPermit;
 use super::watch::Watch;
-use crate::admit::Withdrawal;
+use crate::admit::BudgetHold;
 use crate::decide::RequestTarget;
 use crate::outcome::{AttemptReport, RetryReport, StopReason};
 use crate::response::HeldResponse;
@@ -20,7 +20,7 @@ pub(super) struct Aside<'a> {
     /// The attempts before the running one.
     pub(super) earlier: Option<Earlier>,
     /// What was paid for the next attempt, or could not be, where that takes longer than a moment.
-    pub(super) paid: Option<Option<Withdrawal>>,
+    pub(super) paid: Option<Option<BudgetHold>>,
     /// For those who want to know what happens.
     pub(super) watch: Option<Watch<'a>>,
 }

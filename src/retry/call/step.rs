@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::super::permit::RetryPermit;
 use super::Call;
-use crate::admit::{Allowance, Withdrawal};
+use crate::admit::{Allowance, BudgetHold};
 use crate::clock;
 use crate::decide::{self, CallFacts, ClassifiedOutcome};
 use crate::handoff::ThrottleVisit;
@@ -125,7 +125,7 @@ impl Call<'_> {
     ) -> bool {
         let headers = || result.as_ref().ok().map(Response::headers);
         !classified.is_success()
-            && self.budget.is_common()
+            && self.budget.is_shared()
             // What is not sent is not taken from others.
             && self.sends_again()
             && self.time.allow_wait(self.time.elapsed(clock::now()), Duration::ZERO).is_ok()
@@ -137,7 +137,7 @@ impl Call<'_> {
 
     /// Pays for it, which may take a round trip. If it is not sent, it is given back.
     pub(crate) async fn pay_with_others(&mut self) {
-        let paid = self.budget.withdraw_from_all(self.time.end()).await;
+        let paid = self.budget.withdraw_shared(self.time.end()).await;
         self.aside.get_or_insert_default().paid = Some(paid);
     }
 
@@ -197,16 +197,16 @@ impl Call<'_> {
         now: Instant,
         is_free: bool,
     ) -> std::result::Result<RetryPermit, StopReason> {
-        let withdrawal = if is_free {
+        let hold = if is_free {
             // The server asked for a pause that the throttle keeps, or did not process the attempt.
-            Withdrawal::free()
+            BudgetHold::free()
         } else {
             let paid = (self.aside.as_mut()).and_then(|aside| aside.paid.take());
-            let withdrawal = paid.unwrap_or_else(|| self.budget.withdraw_at(now));
-            withdrawal.ok_or(StopReason::BudgetEmpty)?
+            let hold = paid.unwrap_or_else(|| self.budget.withdraw_at(now));
+            hold.ok_or(StopReason::BudgetEmpty)?
         };
         let draw = self.allowance.as_mut().and_then(Allowance::draw);
         let draw = draw.ok_or(StopReason::AllowanceSpent)?;
-        Ok(RetryPermit { withdrawal, draw })
+        Ok(RetryPermit { hold, draw })
     }
 }

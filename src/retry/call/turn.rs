@@ -104,7 +104,7 @@ impl<'a> Call<'a> {
     pub(crate) fn rehearse(&mut self, retry: Retry, result: &Result<Response>) -> End {
         self.tell_retry(&retry, result);
         // What others in this task may do is not touched.
-        retry.permit.withdrawal.spend();
+        retry.permit.hold.spend();
         End {
             classified: retry.classified,
             reason: StopReason::DryRun,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::super::settings::Settings;
 use super::{Call, End, Retry};
-use crate::admit::{Budget, BudgetTime};
+use crate::admit::Budget;
 use crate::clock;
 use crate::decide::ClassifiedOutcome;
 use crate::host::Host;
@@ -170,7 +170,7 @@ impl<'a> Call<'a> {
         end: End,
         result: &Result<Response>,
         elapsed: Duration,
-        budget_time: BudgetTime,
+        now: Instant,
     ) {
         self.watch_late();
         let took = self.attempt_took(elapsed);
@@ -183,7 +183,7 @@ impl<'a> Call<'a> {
         if end.reason == StopReason::BudgetEmpty {
             watch.tell(EventKind::BudgetRefused(BudgetRefused {
                 cause: end.classified.outcome,
-                budget: budget.balance_by(budget_time),
+                budget: budget.balance_at(now),
             }));
         }
     }
@@ -195,7 +195,7 @@ impl<'a> Call<'a> {
         report: &RetryReport,
         waited: Duration,
         took: Duration,
-        budget_time: BudgetTime,
+        now: Instant,
     ) {
         let (max_attempts, could_retry) = (self.max_attempts(), self.could_retry());
         let is_inner = self.is_inner;
@@ -210,7 +210,7 @@ impl<'a> Call<'a> {
             max_attempts,
             waited,
             took,
-            budget: could_retry.then(|| budget.balance_by(budget_time)),
+            budget: could_retry.then(|| budget.balance_at(now)),
         });
         match is_inner {
             true => watch.settings.observers.notify(&watch.event(stopped)),

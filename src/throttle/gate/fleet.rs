@@ -1,6 +1,6 @@
 //! What a gate shares with the gates of other workers.
 //!
-//! The gate decides by the share that it holds. Requests to the store come out of that, and `Sharing`
+//! The gate decides by the share that it holds. Requests to the store come out of that, and `GateStore`
 //! sends them once the lock is free.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::controller::{Controller, Time};
-use super::super::sharing::Sharing;
+use super::super::sharing::GateStore;
 use super::Gate;
 use super::state::GateState;
 use crate::clock;
@@ -18,18 +18,18 @@ use crate::fleet::{Lease, LeaseAsk};
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Gate {
-    pub(in crate::throttle) fn shared_by(mut self, sharing: Sharing) -> Self {
+    pub(in crate::throttle) fn shared_by(mut self, sharing: GateStore) -> Self {
         self.sharing = Some(Box::new(sharing));
         self
     }
 
     /// Takes what the store has leased.
-    pub(in crate::throttle) fn told(&self, lease: Result<Lease, ()>) {
+    pub(in crate::throttle) fn receive_lease(&self, lease: Result<Lease, ()>) {
         let reminder = self.update(|state, now, _| {
             let share = state.share.as_mut()?;
-            share.answered(now, lease);
+            share.receive(now, lease);
             if let Some(controller) = &mut state.controller {
-                if let Some(rate) = share.pace(controller.rate()) {
+                if let Some(rate) = share.take_pace(controller.rate()) {
                     controller.adopt_rate(now, rate);
                 }
             }
@@ -38,7 +38,7 @@ impl Gate {
             Some(idle_at)
         });
         if let (Some(at), Some(sharing)) = (reminder, &self.sharing) {
-            sharing.remind(clock::after(self.born, at));
+            sharing.give_back_at(clock::after(self.born, at));
         }
     }
 
@@ -86,6 +86,6 @@ impl GateState {
         else {
             return None;
         };
-        share.is_asked_to_pause(now, pause).then_some(pause)
+        share.is_new_pause(now, pause).then_some(pause)
     }
 }

@@ -6,7 +6,7 @@ use super::super::builder::Settings;
 use super::super::controller::{Admission, Controller, MAX_PAUSE_JITTER, SendRecord, Time};
 use super::super::queue::{Queue, WaiterId};
 use super::super::rate::Bucket;
-use crate::fleet::{self, Share};
+use crate::fleet::{LeaseTurn, WorkerLease};
 use crate::observe::{LoadChange, ThrottleLoad};
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct GateState {
     /// The fixed rate of this client alone.
     bucket: Option<Bucket>,
     /// What this worker holds of the limits of a fleet. Never together with `bucket`.
-    pub(super) share: Option<Box<Share>>,
+    pub(super) share: Option<Box<WorkerLease>>,
     /// A task will look whether the share has something to give back.
     pub(super) has_reminder: bool,
     /// `None` if the throttle is not adaptive.
@@ -58,7 +58,7 @@ impl GateState {
     pub(super) fn new(settings: &Settings) -> Self {
         let controller = || Controller::new(settings.max_in_flight);
         let share = settings.common.as_ref().map(|common| {
-            let share = common.fleet.share(common.rate);
+            let share = common.fleet.worker_lease(common.rate);
             Box::new(match settings.adaptive {
                 true => share,
                 false => share.without_pauses(),
@@ -92,8 +92,8 @@ impl GateState {
         }
         if let Some(share) = &mut self.share {
             match share.turn(now) {
-                fleet::Turn::Now => {}
-                fleet::Turn::At(at) | fleet::Turn::WhenAnswered(at) => return Admission::At(at),
+                LeaseTurn::Now => {}
+                LeaseTurn::At(at) | LeaseTurn::AwaitStore(at) => return Admission::At(at),
             }
         }
         match &mut self.controller {

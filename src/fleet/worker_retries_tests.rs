@@ -12,8 +12,8 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn retries() -> SharedRetries {
-    SharedRetries::new(TERMS, PERIOD)
+fn retries() -> WorkerRetries {
+    WorkerRetries::new(TERMS, PERIOD)
 }
 
 fn granted(granted: u32) -> Result<Retries, ()> {
@@ -24,19 +24,19 @@ fn granted(granted: u32) -> Result<Retries, ()> {
 }
 
 #[test]
-fn deposits_are_told_twice_in_their_life_by_one_of_those_who_make_them() {
+fn deposits_are_reported_twice_per_ttl_by_one_caller() {
     let retries = retries();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for at in 0..20_000 {
         if retries.deposit(millis(at)) {
-            let ask = retries.flush(millis(at)).unwrap();
+            let ask = retries.report(millis(at)).unwrap();
             assert_eq!(ask.want, 0);
-            told.push((at, ask.deposits));
-            retries.answered(millis(at), &ask, granted(0));
+            reported.push((at, ask.deposits));
+            retries.receive(millis(at), &ask, granted(0));
         }
     }
-    assert_eq!(told, [(5000, 5001), (10_000, 5000), (15_000, 5000)]);
-    // A question for a retry tells of them as well, and then there is time again.
+    assert_eq!(reported, [(5000, 5001), (10_000, 5000), (15_000, 5000)]);
+    // An ask for a retry carries them too, and the next report is due later.
     let ask = retries.ask(millis(20_000), 1);
     assert_eq!((ask.deposits, ask.want), (4999, 1));
     assert!(!retries.deposit(millis(24_999)));
@@ -45,9 +45,9 @@ fn deposits_are_told_twice_in_their_life_by_one_of_those_who_make_them() {
 }
 
 #[test]
-fn deposits_of_a_short_life_are_told_once_a_period() {
+fn deposits_with_a_short_ttl_are_reported_once_per_period() {
     let ttl = Duration::from_millis(900);
-    let retries = SharedRetries::new(RetryTerms { ttl, ..TERMS }, PERIOD);
+    let retries = WorkerRetries::new(RetryTerms { ttl, ..TERMS }, PERIOD);
     assert!(!retries.deposit(millis(499)));
     assert!(retries.deposit(millis(500)));
 }
@@ -63,7 +63,7 @@ fn some_are_prepaid_where_many_are_wanted() {
             let ask = retries.ask(now, 1);
             round_trips += 1;
             wants.push(ask.want);
-            retries.answered(now, &ask, granted(ask.want));
+            retries.receive(now, &ask, granted(ask.want));
             assert_eq!(retries.take_again(now), Payment::Paid);
         }
     }
@@ -72,7 +72,7 @@ fn some_are_prepaid_where_many_are_wanted() {
 }
 
 #[test]
-fn all_who_wait_are_asked_for_and_who_gave_up_has_had_its_part() {
+fn an_ask_covers_all_waiting_calls_and_those_that_gave_up() {
     let retries = retries();
     for _ in 0..40 {
         assert_eq!(retries.take(millis(1)), Payment::Ask);
@@ -80,52 +80,52 @@ fn all_who_wait_are_asked_for_and_who_gave_up_has_had_its_part() {
     let ask = retries.ask(millis(1), 40);
     assert_eq!(ask.want, 40);
     for _ in 0..3 {
-        retries.gave_up();
+        retries.give_up();
     }
-    retries.answered(millis(60), &ask, granted(5));
+    retries.receive(millis(60), &ask, granted(5));
     for _ in 0..2 {
         assert_eq!(retries.take_again(millis(60)), Payment::Paid);
     }
     assert_eq!(retries.take_again(millis(60)), Payment::Refused);
-    // That was for this question.
+    // That was only for the first ask.
     let ask = retries.ask(millis(500), 1);
-    retries.answered(millis(501), &ask, granted(1));
+    retries.receive(millis(501), &ask, granted(1));
     assert_eq!(retries.take_again(millis(501)), Payment::Paid);
 }
 
 #[test]
-fn how_many_there_are_is_asked_about_as_often_as_deposits_are_told() {
+fn a_worker_announces_itself_as_often_as_it_reports() {
     let retries = retries();
-    let counts = (0..20_000).filter(|at| retries.counts(millis(*at)));
+    let counts = (0..20_000).filter(|at| retries.must_announce(millis(*at)));
     assert_eq!(counts.collect::<Vec<_>>(), [0, 4375, 8750, 13_125, 17_500]);
     assert_eq!(retries.workers(), 1);
-    retries.counted(8);
+    retries.set_workers(8);
     assert_eq!(retries.workers(), 8);
-    // Not while it is away, and then it is what it was.
+    // Not during an outage: the number stays.
     let ask = retries.ask(millis(20_000), 1);
-    retries.answered(millis(20_000), &ask, Err(()));
-    assert!(!retries.counts(millis(40_000)));
+    retries.receive(millis(20_000), &ask, Err(()));
+    assert!(!retries.must_announce(millis(40_000)));
     assert_eq!(retries.workers(), 8);
 }
 
 #[test]
-fn prepaid_ones_expire_and_are_given_back_with_the_next_question() {
+fn prepaid_retries_expire_and_go_back_with_the_next_ask() {
     let retries = retries();
     assert_eq!(retries.take(Time::ZERO), Payment::Ask);
     let ask = retries.ask(Time::ZERO, 1);
-    retries.answered(Time::ZERO, &ask, granted(3));
+    retries.receive(Time::ZERO, &ask, granted(3));
     assert_eq!(retries.take_again(millis(1)), Payment::Paid);
     assert_eq!(retries.take(millis(1999)), Payment::Paid);
     assert_eq!(retries.take(millis(2000)), Payment::Ask);
     assert_eq!(retries.ask(millis(2000), 1).unused, 1);
-    // One that was not sent after all comes back the same way, however late.
+    // A retry that was not sent comes back the same way, however late.
     retries.put_back();
-    assert_eq!(retries.flush(millis(9000)).unwrap().unused, 1);
-    assert_eq!(retries.flush(millis(9001)).unwrap().unused, 0);
+    assert_eq!(retries.report(millis(9000)).unwrap().unused, 1);
+    assert_eq!(retries.report(millis(9001)).unwrap().unused, 0);
 }
 
 #[test]
-fn a_herd_that_is_refused_does_not_ask_one_by_one() {
+fn refused_calls_do_not_ask_one_by_one() {
     let retries = retries();
     let mut asked = 0;
     for at in 0..1000 {
@@ -134,7 +134,7 @@ fn a_herd_that_is_refused_does_not_ask_one_by_one() {
             match retries.take(now) {
                 Payment::Ask => {
                     let ask = retries.ask(now, 1);
-                    retries.answered(now, &ask, granted(0));
+                    retries.receive(now, &ask, granted(0));
                     assert_eq!(retries.take_again(now), Payment::Refused);
                     asked += 1;
                 }
@@ -146,7 +146,7 @@ fn a_herd_that_is_refused_does_not_ask_one_by_one() {
 }
 
 #[test]
-fn while_the_store_is_away_one_asks_now_and_then_and_nobody_else_waits() {
+fn a_lost_store_is_probed_by_one_call_now_and_then() {
     let retries = retries();
     let mut asked = Vec::new();
     for at in 0..6000 {
@@ -155,33 +155,33 @@ fn while_the_store_is_away_one_asks_now_and_then_and_nobody_else_waits() {
             let ask = retries.ask(now, 1);
             asked.push(at);
             if at > 0 {
-                assert!(retries.is_away());
-                // While it is under way.
-                assert_eq!(retries.take(now), Payment::Away);
-                assert_eq!(retries.flush(now), None);
+                assert!(retries.is_store_lost());
+                // While the probe is under way.
+                assert_eq!(retries.take(now), Payment::StoreLost);
+                assert_eq!(retries.report(now), None);
             }
-            retries.answered(now, &ask, Err(()));
-            // Another that was under way is not another failure.
-            retries.answered(now, &ask, Err(()));
-            assert_eq!(retries.take_again(now), Payment::Away);
+            retries.receive(now, &ask, Err(()));
+            // Another ask that was under way is not another failure.
+            retries.receive(now, &ask, Err(()));
+            assert_eq!(retries.take_again(now), Payment::StoreLost);
         }
     }
     assert_eq!(asked, [0, 250, 750, 1750, 3750, 5750]);
-    // Telling of deposits finds it, too.
+    // A report of deposits finds it too.
     let now = millis(8000);
-    let ask = retries.flush(now).unwrap();
-    retries.answered(now, &ask, granted(0));
-    assert!(!retries.is_away());
+    let ask = retries.report(now).unwrap();
+    retries.receive(now, &ask, granted(0));
+    assert!(!retries.is_store_lost());
     assert_eq!(retries.take(now), Payment::Ask);
 }
 
 #[test]
-fn a_call_that_is_dropped_while_it_asks_keeps_nobody_from_asking() {
+fn a_call_dropped_while_it_asks_does_not_block_others() {
     let retries = retries();
     let ask = retries.ask(Time::ZERO, 1);
-    retries.answered(Time::ZERO, &ask, Err(()));
+    retries.receive(Time::ZERO, &ask, Err(()));
     assert_eq!(retries.take(millis(250)), Payment::Ask);
-    assert_eq!(retries.take(millis(2249)), Payment::Away);
+    assert_eq!(retries.take(millis(2249)), Payment::StoreLost);
     assert_eq!(retries.take(millis(2250)), Payment::Ask);
 }
 
@@ -195,23 +195,23 @@ async fn two_workers_have_one_budget() {
     for call in 0..1000 {
         let retries = &workers[call % 2];
         if retries.deposit(now()) {
-            let ask = retries.flush(now()).unwrap();
-            let answer = store.retries("retry:a", ask).await;
-            retries.answered(now(), &ask, answer.map_err(drop));
+            let ask = retries.report(now()).unwrap();
+            let result = store.retries("retry:a", ask).await;
+            retries.receive(now(), &ask, result.map_err(drop));
         }
         // Each call fails as well, and wants two retries.
         for _ in 0..2 {
             let mut payment = retries.take(now());
             if payment == Payment::Ask {
                 let ask = retries.ask(now(), 1);
-                let answer = store.retries("retry:a", ask).await;
-                retries.answered(now(), &ask, answer.map_err(drop));
+                let result = store.retries("retry:a", ask).await;
+                retries.receive(now(), &ask, result.map_err(drop));
                 payment = retries.take_again(now());
             }
             paid += u32::from(payment == Payment::Paid);
         }
         tokio::time::sleep(millis(5)).await;
     }
-    // A fifth of the calls, and 20 within 10 s. The last deposits and the last prepaid may be on their way.
+    // A fifth of the calls, and 20 within 10 s. The last deposits and the last prepaid may be under way.
     assert!((190..=220).contains(&paid), "{paid}");
 }

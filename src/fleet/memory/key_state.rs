@@ -1,7 +1,7 @@
-//! What all workers know about one key.
+//! What all workers share for one key: the bucket, the turns, the pause and the adaptive rate.
 //!
-//! `redis/state.lua`, `lease.lua` and `pause.lua` say the same in Lua, in the same order: whoever changes one
-//! changes both, and the tests of the stores run on both.
+//! `redis/state.lua`, `lease.lua` and `pause.lua` do the same in Lua, in the same order. Change both together;
+//! the tests of the stores run on both.
 
 use std::collections::HashMap;
 
@@ -11,52 +11,57 @@ use crate::fleet::{Lease, LeaseAsk, PaceChange, SharedRate, WorkerId};
 const SECOND: f64 = 1e6;
 const PACE_LIFE: f64 = 60.0 * SECOND;
 const STATE_LIFE: f64 = 60.0 * SECOND;
-/// A pause that is longer by less is not told to those who listen.
-const SAME: f64 = 5e3;
-const LEAST_WAIT: f64 = 1e3;
+/// A pause that grows by less is not announced again.
+const SAME_PAUSE: f64 = 5e3;
+const MIN_WAIT: f64 = 1e3;
 
 /// Times are in microseconds.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
-    bucket: Option<Bucket>,
+pub(super) struct KeyState {
+    bucket: Option<SharedBucket>,
+    /// End of the pause.
     pause: f64,
-    pace: Option<Pace>,
-    /// Until when each counts.
+    pace: Option<TotalPace>,
+    /// When each worker counts as gone.
     workers: HashMap<WorkerId, f64>,
-    /// Who was refused, and when its turn is.
+    /// Refused workers, and when the turn of each is.
     waiting: HashMap<WorkerId, f64>,
 }
 
 #[derive(Debug)]
-struct Bucket {
+struct SharedBucket {
+    /// Below zero by at most one fair share.
     level: f64,
     at: f64,
+    /// The rate of the last ask, per second.
     rate: f64,
 }
 
 #[derive(Debug)]
-struct Pace {
+struct TotalPace {
+    /// Sum over all workers, in requests per second.
     total: f64,
     at: f64,
 }
 
-/// Where a worker is among those who wait.
-struct Place {
+/// Position of a worker among the refused ones.
+struct WaitPosition {
     turn: Option<f64>,
+    /// Number of other workers that wait.
     others: f64,
-    due: bool,
+    is_due: bool,
 }
 
-impl Place {
-    /// Whose turn it is leaves nothing to those who wait.
+impl WaitPosition {
+    /// A worker whose turn has come leaves nothing for the others.
     fn others_ahead(&self) -> f64 {
-        if self.due { 0.0 } else { self.others }
+        if self.is_due { 0.0 } else { self.others }
     }
 }
 
-impl Shared {
+impl KeyState {
     pub(super) fn lease(&mut self, now: f64, ask: &LeaseAsk) -> Lease {
-        let workers = self.note(ask.worker, now, micros(ask.period));
+        let workers = self.note_worker(ask.worker, now, micros(ask.period));
         let (tokens, retry_after) = match ask.rate {
             None => (ask.want, 0.0),
             Some(rate) => self.take(now, ask, rate, workers),
@@ -70,14 +75,14 @@ impl Shared {
         }
     }
 
-    /// How long the pause is now, if it got longer.
+    /// Returns the new length of the pause if it got longer.
     pub(super) fn pause(&mut self, now: f64, length: f64) -> Option<f64> {
         let before = self.pause.max(now);
         self.pause = before.max(now + length);
-        (self.pause - before > SAME).then_some(self.pause - now)
+        (self.pause - before > SAME_PAUSE).then_some(self.pause - now)
     }
 
-    /// How long it must be kept after a lease.
+    /// How long to keep the state after a lease.
     pub(super) fn life(&self, now: f64, ask: &LeaseAsk) -> f64 {
         let refill = match (&self.bucket, ask.rate) {
             (Some(bucket), Some(rate)) => {
@@ -88,6 +93,7 @@ impl Shared {
         self.pause_life(now).max(refill)
     }
 
+    /// How long to keep the state after a pause.
     pub(super) fn pause_life(&self, now: f64) -> f64 {
         STATE_LIFE.max(self.pause_left(now) + SECOND)
     }
@@ -96,15 +102,15 @@ impl Shared {
         (self.pause - now).max(0.0)
     }
 
-    /// How many workers there are.
-    fn note(&mut self, worker: WorkerId, now: f64, period: f64) -> usize {
+    /// Records that a worker is there; returns the number of workers.
+    fn note_worker(&mut self, worker: WorkerId, now: f64, period: f64) -> usize {
         let life = (3.0 * period).max(3.0 * SECOND);
         self.workers.retain(|_, until| *until > now);
         self.workers.insert(worker, now + life);
         self.workers.len()
     }
 
-    /// Tokens, and if there are none, when to ask again.
+    /// Grants tokens. Without tokens, the second value is the wait before the next ask.
     fn take(&mut self, now: f64, ask: &LeaseAsk, rate: SharedRate, workers: usize) -> (u32, f64) {
         let period = micros(ask.period);
         let count = workers as f64;
@@ -112,19 +118,19 @@ impl Shared {
         let mut level = self.level(now, rate, fair);
         level = (level + f64::from(ask.unused)).min(f64::from(rate.burst));
 
-        let place = self.place(now, ask.worker, period, workers);
-        // A whole number, or some would get the larger half at each of their turns.
+        let position = self.position(now, ask.worker, period, workers);
+        // A whole number, otherwise some workers would get the larger half at each turn.
         let chunk = (fair / 2.0).ceil();
-        let ahead = place.others_ahead() * chunk;
+        let ahead = position.others_ahead() * chunk;
         let room = level + fair - ahead;
-        // More than its share only of what all others together do not need for theirs.
+        // More than a fair share only from what all other fair shares leave.
         let mut share = fair + (level - count * fair).max(0.0);
-        if place.others > 0.0 {
+        if position.others > 0.0 {
             share = share.min(chunk);
         }
         let tokens = ask.want.min(room.min(share).floor().max(0.0) as u32);
         level -= f64::from(tokens);
-        self.bucket = Some(Bucket {
+        self.bucket = Some(SharedBucket {
             level,
             at: now,
             rate: rate.per_second,
@@ -134,49 +140,54 @@ impl Shared {
             self.waiting.remove(&ask.worker);
             return (tokens, 0.0);
         }
-        let time_of = |tokens: f64| (tokens / rate.per_second * SECOND).ceil();
-        let turn = match place.turn {
-            Some(turn) if !place.due => turn,
+        let time_for = |tokens: f64| (tokens / rate.per_second * SECOND).ceil();
+        let turn = match position.turn {
+            Some(turn) if !position.is_due => turn,
             _ => {
                 let missing = f64::from(ask.want).min(chunk) - (level + fair);
-                now + time_of(missing + ahead).max(LEAST_WAIT)
+                now + time_for(missing + ahead).max(MIN_WAIT)
             }
         };
         self.waiting.insert(ask.worker, turn);
-        // Those ahead may not come, so it is worth asking before.
-        let one = time_of(1.0 - (level + fair));
-        (0, (turn - now).min(period.max(one)).max(LEAST_WAIT))
+        // The workers ahead may not come, so an earlier ask can succeed.
+        let one = time_for(1.0 - (level + fair));
+        (0, (turn - now).min(period.max(one)).max(MIN_WAIT))
     }
 
-    /// Those who were refused come again when it is their turn. One who does not is forgotten.
-    fn place(&mut self, now: f64, worker: WorkerId, period: f64, workers: usize) -> Place {
+    /// Finds the position of a worker, and forgets workers that missed their turn.
+    fn position(
+        &mut self,
+        now: f64,
+        worker: WorkerId,
+        period: f64,
+        workers: usize,
+    ) -> WaitPosition {
         let patience = period.clamp(SECOND / 20.0, SECOND);
         self.waiting.retain(|_, turn| *turn > now - patience);
         let turn = self.waiting.get(&worker).copied();
         let others = self.waiting.len() - usize::from(turn.is_some());
-        Place {
+        WaitPosition {
             turn,
-            // The dead do not come, however far away their turn is.
+            // Dead workers do not come, however late their turn is.
             others: others.min(workers - 1) as f64,
-            due: turn.is_some_and(|turn| turn <= now),
+            is_due: turn.is_some_and(|turn| turn <= now),
         }
     }
 
-    /// What is in the bucket. It is full at first.
+    /// Tokens in the bucket. A new bucket is full.
     fn level(&self, now: f64, rate: SharedRate, fair: f64) -> f64 {
         let Some(bucket) = &self.bucket else {
             return f64::from(rate.burst);
         };
         let mut level = bucket.level;
         if level < 0.0 && bucket.rate != rate.per_second {
-            // What was taken ahead is a time to wait. It is not to get longer at a lower rate, nor to be
-            // forgotten.
+            // A debt is a time to wait. The time must not grow at a lower rate, and must not vanish.
             level = (level * rate.per_second / bucket.rate).max(-fair);
         }
         level + (now - bucket.at).max(0.0) * rate.per_second / SECOND
     }
 
-    /// The adaptive rate of all together.
+    /// Applies a change to the adaptive rate of all workers together.
     fn change_pace(&mut self, now: f64, change: Option<PaceChange>, workers: usize) -> Option<f64> {
         if self
             .pace
@@ -191,7 +202,7 @@ impl Shared {
                 None => change.now * workers as f64,
             };
             let total = total.clamp(1.0 / 30.0, 1e6);
-            self.pace = Some(Pace { total, at: now });
+            self.pace = Some(TotalPace { total, at: now });
         }
         self.pace.as_ref().map(|pace| pace.total)
     }

@@ -1,22 +1,23 @@
-//! A lease is not sent in one moment: a token bucket whose rate changes.
+//! Spreads a lease over its period: a token bucket whose rate changes.
 
 use std::time::Duration;
 
 use crate::fleet::Time;
 
-/// What is lost when times are rounded to nanoseconds.
+/// What rounding to nanoseconds may lose.
 const ROUNDING: f64 = 1e-5;
 
 #[derive(Debug)]
-pub(super) struct Spread {
+pub(super) struct Pacer {
     per_second: f64,
     burst: f64,
+    /// Tokens at time `at`, at most `burst`.
     level: f64,
     at: Time,
 }
 
-impl Spread {
-    /// Full.
+impl Pacer {
+    /// Creates a full bucket.
     pub(super) fn new(per_second: f64) -> Self {
         let burst = burst(1.0, per_second);
         Self {
@@ -27,7 +28,7 @@ impl Spread {
         }
     }
 
-    /// From now on at this rate, for a lease of so many. What was full is full again.
+    /// Changes the rate for a lease of `lease` tokens. A full bucket stays full.
     pub(super) fn change(&mut self, now: Time, per_second: f64, lease: f64) {
         self.refill(now);
         let was_full = self.level >= self.burst;
@@ -44,7 +45,7 @@ impl Spread {
         self.per_second
     }
 
-    /// When the next may go.
+    /// When the next request may go.
     pub(super) fn next(&self, now: Time) -> Time {
         let missing = 1.0 - self.level_at(now);
         if missing <= ROUNDING {
@@ -73,8 +74,8 @@ impl Spread {
     }
 }
 
-/// An eighth of a lease goes at once, and one more. Timers fire on whole milliseconds: what comes in two of
-/// them has to have room.
+/// An eighth of a lease goes at once, and one more. Timers fire on whole milliseconds, so the bucket holds at
+/// least what comes in two of them.
 fn burst(lease: f64, per_second: f64) -> f64 {
     (lease / 8.0).max(1.0).max(per_second * 0.002) + 1.0
 }
@@ -83,12 +84,12 @@ fn burst(lease: f64, per_second: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn sent(spread: &mut Spread, from: u64, to: u64) -> usize {
+    fn sent(pacer: &mut Pacer, from: u64, to: u64) -> usize {
         let mut sent = 0;
         for at in from..to {
             let now = Duration::from_millis(at);
-            while spread.next(now) == now {
-                spread.take(now);
+            while pacer.next(now) == now {
+                pacer.take(now);
                 sent += 1;
             }
         }
@@ -97,30 +98,30 @@ mod tests {
 
     #[test]
     fn a_burst_goes_at_once_and_the_rest_evenly() {
-        let mut spread = Spread::new(100.0);
-        spread.change(Time::ZERO, 80.0, 40.0);
-        assert_eq!(sent(&mut spread, 0, 1), 6);
-        assert_eq!(sent(&mut spread, 1, 501), 40);
-        // After a silence there is one burst, and no more.
-        assert_eq!(sent(&mut spread, 10_000, 10_001), 6);
+        let mut pacer = Pacer::new(100.0);
+        pacer.change(Time::ZERO, 80.0, 40.0);
+        assert_eq!(sent(&mut pacer, 0, 1), 6);
+        assert_eq!(sent(&mut pacer, 1, 501), 40);
+        // After idling there is one burst and no more.
+        assert_eq!(sent(&mut pacer, 10_000, 10_001), 6);
     }
 
     #[test]
     fn no_rate_is_lost_to_timers() {
-        let mut spread = Spread::new(5000.0);
-        sent(&mut spread, 0, 100);
-        assert_eq!(sent(&mut spread, 100, 1100), 5000);
+        let mut pacer = Pacer::new(5000.0);
+        sent(&mut pacer, 0, 100);
+        assert_eq!(sent(&mut pacer, 100, 1100), 5000);
     }
 
     #[test]
-    fn who_comes_when_it_was_told_may_go() {
+    fn a_request_may_go_at_the_promised_time() {
         for rate in [0.000_01, 0.3, 7.0, 333.3, 1e6] {
-            let mut spread = Spread::new(rate);
+            let mut pacer = Pacer::new(rate);
             let mut now = Time::ZERO;
             for _ in 0..1000 {
-                let next = spread.next(now);
-                assert_eq!(spread.next(next), next, "{rate}");
-                spread.take(next);
+                let next = pacer.next(now);
+                assert_eq!(pacer.next(next), next, "{rate}");
+                pacer.take(next);
                 now = next;
             }
         }

@@ -11,12 +11,11 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 
-use super::Turn;
-use crate::FleetLimits;
+use super::LeaseTurn;
 use crate::clock;
 use crate::fleet::{
-    FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Pauses, Retries, RetriesAsk, SharedRate,
-    StoreFuture, WorkerId,
+    FleetError, FleetLimits, FleetStore, Lease, LeaseAsk, MemoryStore, Pauses, Retries, RetriesAsk,
+    SharedRate, StoreFuture, WorkerId,
 };
 
 const KEY: &str = "gate:api.example.com";
@@ -110,7 +109,7 @@ async fn work(
     phase: f64,
 ) -> Log {
     let born = clock::now();
-    let mut share = fleet.share(Some(rate));
+    let mut held = fleet.worker_lease(Some(rate));
     let mut log = Log::default();
     let mut queue = VecDeque::new();
     let mut next_call = from + Duration::from_secs_f64(phase / rate.per_second);
@@ -141,18 +140,18 @@ async fn work(
         let mut wake = Duration::MAX;
         let mut answer_wanted = false;
         while let Some(since) = queue.front().copied() {
-            match share.turn(now) {
-                Turn::Now => {
-                    share.take(now);
+            match held.turn(now) {
+                LeaseTurn::Now => {
+                    held.take(now);
                     log.sent.push((now, now.saturating_sub(since)));
                     queue.pop_front();
                 }
-                Turn::At(at) => {
+                LeaseTurn::At(at) => {
                     assert!(at > now);
                     wake = at;
                     break;
                 }
-                Turn::WhenAnswered(at) => {
+                LeaseTurn::AwaitStore(at) => {
                     assert!(at > now);
                     answer_wanted = true;
                     wake = at;
@@ -165,8 +164,8 @@ async fn work(
         } else if let Some(since) = waits_for_answer.take() {
             log.longest_answer = log.longest_answer.max(now - since);
         }
-        let ask = share.ask(now, queue.len(), None);
-        let ask = ask.or_else(|| share.give_back(now));
+        let ask = held.ask(now, queue.len(), None);
+        let ask = ask.or_else(|| held.give_back(now));
         if let Some(ask) = ask {
             assert!(question.is_none(), "one at a time");
             log.unused += ask.unused;
@@ -180,11 +179,11 @@ async fn work(
                 wake = wake.min(next_call);
             }
             wake = wake.min(to);
-        } else if question.is_none() && share.idle_at().is_none() {
+        } else if question.is_none() && held.idle_at().is_none() {
             log.round_trips = fleet.round_trips();
             return log;
         }
-        if let Some(idle) = share.idle_at() {
+        if let Some(idle) = held.idle_at() {
             wake = wake.min(idle.max(now + Duration::from_millis(1)));
         }
         let mut timer = Box::pin(sleep_until(clock::after(born, wake)));
@@ -202,7 +201,7 @@ async fn work(
                 log.refused += 1;
             }
             let now = clock::now().duration_since(born);
-            share.answered(now, answer.map_err(drop));
+            held.receive(now, answer.map_err(drop));
         }
     }
 }
@@ -314,7 +313,7 @@ fn lease(rate: f64, workers: f64) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_that_want_more_use_all_of_a_rate_and_ask_seldom() {
+async fn greedy_workers_use_the_whole_rate_and_ask_seldom() {
     for (workers, rate, burst) in [
         (8, 500.0, 20),
         (8, 500.0, 500),
@@ -344,7 +343,7 @@ async fn workers_that_want_more_use_all_of_a_rate_and_ask_seldom() {
 
 /// A few tokens a second are not worth more than a question each, or a few a second.
 #[tokio::test(start_paused = true)]
-async fn a_low_rate_is_kept_with_little_more_than_a_round_trip_a_request() {
+async fn a_low_rate_costs_little_more_than_a_round_trip_per_request() {
     for (workers, rate, burst) in [(8, 100.0, 20), (8, 10.0, 1), (3, 2.0, 1), (1, 1.0, 1)] {
         let fleet = Fleet::new(rate, burst).workers(workers, Calls::Always, 600);
         let outcome = fleet.run().await;
@@ -416,7 +415,7 @@ async fn one_busy_worker_uses_what_the_others_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_worker_leaves_behind_when_it_dies_is_taken_up_by_the_others() {
+async fn the_others_use_the_share_of_a_worker_that_died() {
     let fleet =
         Fleet::new(500.0, 20)
             .workers(4, Calls::Always, 60)
@@ -431,7 +430,7 @@ async fn what_a_worker_leaves_behind_when_it_dies_is_taken_up_by_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_store_hangs_each_keeps_to_its_part_and_nobody_waits_for_it() {
+async fn while_the_store_hangs_each_worker_sends_its_fair_share() {
     let fleet = Fleet::new(500.0, 20).workers(8, Calls::Always, 60);
     let store = Arc::clone(&fleet.store);
     tokio::spawn(async move {
@@ -461,7 +460,7 @@ async fn while_the_store_hangs_each_keeps_to_its_part_and_nobody_waits_for_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_was_never_there_costs_each_key_one_short_wait() {
+async fn an_unreachable_store_costs_each_key_one_short_wait() {
     let fleet = Fleet::new(100.0, 20).workers(1, Calls::Every(50.0), 20);
     fleet.store.hangs.store(true, Ordering::Relaxed);
     let outcome = fleet.run().await;
@@ -475,7 +474,7 @@ async fn a_store_that_was_never_there_costs_each_key_one_short_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_worker_gives_back_what_it_holds_and_asks_nothing() {
+async fn an_idle_worker_gives_its_tokens_back_and_stops_asking() {
     // So slow that what is missing stays missing.
     let fleet = Fleet::new(1.0, 500).workers(1, Calls::Every(20.0), 2);
     let store = Arc::clone(&fleet.store);

@@ -1,6 +1,6 @@
-//! The retry budget of all workers: a sliding window.
+//! The retry budget of all workers: a sliding window of slots.
 //!
-//! `redis/retries.lua` says the same in Lua, in the same order: whoever changes one changes both.
+//! `redis/retries.lua` does the same in Lua, in the same order. Change both together.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use crate::fleet::{Retries, RetriesAsk};
 /// As many as a [`Budget`](crate::Budget) has.
 const SLOTS: f64 = 16.0;
 
-/// By the time at which each begins, in microseconds: so workers with another time to live can read them.
+/// Slots by their start in microseconds, so that workers with another ttl can read them.
 #[derive(Debug, Default)]
-pub(super) struct Slots(BTreeMap<u64, Slot>);
+pub(super) struct RetrySlots(BTreeMap<u64, RetrySlot>);
 
-/// Counts and no amounts, so that nothing is lost to rounding, and the ratio can change.
+/// Counts and not amounts, so that nothing is lost to rounding and the ratio can change.
 #[derive(Debug, Default)]
-struct Slot {
+struct RetrySlot {
     deposits: u64,
     taken: u64,
 }
 
-impl Slots {
+impl RetrySlots {
     pub(super) fn take(&mut self, now: f64, ask: &RetriesAsk) -> Retries {
         let width = ask.terms.slot();
         let open = (now / width).floor() * width;
@@ -29,7 +29,7 @@ impl Slots {
         self.give_back(u64::from(ask.unused));
         self.open(open).deposits += ask.deposits;
         let balance = self.balance(ask);
-        // So that ten times 0.1 is 1.
+        // The tolerance makes ten times 0.1 a whole retry.
         let granted = ask.want.min((balance + 1e-6).floor() as u32);
         self.open(open).taken += u64::from(granted);
         Retries {
@@ -38,11 +38,12 @@ impl Slots {
         }
     }
 
-    fn open(&mut self, start: f64) -> &mut Slot {
+    fn open(&mut self, start: f64) -> &mut RetrySlot {
         self.0.entry(start as u64).or_default()
     }
 
-    /// To the oldest first: given back to a newer one, it would count twice once the debit expires.
+    /// Gives back to the oldest slot first. In a newer one, the retry would count twice once the debit
+    /// expires.
     fn give_back(&mut self, mut unused: u64) {
         for slot in self.0.values_mut() {
             let back = unused.min(slot.taken);

@@ -6,27 +6,27 @@ use super::*;
 use crate::fleet::{Pauses, StoreFuture};
 
 #[derive(Debug, Default)]
-struct Heard(AtomicU32);
+struct PauseCounter(AtomicU32);
 
-impl PauseListener for Heard {
+impl PauseListener for PauseCounter {
     fn paused(&self, length: Duration) {
         assert_eq!(length, Duration::from_secs(7));
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl Heard {
+impl PauseCounter {
     fn times(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-fn listener(heard: &Arc<Heard>) -> Weak<dyn PauseListener> {
-    let heard: Arc<dyn PauseListener> = heard.clone();
-    Arc::downgrade(&heard)
+fn listener(counter: &Arc<PauseCounter>) -> Weak<dyn PauseListener> {
+    let counter: Arc<dyn PauseListener> = counter.clone();
+    Arc::downgrade(&counter)
 }
 
-/// Fails until it is told otherwise.
+/// Fails until `works` is set.
 #[derive(Debug, Default)]
 struct Broken {
     memory: MemoryStore,
@@ -69,7 +69,7 @@ impl FleetStore for Broken {
 }
 
 #[test]
-fn what_makes_no_sense_is_named_with_its_value() {
+fn an_invalid_setting_is_named_with_its_value() {
     let builder = FleetLimits::builder;
     for (built, text) in [
         (
@@ -99,28 +99,8 @@ fn what_makes_no_sense_is_named_with_its_value() {
     }
 }
 
-#[test]
-fn private_texts_and_long_ones_do_not_get_into_the_store() {
-    let host = FleetLimits::key(KeyKind::Gate, "api.example.com:8443/v1", false);
-    assert_eq!(host, "gate:api.example.com:8443/v1");
-    let private = FleetLimits::key(KeyKind::Gate, "sk_live_51", true);
-    assert_eq!(private.len(), "gate:#".len() + 32);
-    assert!(!private.contains("sk_live"));
-    assert_eq!(private, FleetLimits::key(KeyKind::Gate, "sk_live_51", true));
-    assert_ne!(private, FleetLimits::key(KeyKind::Gate, "sk_live_52", true));
-    assert_ne!(
-        private,
-        FleetLimits::key(KeyKind::Retry, "sk_live_51", true)
-    );
-    let long = FleetLimits::key(KeyKind::Retry, &"x".repeat(10_000), false);
-    assert_eq!(long.len(), "retry:#".len() + 32);
-    // The first sixteen bytes of SHA-256.
-    let abc = FleetLimits::key(KeyKind::Gate, "abc", true);
-    assert_eq!(abc, "gate:#ba7816bf8f01cfea414140de5dae2223");
-}
-
 #[tokio::test(start_paused = true)]
-async fn a_store_that_hangs_is_given_up_and_every_question_is_counted() {
+async fn a_hanging_store_times_out_and_each_ask_is_counted() {
     let fleet = FleetLimits::builder()
         .store(Arc::new(Broken::default()))
         .max_wait(Duration::from_millis(20))
@@ -133,8 +113,8 @@ async fn a_store_that_hangs_is_given_up_and_every_question_is_counted() {
     };
     let start = crate::clock::now();
     let after = Duration::from_millis(20);
-    let answer = fleet.retries("retry:a", RetriesAsk::new(terms)).await;
-    assert_eq!(answer, Err(FleetError::TimedOut { after }));
+    let result = fleet.retries("retry:a", RetriesAsk::new(terms)).await;
+    assert_eq!(result, Err(FleetError::TimedOut { after }));
     assert_eq!(crate::clock::now() - start, after);
     let ask = LeaseAsk::new(WorkerId::random(), fleet.period());
     assert!(fleet.lease("gate:a", ask).await.is_err());
@@ -143,9 +123,10 @@ async fn a_store_that_hangs_is_given_up_and_every_question_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_who_listen_for_a_key_are_told_of_its_pause() {
+async fn all_listeners_of_a_key_get_its_pause() {
     let fleet = FleetLimits::in_memory();
-    let (one, other, elsewhere) = <(Arc<Heard>, Arc<Heard>, Arc<Heard>)>::default();
+    let (one, other, elsewhere) =
+        <(Arc<PauseCounter>, Arc<PauseCounter>, Arc<PauseCounter>)>::default();
     fleet.listen("gate:a", listener(&one));
     fleet.listen("gate:a", listener(&other));
     fleet.listen("gate:b", listener(&elsewhere));
@@ -156,11 +137,11 @@ async fn all_who_listen_for_a_key_are_told_of_its_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_was_away_is_listened_to_again() {
+async fn pauses_arrive_again_after_an_outage() {
     let store = Arc::new(Broken::default());
     let fleet = FleetLimits::with_store(store.clone());
-    let heard = Arc::<Heard>::default();
-    fleet.listen("gate:a", listener(&heard));
+    let counter = Arc::<PauseCounter>::default();
+    fleet.listen("gate:a", listener(&counter));
     sleep(Duration::from_secs(60)).await;
     let tries = store.connected.load(Ordering::Relaxed);
     assert!((15..20).contains(&tries), "{tries}");
@@ -168,11 +149,11 @@ async fn a_store_that_was_away_is_listened_to_again() {
     sleep(Duration::from_secs(6)).await;
     fleet.pause("gate:a", Duration::from_secs(7)).await.unwrap();
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(heard.times(), 1);
+    assert_eq!(counter.times(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_task_ends_with_the_last_handle_and_the_dead_are_forgotten() {
+async fn the_task_ends_with_the_last_handle() {
     let tasks = || {
         tokio::runtime::Handle::current()
             .metrics()
@@ -182,8 +163,8 @@ async fn the_task_ends_with_the_last_handle_and_the_dead_are_forgotten() {
     let fleet = FleetLimits::in_memory();
     let clone = fleet.clone();
     for number in 0..10_000 {
-        let heard = Arc::<Heard>::default();
-        fleet.listen(&format!("gate:{}", number % 5000), listener(&heard));
+        let counter = Arc::<PauseCounter>::default();
+        fleet.listen(&format!("gate:{}", number % 5000), listener(&counter));
     }
     sleep(Duration::from_millis(1)).await;
     assert_eq!(tasks(), before + 1);
@@ -198,7 +179,7 @@ async fn the_task_ends_with_the_last_handle_and_the_dead_are_forgotten() {
 }
 
 #[test]
-fn an_answer_that_makes_no_sense_does_little_harm() {
+fn an_incredible_lease_does_little_harm() {
     let period = Duration::from_millis(500);
     let ask = LeaseAsk::new(WorkerId::random(), period)
         .rate(10.0, 5)
@@ -210,7 +191,7 @@ fn an_answer_that_makes_no_sense_does_little_harm() {
         workers: 0,
         pace: Some(f64::NAN),
     };
-    let lease = sensible(nonsense, &ask);
+    let lease = sanitized(nonsense, &ask);
     assert_eq!((lease.tokens, lease.workers, lease.pace), (7, 1, None));
     // Four periods.
     assert_eq!(lease.retry_after, Duration::from_secs(2));
@@ -218,8 +199,8 @@ fn an_answer_that_makes_no_sense_does_little_harm() {
         workers: u32::MAX,
         ..nonsense
     };
-    assert_eq!(sensible(many, &ask).workers, 1_000_000);
-    // One that does is left as it is.
+    assert_eq!(sanitized(many, &ask).workers, 1_000_000);
+    // A credible lease stays as it is.
     let good = Lease {
         tokens: 3,
         retry_after: Duration::from_millis(70),
@@ -227,5 +208,5 @@ fn an_answer_that_makes_no_sense_does_little_harm() {
         workers: 4,
         pace: Some(80.0),
     };
-    assert_eq!(sensible(good, &ask), good);
+    assert_eq!(sanitized(good, &ask), good);
 }
