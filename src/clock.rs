@@ -1,46 +1,45 @@
-//! The one place that reads clocks, so that everything else can be tested with a given time.
+//! Reads clocks and keeps time limits.
+//!
+//! No other module reads a clock, so every rule can be tested with a given time.
 
 use std::future::poll_fn;
-use std::panic::catch_unwind;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
-use tokio::runtime::Handle;
 use tokio::task::unconstrained;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
-/// Long enough to be never, and short enough that no clock overflows.
+/// Stands for "never": short enough that no clock overflows.
 const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
-/// Now, on tokio's clock: monotonic, and under control of `tokio::time::pause` in tests.
+/// Returns the current time of tokio's monotonic clock, which tests can pause.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The wall clock, for dates that a server sent without saying what time it has.
+/// Returns the wall-clock time, for dates from a server that sends no `Date` header.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// `start + wait`. A server can ask for more seconds than an `Instant` can count.
+/// Adds `wait` to `start` without overflow: a server can ask for more seconds than an `Instant` can count.
 pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
     start
         .checked_add(wait)
         .unwrap_or_else(|| start + FAR_FUTURE)
 }
 
-/// A timer that is made only when it turns out that somebody has to wait.
+/// A timer that is created at the first poll that has to wait.
 #[derive(Default)]
 pub(crate) struct Alarm(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
 
 impl Alarm {
-    /// Whether it is `end` yet, which is the same every time until it is.
+    /// Returns ready once `end` has passed. `end` must not change between polls until then.
     pub(crate) fn poll(&mut self, end: Instant, context: &mut Context<'_>) -> Poll<()> {
-        // It counts against nobody's turn, or what is always busy would never run out of time.
+        // `unconstrained`: a busy task uses up tokio's budget, and its timer would never fire.
         let sleep = || Box::pin(unconstrained(sleep_until(end))) as _;
         let rings = self.0.get_or_insert_with(sleep).as_mut().poll(context);
         if rings.is_ready() {
@@ -50,7 +49,7 @@ impl Alarm {
     }
 }
 
-/// What comes of a future, if that comes before `end`.
+/// Runs a future until `end`; returns `None` if it takes longer.
 pub(crate) async fn within<F: Future>(end: Instant, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut alarm = Alarm::default();
@@ -59,38 +58,6 @@ pub(crate) async fn within<F: Future>(end: Instant, future: F) -> Option<F::Outp
         Poll::Pending => alarm.poll(end, context).map(|()| None),
     })
     .await
-}
-
-/// Remembers whether tokio's timers exist. Checks again until they do.
-#[derive(Debug, Default)]
-pub(crate) struct Timers(AtomicBool);
-
-/// Why nothing can wait here.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum NoTimers {
-    NoRuntime,
-    /// The runtime was built without them.
-    Disabled,
-}
-
-impl Timers {
-    /// At the first call rather than at the first wait, which may come only in the first outage.
-    #[inline]
-    pub(crate) fn check(&self) -> Result<(), NoTimers> {
-        match self.0.load(Ordering::Relaxed) {
-            true => Ok(()),
-            false => self.probe(),
-        }
-    }
-
-    #[cold]
-    fn probe(&self) -> Result<(), NoTimers> {
-        Handle::try_current().map_err(|_| NoTimers::NoRuntime)?;
-        // tokio does not say whether it has timers; it panics where one is made.
-        catch_unwind(|| drop(sleep(Duration::ZERO))).map_err(|_| NoTimers::Disabled)?;
-        self.0.store(true, Ordering::Relaxed);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

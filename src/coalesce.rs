@@ -30,7 +30,6 @@ use identity::Identity;
 use leader::Leader;
 use shareable::{NotShared, check_request};
 
-use crate::config::no_timers;
 use crate::outcome::Attempt;
 use crate::request::RequestOptions;
 
@@ -169,7 +168,10 @@ impl CoalesceMiddleware {
         next: Next<'a>,
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
-            self.settings.timers.check().map_err(no_timers)?;
+            self.settings
+                .timers
+                .check()
+                .map_err(reqwest_middleware::Error::middleware)?;
             if let Err(reason) = check_request(&request, extensions, &self.settings.ignored) {
                 if reason == NotShared::UnknownExtensions {
                     self.settings.warn_of_unknown_extensions();

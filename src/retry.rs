@@ -16,7 +16,6 @@ pub use builder::RetryMiddlewareBuilder;
 use call::{Call, Turn};
 use settings::Settings;
 
-use crate::config::no_timers;
 use crate::handoff::Handoff;
 use crate::outcome::{Attempt, FailedReport};
 use crate::request::RequestOptions;
@@ -85,7 +84,7 @@ impl RetryMiddleware {
         mut upstream: impl Upstream + 'a,
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
-            self.settings.timers.check().map_err(no_timers)?;
+            self.settings.timers.check().map_err(Error::middleware)?;
             let (mut own, mut outer) = (None, None);
             if !extensions.is_empty() {
                 outer = Handoff::take_outer(extensions);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::CoalesceMiddleware;
 use super::ignored::Ignored;
-use crate::clock::Timers;
+use crate::config::Timers;
 use crate::config::{ConfigError, header_name, longer_than_zero};
 use crate::log::{coalesce_inside_retry, unknown_extensions};
 

@@ -17,7 +17,7 @@ use crate::admit::{Scope, current_deadline};
 use crate::clock;
 use crate::outcome::{ReportSlot, RetryReport, StopReason, TimedOut};
 use crate::request::RequestOptions;
-use crate::response::{Extent, Reading, Whole, announced};
+use crate::response::{BodyReader, BufferedResponse, Extent, expected_length};
 use crate::schedule::Limit;
 
 /// How long the leader reads a body for its followers before they send their own requests.
@@ -103,19 +103,19 @@ impl<'a> CoalescedCall<'a> {
         }
         let length = match self.is_head {
             true => None,
-            false => announced(&response),
+            false => expected_length(&response),
         };
         let is_too_long = length.is_some_and(|length| length > self.settings.max_body as u64);
         if is_too_long || !is_shareable(&response, &self.settings.ignored) {
             leader.dissolve();
             return Ok(response);
         }
-        self.share_body(leader, Reading::new(response, length))
+        self.share_body(leader, BodyReader::new(response, length))
             .await
     }
 
     /// Reads the body for all followers, within bounds of size and time.
-    async fn share_body(&self, mut leader: Leader, mut reading: Reading) -> Result<Response> {
+    async fn share_body(&self, mut leader: Leader, mut reading: BodyReader) -> Result<Response> {
         let end = clock::after(clock::now(), READ_TIME);
         loop {
             let now = clock::now();
@@ -133,9 +133,9 @@ impl<'a> CoalescedCall<'a> {
             let check = self.deadline.map_or(check, |deadline| deadline.min(check));
             match clock::within(check, reading.read(self.settings.max_body)).await {
                 Some(Ok(Extent::Whole)) => {
-                    let response = Arc::new(reading.into_whole());
+                    let response = Arc::new(reading.into_buffered());
                     leader.share(&response);
-                    return Ok(response.response());
+                    return Ok(response.to_response());
                 }
                 Some(Ok(Extent::OverLimit)) => {
                     leader.dissolve();
@@ -175,8 +175,8 @@ fn hand_over(leader: Leader, error: &Error) {
 }
 
 /// Copies a shared response for a follower, and its report into the follower's slot.
-pub(super) fn copy_for_follower(shared: &Whole, slot: Option<&ReportSlot>) -> Response {
-    let response = shared.response();
+pub(super) fn copy_for_follower(shared: &BufferedResponse, slot: Option<&ReportSlot>) -> Response {
+    let response = shared.to_response();
     if let (Some(slot), Some(report)) = (slot, RetryReport::of(&response)) {
         slot.put(report.clone());
     }

@@ -17,7 +17,7 @@ use super::follower::Follower;
 use super::identity::Identity;
 use super::leader::Leader;
 use crate::clock;
-use crate::response::Whole;
+use crate::response::BufferedResponse;
 
 /// A follower that has seen this many leaders fail or leave sends its own request.
 const MAX_FAILURES: u32 = 3;
@@ -86,7 +86,7 @@ impl Waiting {
 /// How the wait of a follower ends.
 pub(super) enum FlightMessage {
     /// The leader shares its response.
-    Response(Arc<Whole>),
+    Response(Arc<BufferedResponse>),
     /// The follower is the leader now.
     Lead(Leader),
     /// There is nothing to share: the follower sends its own request.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::flights::{FlightMessage, FlightRef, Successor};
 use crate::clock;
-use crate::response::Whole;
+use crate::response::BufferedResponse;
 
 /// The duty to end a flight. When it is dropped, the newest follower becomes the leader.
 #[must_use = "dropping it hands the flight over"]
@@ -34,7 +34,7 @@ impl Leader {
     }
 
     /// Gives the response to all followers, also if another leader has overtaken this one.
-    pub(super) fn share(mut self, response: &Arc<Whole>) {
+    pub(super) fn share(mut self, response: &Arc<BufferedResponse>) {
         self.is_over = true;
         (self.flight).end(|| FlightMessage::Response(response.clone()));
     }

@@ -10,7 +10,7 @@ mod host;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -75,9 +75,8 @@ pub struct Metrics(Arc<Hosts>);
 
 /// The hosts that have their own label.
 struct Hosts {
-    /// At most `max` entries. Entries are never removed. The hasher of the standard library would add
-    /// 840 instructions to a call with everything on.
-    named: RwLock<HashMap<Box<str>, Arc<HostMetrics>>>,
+    /// At most `max` entries, which are never removed.
+    named: RwLock<BTreeMap<Box<str>, Arc<HostMetrics>>>,
     /// Shared by all hosts that are not in `named`.
     other: OnceLock<Arc<HostMetrics>>,
     max: usize,

@@ -6,7 +6,6 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::settings::Settings;
-use crate::RetryMiddleware;
 use crate::admit::{Budget, BudgetBuilder, Budgets};
 use crate::config::{CREDENTIALS, ConfigError, longer_than_zero, reserved, unreserved_header_name};
 use crate::dead_letter::{DeadLetterSink, DeadLetters, Secrets};
@@ -17,6 +16,7 @@ use crate::fleet::FleetLimits;
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observer, Tracking};
 use crate::request::DEFAULT_HEADER;
+use crate::retry::RetryMiddleware;
 use crate::schedule::Backoff;
 
 /// Builds a [`RetryMiddleware`]. A value that makes no sense is refused in

@@ -7,7 +7,7 @@ use http::HeaderName;
 
 use super::inner::InnerRetry;
 use crate::admit::Budgets;
-use crate::clock::Timers;
+use crate::config::Timers;
 use crate::dead_letter::{DeadLetters, Secrets};
 use crate::decide::{Classifier, KeyRule};
 use crate::entropy::Entropy;

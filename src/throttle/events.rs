@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use reqwest::Request;
 
-use super::builder::Settings;
+use super::builder::ThrottleSettings;
 use super::gate::{Gate, GateChange, GateSnapshot};
 use crate::host::Host;
 use crate::observe::{
@@ -19,7 +19,7 @@ use crate::outcome::{Attempt, Refusal};
 /// Drop it after the slot or the place in the queue: a request that was abandoned sends its last events
 /// then.
 pub(super) struct GateEvents<'a> {
-    settings: &'a Settings,
+    settings: &'a ThrottleSettings,
     gate: &'a Gate,
     method: Method,
     /// Borrowed from the gate, unless a user's function makes the keys.
@@ -38,7 +38,7 @@ enum GateStage {
 
 impl<'a> GateEvents<'a> {
     pub(super) fn new(
-        settings: &'a Settings,
+        settings: &'a ThrottleSettings,
         gate: &'a Gate,
         request: &Request,
         attempt: Attempt,

@@ -1,17 +1,17 @@
 //! The gate of one key: admits requests, lets them wait, or refuses them.
 //!
 //! [`GateState`](state::GateState) has the limits, the controller and the queue, behind one lock that is
-//! never held across an `await`. A request that goes holds a [`Slot`]; one that waits is [`Waiting`].
+//! never held across an `await`. A request that goes holds a [`Slot`]; one that waits is [`QueuedRequest`].
 //! No task runs behind a gate: each change admits all waiters that may go, and the next waiter keeps the
 //! time.
 
 mod fleet;
+mod queued;
 mod queueing;
 mod slot;
 mod state;
 #[cfg(test)]
 mod tests;
-mod waiting;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -19,19 +19,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::builder::Settings;
+use super::builder::ThrottleSettings;
 use super::controller::{Admission, Time};
-use super::key::{GateKey, Key};
+use super::key::{GateKey, RequestKey};
 use super::queue::WaitLimit;
 use super::sharing::{GateStore, StoreMessages};
 use crate::admit;
 use crate::clock;
+use crate::handoff::Terms;
 use crate::observe::{LoadChange, ThrottleLoad};
 use crate::outcome::{Refusal, RefusalReason};
+pub(super) use queued::QueuedRequest;
 pub(super) use slot::Slot;
 use state::GateState;
 pub(super) use state::{GateChange, GateSnapshot, Grant};
-pub(super) use waiting::Waiting;
 
 /// A wait ends this long before a deadline, because a timer may be late by half of it.
 const DEADLINE_MARGIN: Duration = Duration::from_millis(2);
@@ -47,10 +48,10 @@ pub(super) struct Gate {
 }
 
 /// What the gate does with a request that arrives.
-pub(super) enum Entry<'a> {
+pub(super) enum GateEntry<'a> {
     /// It goes now. The snapshot is for observers, if there are any.
     Admitted(Slot<'a>, Option<GateSnapshot>),
-    Queued(Waiting<'a>),
+    Queued(QueuedRequest<'a>),
 }
 
 /// Work that must not happen under the lock: a waker may run any code, even code that locks this gate.
@@ -62,7 +63,7 @@ struct AfterUnlock {
 }
 
 impl Gate {
-    pub(super) fn new(key: GateKey, settings: &Settings, now: Instant) -> Self {
+    pub(super) fn new(key: GateKey, settings: &ThrottleSettings, now: Instant) -> Self {
         Self {
             key,
             born: now,
@@ -72,7 +73,12 @@ impl Gate {
     }
 
     /// Reuses the memory of this gate for a new one.
-    pub(super) fn renew(&mut self, key: &Key<'_>, settings: &Settings, now: Instant) {
+    pub(super) fn renew(
+        &mut self,
+        key: &RequestKey<'_>,
+        settings: &ThrottleSettings,
+        now: Instant,
+    ) {
         key.clone_into(&mut self.key);
         self.born = now;
         *self.state.get_mut().unwrap_or_else(PoisonError::into_inner) = GateState::new(settings);
@@ -91,40 +97,41 @@ impl Gate {
 
     /// Admits a request, queues it, or refuses it.
     ///
-    /// Retries wait ahead of first attempts. `queued_before` is the time that earlier attempts of the
-    /// call have waited. After `latest`, the request is not sent.
+    /// Retries wait ahead of first attempts. `terms` are those of the retry around the throttle.
     pub(super) fn enter<'a>(
         &'a self,
         now: Instant,
-        settings: &'a Settings,
+        settings: &'a ThrottleSettings,
         is_retry: bool,
-        queued_before: Duration,
-        latest: Option<Instant>,
-    ) -> Result<Entry<'a>, Refusal> {
+        terms: Terms,
+    ) -> Result<GateEntry<'a>, Refusal> {
         let now = self.time(now);
         let mut state = self.lock();
         state.last_used = now;
         if !state.queue.is_empty() || state.admission(now) != Admission::Now {
-            let wait = settings.max_wait.saturating_sub(queued_before);
-            let limit = self.wait_limit(now, wait, latest);
+            let wait = settings.max_wait.saturating_sub(terms.queued_before);
+            let limit = self.wait_limit(now, wait, terms.latest);
             let waiting = self.queue_up(state, now, settings, is_retry, limit);
-            return waiting.map(Entry::Queued);
+            return waiting.map(GateEntry::Queued);
         }
         let grant = state.send(now);
-        let is_watched = settings.is_watched();
-        let snapshot = is_watched.then(|| state.snapshot(now, LoadChange::Sent));
+        let has_observers = settings.has_observers();
+        let snapshot = has_observers.then(|| state.snapshot(now, LoadChange::Sent));
         self.finish_update(state, now, AfterUnlock::default());
-        Ok(Entry::Admitted(Slot::new(self, settings, grant), snapshot))
+        Ok(GateEntry::Admitted(
+            Slot::new(self, settings, grant),
+            snapshot,
+        ))
     }
 
     fn queue_up<'a>(
         &'a self,
         mut state: MutexGuard<'_, GateState>,
         now: Time,
-        settings: &'a Settings,
+        settings: &'a ThrottleSettings,
         is_retry: bool,
         limit: WaitLimit,
-    ) -> Result<Waiting<'a>, Refusal> {
+    ) -> Result<QueuedRequest<'a>, Refusal> {
         let ahead = state.queue.line_len(is_retry);
         let refused = if ahead >= settings.max_queue {
             Some(RefusalReason::QueueFull)
@@ -139,7 +146,7 @@ impl Gate {
         let id = state.queue.push(is_retry, now, limit);
         state.first_limit = Some(state.first_limit.map_or(limit.at, |at| at.min(limit.at)));
         self.finish_update(state, now, AfterUnlock::default());
-        Ok(Waiting {
+        Ok(QueuedRequest {
             gate: self,
             settings,
             id: Some(id),

@@ -11,17 +11,17 @@ use super::gate::Grant;
 use crate::outcome::RefusalReason;
 use slab::Slab;
 
-/// Identifies a waiter. Valid until [`Queue::remove`].
+/// Identifies a waiter. Valid until [`WaitQueue::remove`].
 pub(super) type WaiterId = usize;
 
 /// An empty queue keeps memory for this many waiters.
 const KEPT_CAPACITY: usize = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct WaitQueue {
     waiters: Slab<Waiter>,
-    retries: Line,
-    first_attempts: Line,
+    retries: WaitLine,
+    first_attempts: WaitLine,
 }
 
 /// A call that waits, or that was admitted or refused and has not noticed yet.
@@ -53,13 +53,13 @@ pub(super) enum WaiterState {
 
 /// The waiters in one order. Only those whose state is `Waiting`.
 #[derive(Debug, Default)]
-struct Line {
+struct WaitLine {
     first: Option<WaiterId>,
     last: Option<WaiterId>,
     len: usize,
 }
 
-impl Queue {
+impl WaitQueue {
     /// Returns how many calls wait.
     pub(super) fn len(&self) -> usize {
         self.retries.len + self.first_attempts.len
@@ -203,8 +203,8 @@ mod tests {
     }
 
     #[test]
-    fn first_in_is_first_out_and_anybody_may_leave() {
-        let mut queue = Queue::default();
+    fn first_in_is_first_out_and_any_waiter_may_leave() {
+        let mut queue = WaitQueue::default();
         let fresh: Vec<_> = (0..5)
             .map(|_| queue.push(false, Time::ZERO, limit(1)))
             .collect();
@@ -226,8 +226,8 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_takes_one_that_was_never_tried() {
-        let mut queue = Queue::default();
+    fn a_probe_takes_a_first_attempt() {
+        let mut queue = WaitQueue::default();
         let again = queue.push(true, Time::ZERO, limit(1));
         assert_eq!(queue.next(true), Some(again));
         let fresh = queue.push(false, Time::ZERO, limit(1));
@@ -236,8 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn those_whose_limit_comes_first_are_refused() {
-        let mut queue = Queue::default();
+    fn waiters_with_earlier_limits_are_refused() {
+        let mut queue = WaitQueue::default();
         let ids: Vec<_> = (0..6)
             .map(|at| queue.push(at % 2 == 0, Time::ZERO, limit(at)))
             .collect();
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn an_empty_queue_gives_its_memory_back() {
-        let mut queue = Queue::default();
+        let mut queue = WaitQueue::default();
         let ids: Vec<_> = (0..10_000)
             .map(|_| queue.push(false, Time::ZERO, limit(1)))
             .collect();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::builder::Settings;
+use super::builder::ThrottleSettings;
 use super::gate::Gate;
 use super::key::GateKey;
 use crate::clock;
@@ -39,11 +39,11 @@ pub(super) struct StoreMessages {
 
 impl Gate {
     /// Creates a gate, which shares its limits if the settings name a fleet.
-    pub(super) fn in_arc(key: GateKey, settings: &Settings, now: Instant) -> Arc<Self> {
-        let Some(common) = &settings.common else {
+    pub(super) fn in_arc(key: GateKey, settings: &ThrottleSettings, now: Instant) -> Arc<Self> {
+        let Some(shared) = &settings.fleet else {
             return Arc::new(Self::new(key, settings, now));
         };
-        let fleet = &common.fleet;
+        let fleet = &shared.limits;
         let name = KeyKind::Gate.store_key(key.text(), key.public().is_none());
         let gate = Arc::new_cyclic(|gate| {
             let store = GateStore {

@@ -8,7 +8,7 @@ use reqwest_middleware::Result;
 
 use super::{Call, End};
 use crate::clock;
-use crate::dead_letter::Draft;
+use crate::dead_letter::LetterDraft;
 use crate::log::LogContext;
 use crate::observe::{CallInfo, Event, EventKind};
 use crate::outcome::{DeadLetterOutcome, Refusal, RetryReport};
@@ -45,7 +45,7 @@ impl Call<'_> {
         let settings = self.settings;
         let letters = settings.dead_letters.as_ref()?;
         let latest = self.time.end();
-        let draft = Draft {
+        let draft = LetterDraft {
             request: self.spare.take()?,
             factory: self.body(),
             key_header: settings.keys.header_of(self.own.as_deref()),
@@ -54,7 +54,7 @@ impl Call<'_> {
             max_body: letters.max_body,
         };
         let now = clock::wall();
-        let letter = draft.seal(&settings.secrets, report, now, now + pause);
+        let letter = draft.into_letter(&settings.secrets, report, now, now + pause);
         let watch = self.watched()?;
 
         // This may come after the call is over.

@@ -46,7 +46,7 @@ impl<'a> Call<'a> {
                 Ok(retry) if self.sends_again() => {
                     let wake = self.leave_attempt(&retry, &result, extensions);
                     let time = self.time;
-                    let drain_end = move || time.drain_end(wake);
+                    let drain_end = time.drain_end(wake);
                     let throttled = retry.visit.is_some();
                     if throttled {
                         self.keep(result).read_ahead(drain_end).await;

@@ -1,8 +1,10 @@
 //! A slot: one request in flight through a gate.
 
+use std::time::Duration;
+
 use rand::RngExt;
 
-use super::super::builder::Settings;
+use super::super::builder::ThrottleSettings;
 use super::super::controller::Time;
 use super::super::signal::{Signal, SignalKind};
 use super::state::{GateSnapshot, GateState, Grant};
@@ -13,30 +15,23 @@ use crate::observe::LoadChange;
 /// A request that the gate let through. Dropped before its response, it counts as abandoned.
 pub(in crate::throttle) struct Slot<'a> {
     gate: &'a Gate,
-    settings: &'a Settings,
-    /// `None` before the request is admitted, and after its end.
+    settings: &'a ThrottleSettings,
+    /// `None` after the end of the request.
     grant: Option<Grant>,
-    /// What the retry around it has put into the extensions.
+    /// From the retry around the throttle.
     pub(in crate::throttle) handoff: Option<Handoff>,
+    /// How long the request was in the queue.
+    pub(in crate::throttle) waited: Duration,
 }
 
 impl<'a> Slot<'a> {
-    pub(super) fn new(gate: &'a Gate, settings: &'a Settings, grant: Grant) -> Self {
+    pub(super) fn new(gate: &'a Gate, settings: &'a ThrottleSettings, grant: Grant) -> Self {
         Self {
             gate,
             settings,
             grant: Some(grant),
             handoff: None,
-        }
-    }
-
-    /// For a request that still waits.
-    pub(in crate::throttle) fn empty(gate: &'a Gate, settings: &'a Settings) -> Self {
-        Self {
-            gate,
-            settings,
-            grant: None,
-            handoff: None,
+            waited: Duration::ZERO,
         }
     }
 
@@ -76,8 +71,8 @@ impl<'a> Slot<'a> {
     }
 
     fn snapshot(&self, state: &mut GateState, now: Time) -> Option<GateSnapshot> {
-        let is_watched = self.settings.is_watched();
-        is_watched.then(|| state.snapshot(now, LoadChange::Ended))
+        let has_observers = self.settings.has_observers();
+        has_observers.then(|| state.snapshot(now, LoadChange::Ended))
     }
 
     /// Draws by how much a hold is longer, at most a quarter: clients that were refused together do not

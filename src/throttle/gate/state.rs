@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::builder::Settings;
+use super::super::builder::ThrottleSettings;
 use super::super::controller::{Admission, Controller, MAX_PAUSE_JITTER, SendRecord, Time};
-use super::super::queue::{Queue, WaiterId};
-use super::super::rate::Bucket;
+use super::super::queue::{WaitQueue, WaiterId};
+use super::super::token_bucket::TokenBucket;
 use crate::fleet::{LeaseTurn, WorkerLease};
 use crate::observe::{LoadChange, ThrottleLoad};
 
@@ -15,14 +15,14 @@ pub(super) struct GateState {
     pub(super) in_flight: u32,
     max_in_flight: u32,
     /// The fixed rate of this client alone.
-    bucket: Option<Bucket>,
+    bucket: Option<TokenBucket>,
     /// What this worker holds of the limits of a fleet. Never together with `bucket`.
     pub(super) share: Option<Box<WorkerLease>>,
     /// A task will look whether the share has something to give back.
     pub(super) has_reminder: bool,
     /// `None` if the throttle is not adaptive.
     pub(super) controller: Option<Controller>,
-    pub(super) queue: Queue,
+    pub(super) queue: WaitQueue,
     /// The waiter that keeps the time for the queue, and when it wakes.
     pub(super) timer: Option<(WaiterId, Time)>,
     /// No waiter has an earlier limit.
@@ -55,10 +55,10 @@ pub(in crate::throttle) struct GateSnapshot {
 }
 
 impl GateState {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &ThrottleSettings) -> Self {
         let controller = || Controller::new(settings.max_in_flight);
-        let share = settings.common.as_ref().map(|common| {
-            let share = common.fleet.worker_lease(common.rate);
+        let share = settings.fleet.as_ref().map(|shared| {
+            let share = shared.limits.worker_lease(shared.rate);
             Box::new(match settings.adaptive {
                 true => share,
                 false => share.without_pauses(),
@@ -67,11 +67,11 @@ impl GateState {
         Self {
             in_flight: 0,
             max_in_flight: settings.max_in_flight,
-            bucket: settings.rate.map(Bucket::new),
+            bucket: settings.rate.map(TokenBucket::new),
             share,
             has_reminder: false,
             controller: settings.adaptive.then(controller),
-            queue: Queue::default(),
+            queue: WaitQueue::default(),
             timer: None,
             first_limit: None,
             last_used: Time::ZERO,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::builder::Settings;
+use super::super::builder::ThrottleSettings;
 use super::super::queue::{WaiterId, WaiterState};
 use super::state::Grant;
 use super::{Gate, Slot};
@@ -15,9 +15,9 @@ use crate::clock;
 use crate::outcome::Refusal;
 
 /// A call in the queue. Dropped, it leaves the queue.
-pub(in crate::throttle) struct Waiting<'a> {
+pub(in crate::throttle) struct QueuedRequest<'a> {
     pub(super) gate: &'a Gate,
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a ThrottleSettings,
     /// `None` once the call has left the queue.
     pub(super) id: Option<WaiterId>,
 }
@@ -28,7 +28,7 @@ enum WaitProgress {
     Done(Result<Grant, Refusal>),
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> QueuedRequest<'a> {
     /// Waits until the call may go, or until its limit.
     pub(in crate::throttle) async fn slot(mut self) -> Result<Slot<'a>, Refusal> {
         let mut sleep = pin!(tokio::time::sleep_until(self.gate.born));
@@ -82,7 +82,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             self.gate.update(|state, _, after| {
