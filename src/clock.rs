@@ -2,9 +2,9 @@
 
 use std::future::poll_fn;
 use std::panic::catch_unwind;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
@@ -33,30 +33,35 @@ pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
         .unwrap_or_else(|| start + FAR_FUTURE)
 }
 
-/// A timer that is made only when it turns out that somebody has to wait.
-#[derive(Default)]
-pub(crate) struct Alarm(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
-
-impl Alarm {
-    /// Whether it is `end` yet, which is the same every time until it is.
-    pub(crate) fn poll(&mut self, end: Instant, context: &mut Context<'_>) -> Poll<()> {
-        // It counts against nobody's turn, or what is always busy would never run out of time.
-        let sleep = || Box::pin(unconstrained(sleep_until(end))) as _;
-        let rings = self.0.get_or_insert_with(sleep).as_mut().poll(context);
-        if rings.is_ready() {
-            self.0 = None;
-        }
-        rings
-    }
+/// Returns what comes of a future, if that comes before `end`.
+pub(crate) async fn within<F: Future>(end: Instant, future: F) -> Option<F::Output> {
+    within_moving(|_| end, future).await
 }
 
-/// What comes of a future, if that comes before `end`.
-pub(crate) async fn within<F: Future>(end: Instant, future: F) -> Option<F::Output> {
+/// Returns what comes of a future before its end, which may move while the future runs.
+///
+/// `end` is asked, with the time, when the future first has to wait, and again when the time that it gave is over.
+/// Most futures here are done by then, so the timer is made only when it is needed.
+pub(crate) async fn within_moving<F: Future>(
+    mut end: impl FnMut(Instant) -> Instant,
+    future: F,
+) -> Option<F::Output> {
     let mut future = pin!(future);
-    let mut alarm = Alarm::default();
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => alarm.poll(end, context).map(|()| None),
+    let mut timer = None;
+    poll_fn(|context| {
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(Some(output));
+            }
+            // Unconstrained, because a future that is always busy would never run out of time.
+            let sleep = || Box::pin(unconstrained(sleep_until(end(now()))));
+            ready!(timer.get_or_insert_with(sleep).as_mut().poll(context));
+            timer = None;
+            let now = now();
+            if end(now) <= now {
+                return Poll::Ready(None);
+            }
+        }
     })
     .await
 }

@@ -13,7 +13,7 @@ mod unnamed;
 use http::HeaderMap;
 
 pub use classify::AttemptView;
-pub(crate) use classify::{Classifier, ClassifyFn, Target, Verdict};
+pub(crate) use classify::{ClassifiedOutcome, Classifier, ClassifyFn, Target};
 pub use key_rule::AutoKey;
 pub(crate) use key_rule::{KeyRule, is_idempotent};
 pub use status::StatusClass;
@@ -42,15 +42,15 @@ impl Safety {
     /// Whether this ending of an attempt allows another. `headers` are the answer's.
     pub(crate) fn allows(
         self,
-        verdict: Verdict,
+        classified: ClassifiedOutcome,
         headers: Option<&HeaderMap>,
     ) -> Result<(), StopReason> {
-        if verdict.is_success() {
+        if classified.is_success() {
             return Err(StopReason::Succeeded);
         }
-        let class = match (verdict.class, headers.and_then(word_in)) {
+        let class = match (classified.class, headers.and_then(word_in)) {
             (StatusClass::Never, Some(Word::Retry)) if self.repeatable => StatusClass::Conditional,
-            (StatusClass::Never, _) if verdict.is_throttled() => {
+            (StatusClass::Never, _) if classified.is_throttled() => {
                 return Err(StopReason::Throttled);
             }
             (StatusClass::Never, _) => return Err(StopReason::NotRetryable),
@@ -59,7 +59,7 @@ impl Safety {
         };
         let allowed = self.repeatable
             || (self.without_key && class == StatusClass::Retry)
-            || (self.unsent && verdict.unsent);
+            || (self.unsent && classified.unsent);
         if allowed {
             Ok(())
         } else {

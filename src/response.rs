@@ -2,9 +2,8 @@
 //! it is not.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use reqwest::{Body, Response, ResponseBuilderExt};
 use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
-use crate::clock::{self, Alarm};
+use crate::clock;
 
 /// A discarded answer is read so far, that its connection can be used again. Reading more would
 /// cost more than a new connection.
@@ -33,21 +32,24 @@ pub(crate) async fn drain(result: &mut Result<Response>, latest: impl Fn() -> In
     if !is_worth_reading(response) {
         return;
     }
-    let (mut left, mut limit) = (DRAIN_BYTES, DrainLimit::until(latest));
-    // Whatever comes of it, the retry goes on. Between two chunks there is nothing to keep but the answer.
-    poll_fn(|context| {
-        loop {
-            match pin!(response.chunk()).poll(context) {
-                Poll::Ready(Ok(Some(chunk))) => match left.checked_sub(chunk.len() as u64) {
-                    Some(rest) => left = rest,
-                    None => return Poll::Ready(()),
-                },
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return limit.poll(context),
+    // Whatever comes of it, the retry goes on.
+    let _ = within_drain_time(latest, async {
+        let mut left = DRAIN_BYTES;
+        while let Ok(Some(chunk)) = response.chunk().await {
+            match left.checked_sub(chunk.len() as u64) {
+                Some(rest) => left = rest,
+                None => return,
             }
         }
     })
     .await;
+}
+
+/// Reads a response that a retry may replace: not longer than such reading usually takes, and not after `latest`.
+async fn within_drain_time<F: Future>(latest: impl Fn() -> Instant, read: F) -> Option<F::Output> {
+    let mut fixed = None;
+    let end = |now| *fixed.get_or_insert_with(|| clock::after(now, DRAIN_TIME).min(latest()));
+    clock::within_moving(end, read).await
 }
 
 /// What an attempt came to, while it may still be wanted. Most are not, and so an answer is put together only
@@ -82,15 +84,9 @@ impl HeldResponse {
         if !is_worth_reading(&reading.response) {
             return;
         }
-        let mut limit = DrainLimit::until(latest);
-        self.progress = poll_fn(|context| {
-            // What was read is kept in between.
-            match pin!(reading.read(KEPT_BYTES)).poll(context) {
-                Poll::Ready(extent) => Poll::Ready(Progress::Ended(extent)),
-                Poll::Pending => limit.poll(context).map(|()| Progress::Unfinished),
-            }
-        })
-        .await;
+        // If time runs out, what was read is kept.
+        let read = within_drain_time(latest, reading.read(KEPT_BYTES)).await;
+        self.progress = read.map_or(Progress::Unfinished, Progress::Ended);
     }
 
     pub(crate) fn into_result(self) -> Result<Response> {
@@ -101,34 +97,6 @@ impl HeldResponse {
             Progress::Ended(Ok(Extent::OverLimit)) | Progress::Unfinished => reading.into_stream(),
             Progress::Ended(Err(error)) => reading.into_broken(error),
         })
-    }
-}
-
-/// Until when an answer that is out of the way already may be read.
-struct DrainLimit<F> {
-    latest: F,
-    /// Known from when on it has to be waited for. Most answers are short, and there with their head.
-    end: Option<Instant>,
-    alarm: Alarm,
-}
-
-impl<F: Fn() -> Instant> DrainLimit<F> {
-    fn until(latest: F) -> Self {
-        Self {
-            latest,
-            end: None,
-            alarm: Alarm::default(),
-        }
-    }
-
-    /// Ready when there is no more time.
-    #[cold]
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let end = self.end.get_or_insert_with(|| {
-            let usual = clock::after(clock::now(), DRAIN_TIME);
-            usual.min((self.latest)())
-        });
-        self.alarm.poll(*end, context)
     }
 }
 

@@ -250,11 +250,12 @@ impl Budget {
         self.0.as_deref().is_some_and(in_debt)
     }
 
-    /// The same for all clones, and for no other.
-    pub(crate) fn address(&self) -> usize {
-        self.0
-            .as_ref()
-            .map_or(0, |limited| Arc::as_ptr(limited) as usize)
+    /// Returns whether both are one budget, and it has a limit.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
     }
 
     fn is_fed_by(&self, deposit: Deposit) -> bool {

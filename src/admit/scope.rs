@@ -1,14 +1,13 @@
-//! An allowance that is opened by hand.
+//! Retries and time for an operation of several requests.
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::allowance::Allowance;
-use super::current::enter;
+use super::current::in_scope;
+use super::scope_node::ScopeHandle;
 use crate::clock;
 
 /// Retries and time for an operation of several requests, together.
@@ -153,33 +152,32 @@ impl Scope {
 
     /// Runs a future in this scope. In a scope or call that is open already, both hold.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
-        let mut future = pin!(future);
-        let mut own = Some(Allowance::open_scope(self));
-        std::future::poll_fn(|context| enter(&mut own, || future.as_mut().poll(context))).await
+        in_scope(Some(ScopeHandle::open_scope(self)), future).await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
     use task_local_extensions::{Extensions, get_local_item, set_local_item, with_extensions};
 
     use super::*;
-    use crate::admit::allowance::{Draw, Opener};
-    use crate::admit::current::{current_deadline, with_current};
+    use crate::admit::ScopeHold;
+    use crate::admit::current::{current, current_deadline};
 
     #[derive(Clone, Debug, PartialEq)]
     struct Others(u32);
 
     /// Whether a retry is left in what this runs in. Takes it.
     fn draw_from_current() -> bool {
-        let draw = with_current(Allowance::draw);
-        draw.is_none_or(|draw| draw.map(Draw::spend).is_some())
+        let hold = current().map(|scope| scope.take_retry());
+        hold.is_none_or(|hold| hold.map(ScopeHold::spend).is_some())
     }
 
     fn is_inside() -> bool {
-        with_current(|_| ()).is_some()
+        current().is_some()
     }
 
     #[tokio::test]
@@ -228,9 +226,9 @@ mod tests {
 
     /// Takes retries as a call does that begins here.
     fn draws_of_a_call() -> usize {
-        let mut call = Allowance::open(u32::MAX, None, Opener::default());
+        let call = ScopeHandle::open(u32::MAX, None, None);
         (0..10)
-            .filter(|_| call.draw().map(Draw::spend).is_some())
+            .filter(|_| call.take_retry().map(ScopeHold::spend).is_some())
             .count()
     }
 

@@ -15,14 +15,14 @@ use crate::request::without_fragment;
 
 /// What the ending of an attempt means for another one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct ClassifiedOutcome {
     pub(crate) outcome: AttemptOutcome,
     pub(crate) class: StatusClass,
     /// The request provably had no effect.
     pub(crate) unsent: bool,
 }
 
-impl Verdict {
+impl ClassifiedOutcome {
     /// A success stays one, whatever its headers say.
     #[inline]
     pub(crate) fn is_success(self) -> bool {
@@ -67,40 +67,40 @@ impl Classifier {
     /// `still_running`: the request carries a key, and an earlier attempt of this call ended
     /// without a clear answer. `target` is there whenever it makes a difference.
     #[inline]
-    pub(crate) fn judge(
+    pub(crate) fn classify(
         &self,
         result: &Result<Response>,
         target: Option<&Target>,
         attempt: Attempt,
         still_running: bool,
-    ) -> Verdict {
+    ) -> ClassifiedOutcome {
         match (result, target) {
             // Most calls end like this.
             (Ok(response), None) => self.on_answer(response, still_running),
-            _ => self.judge_in_full(result, target, attempt, still_running),
+            _ => self.classify_in_full(result, target, attempt, still_running),
         }
     }
 
-    fn on_answer(&self, response: &Response, still_running: bool) -> Verdict {
-        Verdict {
+    fn on_answer(&self, response: &Response, still_running: bool) -> ClassifiedOutcome {
+        ClassifiedOutcome {
             outcome: AttemptOutcome::Status(response.status()),
             class: self.class_of(response.status(), still_running),
             unsent: false,
         }
     }
 
-    fn judge_in_full(
+    fn classify_in_full(
         &self,
         result: &Result<Response>,
         target: Option<&Target>,
         attempt: Attempt,
         still_running: bool,
-    ) -> Verdict {
-        let mut verdict = match result {
+    ) -> ClassifiedOutcome {
+        let mut classified = match result {
             Ok(response) => self.on_answer(response, still_running),
             Err(error) => {
                 let Failure { kind, unsent } = Failure::of(error);
-                Verdict {
+                ClassifiedOutcome {
                     outcome: AttemptOutcome::Failure(kind),
                     class: failure_class(kind),
                     unsent,
@@ -111,19 +111,20 @@ impl Classifier {
             let by_user = classify(&AttemptView {
                 target,
                 attempt,
-                outcome: verdict.outcome,
+                outcome: classified.outcome,
                 result,
             });
-            verdict.class = by_user.unwrap_or(verdict.class);
+            classified.class = by_user.unwrap_or(classified.class);
         }
-        if let (StatusClass::Retry, Some(target), Ok(response)) = (verdict.class, target, result) {
+        if let (StatusClass::Retry, Some(target), Ok(response)) = (classified.class, target, result)
+        {
             if !target.is_that_of(response) {
                 // A redirect was followed: another server did not take on another request. The
                 // first one was answered, so it may have had its effect.
-                verdict.class = StatusClass::Conditional;
+                classified.class = StatusClass::Conditional;
             }
         }
-        verdict
+        classified
     }
 
     fn class_of(&self, status: StatusCode, still_running: bool) -> StatusClass {
@@ -235,12 +236,12 @@ mod tests {
     fn an_attempt_is_unclear_unless_it_is_known_what_became_of_it() {
         let unclear = |outcome, unsent| {
             let class = StatusClass::Conditional;
-            let verdict = Verdict {
+            let classified = ClassifiedOutcome {
                 outcome,
                 class,
                 unsent,
             };
-            verdict.is_unclear()
+            classified.is_unclear()
         };
         let status = |code| AttemptOutcome::Status(StatusCode::from_u16(code).unwrap());
         assert!(unclear(status(500), false));
