@@ -1,47 +1,46 @@
-//! The one place that reads clocks, so that everything else can be tested with a given time.
+//! Reads clocks and keeps time limits.
+//!
+//! No other module reads a clock, so every rule can be tested with a given time.
 
 use std::future::poll_fn;
-use std::panic::catch_unwind;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, ready};
 use std::time::{Duration, SystemTime};
 
-use tokio::runtime::Handle;
 use tokio::task::unconstrained;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
-/// Long enough to be never, and short enough that no clock overflows.
+/// Stands for "never": short enough that no clock overflows.
 const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
-/// Now, on tokio's clock: monotonic, and under control of `tokio::time::pause` in tests.
+/// Returns the current time of tokio's monotonic clock, which tests can pause.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The wall clock, for dates that a server sent without saying what time it has.
+/// Returns the wall-clock time, for dates from a server that sends no `Date` header.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// `start + wait`. A server can ask for more seconds than an `Instant` can count.
+/// Adds `wait` to `start` without overflow: a server can ask for more seconds than an `Instant` can count.
 pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
     start
         .checked_add(wait)
         .unwrap_or_else(|| start + FAR_FUTURE)
 }
 
-/// Returns what comes of a future, if that comes before `end`.
+/// Runs a future until `end`; returns `None` if it takes longer.
 pub(crate) async fn within<F: Future>(end: Instant, future: F) -> Option<F::Output> {
     within_moving(|_| end, future).await
 }
 
-/// Returns what comes of a future before its end, which may move while the future runs.
+/// Runs a future until its end, which may move while it runs; returns `None` if it takes longer.
 ///
-/// `end` is asked, with the time, when the future first has to wait, and again when the time that it gave is over.
-/// Most futures here are done by then, so the timer is made only when it is needed.
+/// `end` gets the current time. It is asked when the future first has to wait, and again when the time that it gave
+/// has passed. The timer is created at the first poll that has to wait.
 pub(crate) async fn within_moving<F: Future>(
     mut end: impl FnMut(Instant) -> Instant,
     future: F,
@@ -53,7 +52,7 @@ pub(crate) async fn within_moving<F: Future>(
             if let Poll::Ready(output) = future.as_mut().poll(context) {
                 return Poll::Ready(Some(output));
             }
-            // Unconstrained, because a future that is always busy would never run out of time.
+            // `unconstrained`: a busy task uses up tokio's budget, and its timer would never fire.
             let sleep = || Box::pin(unconstrained(sleep_until(end(now()))));
             ready!(timer.get_or_insert_with(sleep).as_mut().poll(context));
             timer = None;
@@ -64,38 +63,6 @@ pub(crate) async fn within_moving<F: Future>(
         }
     })
     .await
-}
-
-/// Remembers whether tokio's timers exist. Checks again until they do.
-#[derive(Debug, Default)]
-pub(crate) struct Timers(AtomicBool);
-
-/// Why nothing can wait here.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum NoTimers {
-    NoRuntime,
-    /// The runtime was built without them.
-    Disabled,
-}
-
-impl Timers {
-    /// At the first call rather than at the first wait, which may come only in the first outage.
-    #[inline]
-    pub(crate) fn check(&self) -> Result<(), NoTimers> {
-        match self.0.load(Ordering::Relaxed) {
-            true => Ok(()),
-            false => self.probe(),
-        }
-    }
-
-    #[cold]
-    fn probe(&self) -> Result<(), NoTimers> {
-        Handle::try_current().map_err(|_| NoTimers::NoRuntime)?;
-        // tokio does not say whether it has timers; it panics where one is made.
-        catch_unwind(|| drop(sleep(Duration::ZERO))).map_err(|_| NoTimers::Disabled)?;
-        self.0.store(true, Ordering::Relaxed);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

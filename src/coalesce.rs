@@ -1,48 +1,43 @@
-//! The coalescing middleware: one request on the wire for all who ask the same at the same time.
+//! Coalescing: identical requests that run at the same time become one request on the wire.
+//!
+//! A middleware has a table of [`flights`]. The first caller with an [`identity`] becomes the [`leader`] of a
+//! flight and sends its request. Callers with an equal identity become [`follower`]s and wait. When the
+//! leader's response is [`shareable`], the [`call`] reads its body and gives each follower a copy.
 
 mod builder;
-mod flight;
+mod call;
+mod flights;
+#[cfg(test)]
+mod flights_tests;
+mod follower;
 mod identity;
-mod passenger;
+mod ignored;
+mod leader;
 mod shareable;
-mod spare_text;
 
-use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::{Error, Middleware, Next, Result};
-use tokio::time::Instant;
+use reqwest_middleware::{Middleware, Next, Result};
 
 pub use builder::CoalesceMiddlewareBuilder;
 use builder::Settings;
-use flight::{Flights, Leadership, News, Seat};
-use identity::{Identity, Unshared};
-use passenger::Passenger;
-use shareable::is_shareable;
+use call::{CoalescedCall, copy_for_follower, send_within};
+use flights::{FlightMessage, Flights, Role};
+use identity::Identity;
+use leader::Leader;
+use shareable::{NotShared, check_request};
 
-use crate::admit::{Scope, current_deadline};
-use crate::clock;
-use crate::config::no_timers;
-use crate::outcome::{Attempt, RetryReport, StopReason, TimedOut};
+use crate::outcome::Attempt;
 use crate::request::RequestOptions;
-use crate::response::{Extent, Reading, announced};
-use crate::schedule::Limit;
 
-/// The body of an answer that several wait for is read so long, before they are sent on their own.
-const READ_TIME: Duration = Duration::from_secs(2);
-
-/// While it is read, the leader looks so often whether anybody is still there.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Makes one request on the wire of all that are the same and in flight at the same time.
+/// Sends identical requests that run at the same time only once.
 ///
-/// When something expires that a thousand callers want, they all ask for it at once. Here the first of
-/// them asks, and the others wait for its answer: each gets a response of its own, with the same
-/// status, headers, extensions and body.
+/// When a popular value expires, a thousand callers may request it at once. With this middleware the first
+/// of them sends its request, and the others wait for its response. Each caller gets its own response with
+/// the same status, headers, extensions and body.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,8 +47,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// use wiremock::{Mock, MockServer, ResponseTemplate};
 ///
 /// let server = MockServer::start().await;
-/// let answer = ResponseTemplate::new(200).set_body_string("prices");
-/// Mock::given(method("GET")).respond_with(answer).expect(1).mount(&server).await;
+/// let prices = ResponseTemplate::new(200).set_body_string("prices");
+/// Mock::given(method("GET")).respond_with(prices).expect(1).mount(&server).await;
 ///
 /// let client = ClientBuilder::new(reqwest::Client::new())
 ///     .with(CoalesceMiddleware::default())
@@ -66,83 +61,84 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// for text in futures_util::future::join_all(calls).await {
 ///     assert_eq!(text?, "prices");
 /// }
-/// # Ok(()) } // one request has arrived
+/// # Ok(()) } // the server has received one request
 /// ```
 ///
 /// # Where to put it
 ///
-/// Outside the [`RetryMiddleware`](crate::RetryMiddleware), so before it: then a call is shared with
-/// all its retries, and its [`RetryReport`] with all who waited. Inside, each attempt would be shared
-/// by itself: calls whose attempts have drifted apart would no longer meet, and each who waited would
-/// pay for the one failure with a retry from the [`Budget`](crate::Budget), which is soon empty. With
-/// the feature `tracing` it says so once in the log.
+/// Add it before the [`RetryMiddleware`](crate::RetryMiddleware), so that it is outside. Callers then share
+/// a call with all its retries and its [`RetryReport`](crate::RetryReport). Inside the retry, callers share
+/// only single attempts: calls that have drifted apart no longer meet. Each caller also pays for the same failure
+/// with a retry from the [`Budget`](crate::Budget), which is soon empty. This order triggers a
+/// one-time warning (feature `tracing`).
 ///
-/// But inside, so after, all middleware that adds credentials or other headers: **what is added later
-/// is not compared.** What a client adds by itself, like its default headers, cookies and
-/// certificates, is not seen here either.
+/// Add it after all middleware that adds credentials or other headers: **headers that are added later are
+/// not compared.** It cannot see what the client adds either: default headers, cookies, certificates.
 ///
-/// So each client should have a table of its own, and a clone of this middleware has one. But **a
-/// client that is made with
-/// [`ClientBuilder::from_client`](reqwest_middleware::ClientBuilder::from_client) has the same
-/// middleware, and so the same table, as the one it was made from. Whatever is added to it after that
-/// is inside: if that is credentials, one user gets the answers of another.** Add the credentials
-/// first, and this to each client by itself. The same holds for
-/// [`with_arc`](reqwest_middleware::ClientBuilder::with_arc), with which clients that are the same to
-/// the server can share a table on purpose.
+/// Each client should therefore have its own table of requests. A clone of this middleware has its own.
+/// **But [`ClientBuilder::from_client`](reqwest_middleware::ClientBuilder::from_client) keeps the same
+/// middleware, and so the same table. Middleware that you add to the new client is inside. If it adds
+/// credentials, one user gets the responses of another.** Add the credentials first, then this middleware
+/// to each client separately. The same applies to
+/// [`with_arc`](reqwest_middleware::ClientBuilder::with_arc). Use it to share one table between clients
+/// that look the same to the server.
 ///
-/// # What is the same
+/// # Which requests are identical
 ///
-/// `GET`, `HEAD` and `OPTIONS` without a body, with the same URL, the same headers, the same HTTP
-/// version, the same `timeout`, `attempt_timeout` and `max_retries`. All headers count, except those of
-/// tracing and those named with [`ignore_header`](CoalesceMiddlewareBuilder::ignore_header); credentials
-/// count always. Everything else passes as if this were not here, and so does:
+/// `GET`, `HEAD` and `OPTIONS` requests without a body are identical if they have the same URL, headers,
+/// HTTP version, `timeout`, `attempt_timeout` and `max_retries`. Tracing headers and those named with
+/// [`ignore_header`](CoalesceMiddlewareBuilder::ignore_header) are not compared. Credentials always are.
+/// All other requests pass through unchanged, and so do:
 ///
-/// - a request with `Cache-Control: no-cache`, `no-store` or `max-age=0`, or with `Pragma: no-cache`,
-///   which asks for an answer of its own. An answer may be as old as the first request for it. Who has
-///   just changed something, and must see the change, asks so.
-/// - a request with an idempotency key, as a setting or in a header `Idempotency-Key`, or with
-///   extensions that this crate does not know
-///   ([`ignore_extensions`](CoalesceMiddlewareBuilder::ignore_extensions) tells why, and changes it).
+/// - requests with `Cache-Control: no-cache`, `no-store` or `max-age=0`, or with `Pragma: no-cache`. A shared
+///   response can be as old as the first request for it. After a change, use one of these headers to see it.
+/// - requests with an idempotency key, as an option or in an `Idempotency-Key` header.
+/// - requests with extensions that this crate does not know. See
+///   [`ignore_extensions`](CoalesceMiddlewareBuilder::ignore_extensions).
 ///
-/// # What is shared
+/// # Which responses are shared
 ///
-/// Any answer, errors like 404 or 503 included, but not one
+/// All responses, including errors like 404 or 503, except those
 ///
-/// - with a body of more than [`max_body`](CoalesceMiddlewareBuilder::max_body) bytes, or one that
-///   is not there within two seconds after its head;
-/// - with `Set-Cookie`, for that may be a session, which belongs to one;
-/// - with `Cache-Control: no-store`, which says that it is for one request only;
-/// - with `Vary: *`, or a `Vary` that names an ignored header;
-/// - that is a stream of events (`text/event-stream`, `multipart/x-mixed-replace`) or a `101`.
+/// - with a body of more than [`max_body`](CoalesceMiddlewareBuilder::max_body) bytes, or a body that is
+///   not complete 2 s after the headers;
+/// - with `Set-Cookie`, because it may start a session that belongs to one caller;
+/// - with `Cache-Control: no-store`, which limits a response to one request;
+/// - with `Vary: *`, or with a `Vary` that names an ignored header;
+/// - that are event streams (`text/event-stream`, `multipart/x-mixed-replace`) or a `101`.
 ///
-/// Then those who waited send their own requests, all at once. An endpoint whose answers are all of
-/// this kind, say because each sets a cookie, so costs them a second round trip every time: leave it
-/// to a client without this. Nothing is read and nothing held up if nobody waits: a lone caller gets
-/// its answer as it came. Trailers are not shared.
+/// If a response is not shared, all waiting callers send their own requests at once. An endpoint whose responses
+/// are never shared costs them a second round trip each time. Use a client without this middleware for it.
 ///
-/// An answer with which a retry inside ended for a reason that is the first caller's own, because its
-/// deadline was too close, its [`Scope`] had no retries left or a throttle did not let it through, is
-/// for that caller only, and the next takes its place.
+/// If nobody waits, nothing is read or delayed: a single caller gets its response unchanged. Trailers are
+/// not shared.
 ///
-/// # When something goes wrong
+/// A retry inside can end for a reason that holds for the first caller alone: its deadline was too close,
+/// its [`Scope`](crate::Scope) had no retries left, or a throttle refused it. Such a response is not shared, and
+/// the next caller sends its own request.
 ///
-/// If its request fails, or its body breaks off, the first caller gets what it would have got by
-/// itself, and the next takes its place; so also if it takes longer than
-/// [`max_wait`](CoalesceMiddlewareBuilder::max_wait). If it is dropped, or its own time is up, the one
-/// that came last takes its place, which has the most time left. The others wait for that one. Who has
-/// seen three end like this goes on alone.
+/// # When a request fails
 ///
-/// A [`deadline`](crate::RequestBuilderExt::deadline) of a request or a [`Scope`] holds while it waits,
-/// and what is left of it when its own turn comes. It ends with [`TimedOut`](crate::TimedOut). The
-/// `timeout` of a request is for one attempt, so who waits for a call that is retried waits for all of
-/// its attempts. But if that one fails or is dropped, waiting and the own turn together take no longer
-/// than the timeout, and end with `TimedOut`, too. A deadline or a timeout that is set on a retry inside, or on
-/// the client, cannot be seen from here. It counts from when one's own turn comes: who waited for one
-/// that failed may take up to twice as long, and at most four times. Give the request a deadline if
-/// that is too long.
+/// If the request fails or its body breaks off, the first caller gets that result. Then the caller that has
+/// waited longest sends its request. The same happens when the first request takes longer than
+/// [`max_wait`](CoalesceMiddlewareBuilder::max_wait). If the first caller is dropped or runs out of time,
+/// the newest caller sends its request, because it has the most time left. All others keep waiting. After
+/// three such failures, a waiting caller sends its own request.
 ///
-/// It needs a tokio runtime with timers, as a
-/// [`RetryMiddleware`](crate::RetryMiddleware#what-it-needs) does.
+/// A [`deadline`](crate::RequestBuilderExt::deadline) of a request or a [`Scope`](crate::Scope) also limits
+/// the wait. What is left of it limits the request that follows. The call then ends with
+/// [`TimedOut`](crate::TimedOut).
+///
+/// The `timeout` of a request limits one attempt. A caller that waits for a call with retries waits for all
+/// its attempts. But if that call fails or is dropped, the wait and the caller's own request together take no longer
+/// than the timeout. They end with `TimedOut`, too.
+///
+/// This middleware cannot see a deadline or timeout that is set on a retry inside or on the client. Such
+/// a limit starts when the caller sends its own request. After one failure, a call can take up to twice as long, and
+/// at most four times. Set a deadline on the request if that is too long.
+///
+/// It needs a tokio runtime with timers, like a
+/// [`RetryMiddleware`](crate::RetryMiddleware#what-it-needs).
 #[derive(Debug)]
 pub struct CoalesceMiddleware {
     settings: Arc<Settings>,
@@ -150,7 +146,7 @@ pub struct CoalesceMiddleware {
 }
 
 impl CoalesceMiddleware {
-    /// Starts from the defaults.
+    /// Creates a builder with the default settings.
     pub fn builder() -> CoalesceMiddlewareBuilder {
         CoalesceMiddlewareBuilder::default()
     }
@@ -159,6 +155,64 @@ impl CoalesceMiddleware {
         Self {
             flights: Flights::new(settings.max_wait),
             settings,
+        }
+    }
+
+    /// Sends the request, or waits for the response to an identical one.
+    // `-> impl Future` and an `async move` block: an `async fn` would hold the request twice. The steps that
+    // only a crowd needs are boxed: most callers are alone, and their future stays small.
+    pub(crate) fn run<'a>(
+        &'a self,
+        request: Request,
+        extensions: &'a mut Extensions,
+        next: Next<'a>,
+    ) -> impl Future<Output = Result<Response>> + Send + 'a {
+        async move {
+            self.settings
+                .timers
+                .check()
+                .map_err(reqwest_middleware::Error::middleware)?;
+            if let Err(reason) = check_request(&request, extensions, &self.settings.ignored) {
+                if reason == NotShared::UnknownExtensions {
+                    self.settings.warn_of_unknown_extensions();
+                }
+                return next.run(request, extensions).await;
+            }
+            if extensions.get::<Attempt>().is_some() {
+                self.settings.warn_of_order();
+            }
+
+            let options = RequestOptions::of(extensions).map(Arc::as_ref);
+            let identity = Identity::of(&request, options, &self.settings.ignored);
+            let call = CoalescedCall::start(&self.settings, &request, options);
+            let (leader, limit) = match self.flights.join(identity, call.started) {
+                Role::Leader(leader) => (Some(leader), None),
+                Role::Follower(follower) => {
+                    let slot = options.and_then(|options| options.report.as_ref());
+                    if let Some(slot) = slot {
+                        // It can hold the report of an earlier call.
+                        slot.clear();
+                    }
+                    match Box::pin(call.follow(follower)).await? {
+                        FlightMessage::Response(shared) => {
+                            return Ok(copy_for_follower(&shared, slot));
+                        }
+                        FlightMessage::Lead(leader) => (Some(leader), call.send_limit()),
+                        FlightMessage::Alone => (None, call.send_limit()),
+                    }
+                }
+            };
+
+            // If this call is dropped here, its request ends before `leader` hands over.
+            let sending = next.run(request, extensions);
+            let result = match limit {
+                None => sending.await,
+                Some(limit) => Box::pin(send_within(limit, sending)).await,
+            };
+            match leader.and_then(Leader::if_awaited) {
+                None => result,
+                Some(leader) => Box::pin(call.share(leader, result)).await,
+            }
         }
     }
 }
@@ -170,14 +224,13 @@ impl Default for CoalesceMiddleware {
 }
 
 impl Clone for CoalesceMiddleware {
-    /// The same settings, for another client: nothing is shared between the two.
+    /// Copies the settings for another client. The two share no requests.
     fn clone(&self) -> Self {
         Self::new(self.settings.clone())
     }
 }
 
 impl Middleware for CoalesceMiddleware {
-    // Not `#[async_trait]`: what is not shared passes without a box of its own.
     fn handle<'life0, 'life1, 'life2, 'async_trait>(
         &'life0 self,
         request: Request,
@@ -190,208 +243,6 @@ impl Middleware for CoalesceMiddleware {
         'life2: 'async_trait,
         Self: 'async_trait,
     {
-        if let Err(lack) = self.settings.timers.check() {
-            return Box::pin(ready(Err(no_timers(lack))));
-        }
-        let (ignored, hasher) = (&self.settings.ignored, self.flights.hasher());
-        let identity = match Identity::of(&request, extensions, ignored, hasher) {
-            Ok(known) => known,
-            Err(reason) => {
-                if reason == Unshared::UnknownExtensions {
-                    self.settings.warn_of_unknown_extensions();
-                }
-                return next.run(request, extensions);
-            }
-        };
-        if extensions.get::<Attempt>().is_some() {
-            self.settings.warn_of_order();
-        }
-        Box::pin(Passenger::new(self, identity, request, extensions, next))
-    }
-}
-
-/// The state of one call.
-#[derive(Clone, Copy)]
-struct Call<'a> {
-    settings: &'a Settings,
-    is_head: bool,
-    started: Instant,
-    own_deadline: Option<Duration>,
-    timeout: Option<Duration>,
-}
-
-impl<'a> Call<'a> {
-    fn open(settings: &'a Settings, identity: &Identity, extensions: &Extensions) -> Self {
-        if Scope::any_exists() {
-            // The time of one that the task carries begins with the first call in it.
-            current_deadline();
-        }
-        Self {
-            settings,
-            is_head: identity.is_head(),
-            started: clock::now(),
-            own_deadline: RequestOptions::of(extensions).and_then(|own| own.deadline),
-            timeout: identity.timeout(),
-        }
-    }
-
-    /// Its own, or that of the scope around it. Looked up when it is needed: most calls are alone.
-    fn deadline(&self) -> Option<Instant> {
-        let own = self.own_deadline.map(|own| clock::after(self.started, own));
-        match (own, current_deadline()) {
-            (Some(own), Some(current)) => Some(own.min(current)),
-            (own, current) => own.or(current),
-        }
-    }
-
-    /// The end of all waiting.
-    fn end(&self) -> Option<Limit> {
-        let deadline = self.deadline();
-        deadline.map(|deadline| Limit::deadline(self.started, deadline))
-    }
-
-    /// The end of its own turn, if it has to wait for one: by the deadline or by the request's timeout,
-    /// whichever is earlier.
-    fn turn(&self) -> Option<Limit> {
-        let timeout = self.timeout;
-        let timeout = timeout.map(|timeout| Limit::timeout(self.started, timeout));
-        self.end().into_iter().chain(timeout).min_by_key(Limit::end)
-    }
-
-    /// Waits for the answer of another, and asks by itself if there is none.
-    async fn follow(
-        self,
-        seat: Seat,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let slot = RequestOptions::of(extensions).and_then(|own| own.report.clone());
-        if let Some(slot) = &slot {
-            // It may have the report of another call.
-            slot.clear();
-        }
-        let news = async { Ok(seat.news().await) };
-        // The seat sees to the timeout.
-        let news = match self.end() {
-            None => news.await,
-            Some(limit) => limit.enforce(news).await,
-        };
-        match news? {
-            News::Answer(answer) => {
-                let response = answer.response();
-                if let (Some(slot), Some(report)) = (slot, RetryReport::of(&response)) {
-                    slot.put(report.clone());
-                }
-                Ok(response)
-            }
-            News::Lead(mut leadership) => {
-                let answer = self.ask(request, extensions, next).await;
-                if !leadership.is_awaited() {
-                    return answer;
-                }
-                self.land(leadership, answer).await
-            }
-            News::Alone => self.ask(request, extensions, next).await,
-        }
-    }
-
-    /// Sends the request in what is left of this call's time. Without the scope, a retry inside would
-    /// count from now.
-    async fn ask<'b>(
-        &self,
-        request: Request,
-        extensions: &'b mut Extensions,
-        next: Next<'b>,
-    ) -> Result<Response> {
-        let answer = next.run(request, extensions);
-        match self.turn() {
-            None => answer.await,
-            Some(limit) => {
-                let left = limit.end().saturating_duration_since(clock::now());
-                let scope = Scope::new().deadline(left);
-                let answer = limit.enforce(scope.run(answer)).await;
-                answer.map_err(|error| limit.name(error))
-            }
-        }
-    }
-
-    /// Ends a flight that is awaited, or hands it over, and gives out the leader's own answer.
-    async fn land(self, leadership: Leadership, answer: Result<Response>) -> Result<Response> {
-        let response = match answer {
-            Ok(response) => response,
-            Err(error) => {
-                hand_over(leadership, &error);
-                return Err(error);
-            }
-        };
-        match RetryReport::of(&response).map(RetryReport::stop) {
-            Some(StopReason::DeadlineTooClose) => {
-                leadership.leave();
-                return Ok(response);
-            }
-            Some(StopReason::AllowanceSpent | StopReason::Throttled) => {
-                leadership.fail();
-                return Ok(response);
-            }
-            _ => {}
-        }
-        let announced = match self.is_head {
-            true => None,
-            false => announced(&response),
-        };
-        let too_long = announced.is_some_and(|length| length > self.settings.max_body as u64);
-        if too_long || !is_shareable(&response, &self.settings.ignored) {
-            leadership.dissolve();
-            return Ok(response);
-        }
-        Box::pin(self.share(leadership, Reading::new(response, announced))).await
-    }
-
-    /// Reads the body for all who wait.
-    async fn share(&self, mut leadership: Leadership, mut reading: Reading) -> Result<Response> {
-        let end = clock::after(clock::now(), READ_TIME);
-        let deadline = self.deadline();
-        loop {
-            let now = clock::now();
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                // The head is there in time, and the deadline is about the head. Another may have
-                // the time to read all of it.
-                leadership.leave();
-                return Ok(reading.into_stream());
-            }
-            if end <= now {
-                leadership.dissolve();
-                return Ok(reading.into_stream());
-            }
-            let look = clock::after(now, LOOK_INTERVAL).min(end);
-            let look = deadline.map_or(look, |deadline| deadline.min(look));
-            match tokio::time::timeout_at(look, reading.read(self.settings.max_body)).await {
-                Ok(Ok(Extent::Whole)) => {
-                    let answer = Arc::new(reading.into_whole());
-                    leadership.share(&answer);
-                    return Ok(answer.response());
-                }
-                Ok(Ok(Extent::OverLimit)) => {
-                    leadership.dissolve();
-                    return Ok(reading.into_stream());
-                }
-                Ok(Err(error)) => {
-                    hand_over(leadership, &error);
-                    return Ok(reading.into_broken(error));
-                }
-                Err(_) if !leadership.is_awaited() => return Ok(reading.into_stream()),
-                Err(_) => {}
-            }
-        }
-    }
-}
-
-/// Makes another the leader after this error, which stays with its own caller.
-fn hand_over(leadership: Leadership, error: &Error) {
-    if error.is_timeout() || TimedOut::of(error).is_some() {
-        leadership.leave();
-    } else {
-        leadership.fail();
+        Box::pin(self.run(request, extensions, next))
     }
 }

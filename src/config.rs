@@ -1,12 +1,13 @@
-//! What all builders refuse alike.
+//! Invalid settings: the error that names them, and the checks that several builders share.
+
+mod timers;
 
 use std::fmt;
 use std::time::Duration;
 
 use http::HeaderName;
-use reqwest_middleware::Error;
 
-use crate::clock::NoTimers;
+pub(crate) use timers::Timers;
 
 /// A setting that makes no sense. The message names the setting and the value.
 ///
@@ -40,22 +41,6 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
-
-/// The error of a call that could not wait.
-#[cold]
-pub(crate) fn no_timers(lack: NoTimers) -> Error {
-    let (value, rule) = match lack {
-        NoTimers::NoRuntime => (
-            "missing",
-            "is required for every call: use `#[tokio::main]`, `Runtime::block_on` or `Handle::enter`",
-        ),
-        NoTimers::Disabled => (
-            "without timers",
-            "should be built with `enable_time` or `enable_all`, because retries and queues need timers",
-        ),
-    };
-    Error::middleware(ConfigError::new("tokio runtime", value, rule))
-}
 
 pub(crate) fn longer_than_zero(
     setting: &'static str,

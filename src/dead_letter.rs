@@ -1,4 +1,8 @@
-//! What was given up although it might have worked later, so that it is not lost.
+//! Dead letters: calls that gave up although they might succeed later.
+//!
+//! A failed call should not be lost. A `LetterDraft` holds its request, and becomes a [`DeadLetter`] without secrets
+//! (`secrets`). `DeadLetters` delivers it to a [`DeadLetterSink`]: a channel (`channel`) or a file (`json_lines`).
+//! Later [`DeadLetter::replay`] sends it again, with fresh [`Credentials`].
 
 mod channel;
 mod credentials;
@@ -21,7 +25,7 @@ use crate::outcome::{AttemptReport, StopReason};
 
 pub use channel::{ChannelSink, DeadLetterReceiver, dead_letter_channel};
 pub use credentials::Credentials;
-pub(crate) use draft::Draft;
+pub(crate) use draft::LetterDraft;
 #[cfg(all(
     feature = "dead-letter-file",
     any(test, all(fuzzing, feature = "testing"))
@@ -34,97 +38,106 @@ pub use secrets::{Redacted, Secrets};
 pub(crate) use sink::DeadLetters;
 pub use sink::{DeadLetterSink, Delivery, SinkError};
 
-/// A call that was given up although it might have worked later: all that it takes to
-/// [send it again](DeadLetter::replay), except what is secret.
+/// Holds a call that gave up although it might succeed later.
 ///
-/// It is the request as the [`RetryMiddleware`](crate::RetryMiddleware) got it, so without what the
-/// client or a middleware inside adds to each attempt, and without a timeout or version of its own.
-/// Credentials are left out (see [`Secrets`](crate::Secrets)), and what is left is as private as the
-/// body: neither `Debug` nor `Display` shows it.
+/// It has all that is needed to [send the call again](DeadLetter::replay), except secrets. The request is the one that
+/// the [`RetryMiddleware`](crate::RetryMiddleware) received. So it lacks what the client or an inner middleware adds to
+/// each attempt, and it has no timeout and no HTTP version.
+///
+/// Credentials are removed (see [`Secrets`](crate::Secrets)). The rest can still be private, so `Debug` and `Display`
+/// do not show the values.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DeadLetter {
     time: SystemTime,
     method: Method,
+    /// Redacted, without user info and fragment.
     url: Url,
+    /// Never contains [`Redacted::Header`].
     url_redacted: Vec<Redacted>,
-    /// Without the key, which has a place of its own.
+    /// Without the key, which is in `key`. A redacted header has no value.
     headers: Vec<(HeaderName, Option<HeaderValue>)>,
     body: LetterBody,
     key: Option<(HeaderName, HeaderValue)>,
     repeatable: bool,
     attempts: Vec<AttemptReport>,
-    /// A label, for a file may have been written by a later version, which knows more reasons.
+    /// The label of a [`StopReason`], or of a reason that only a later version knows.
     reason: String,
     not_before: SystemTime,
 }
 
 impl DeadLetter {
-    /// When the call was given up.
+    /// Returns the time when the call gave up.
     pub fn time(&self) -> SystemTime {
         self.time
     }
 
-    /// The method of the request.
+    /// Returns the method of the request.
     pub fn method(&self) -> &Method {
         &self.method
     }
 
-    /// The URL, with `REDACTED` for the value of each secret parameter, and without user info and
-    /// fragment. The other parameters are there: this is not for a log.
+    /// Returns the URL with `REDACTED` in place of secret parameters, and without user info and fragment.
+    ///
+    /// Do not log it, because the other parameters can be private.
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// The headers, except the idempotency key's. A secret one has no value.
+    /// Returns the headers without the idempotency key. A secret header has no value.
     pub fn headers(&self) -> impl Iterator<Item = (&HeaderName, Option<&HeaderValue>)> {
         (self.headers.iter()).map(|(name, value)| (name, value.as_ref()))
     }
 
-    /// The body, or why it is not there.
+    /// Returns the body, or the reason why there is none.
     pub fn body(&self) -> &LetterBody {
         &self.body
     }
 
-    /// The idempotency key as it stands in its header, with quotes if it was sent in quotes.
+    /// Returns the idempotency key as sent in its header, including quotes.
     pub fn key(&self) -> Option<&str> {
         let (_, value) = self.key.as_ref()?;
         value.to_str().ok()
     }
 
-    /// The header that the idempotency key stands in, if there is a key.
+    /// Returns the header of the idempotency key, if there is a key.
     pub fn key_header(&self) -> Option<&HeaderName> {
         self.key.as_ref().map(|(name, _)| name)
     }
 
-    /// Whether sending it again does no harm, even if one of its attempts had its effect: by its
-    /// method, its key, or the word of the caller; or because a throttle let none of them through.
+    /// Returns whether it is safe to send the call again, even if an attempt had its effect.
+    ///
+    /// It is safe if the method is idempotent, if there is a key, or if the caller marked the call as idempotent. It
+    /// is also safe if a throttle refused every attempt.
     pub fn is_repeatable(&self) -> bool {
         self.repeatable
     }
 
-    /// The attempts, first to last. In a letter that a later version wrote, kinds of failure that
-    /// this one does not know are [`Other`](crate::FailureKind::Other).
+    /// Returns the attempts in order.
+    ///
+    /// A letter from a later version can have unknown kinds of failure. They become
+    /// [`Other`](crate::FailureKind::Other).
     pub fn attempts(&self) -> &[AttemptReport] {
         &self.attempts
     }
 
-    /// Why the call was given up. `None` for a reason that only a later version knows; its
-    /// [label](DeadLetter::reason) is there all the same.
+    /// Returns the reason why the call gave up.
+    ///
+    /// Returns `None` if only a later version knows the reason. Its [label](DeadLetter::reason) is still there.
     pub fn stop(&self) -> Option<StopReason> {
         StopReason::from_label(&self.reason)
     }
 
-    /// The label of the reason why the call was given up, as in [`StopReason::label`].
+    /// Returns the label of the reason why the call gave up, as in [`StopReason::label`].
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Before this, another try is not what the server asked for, or would have been too early.
+    /// Returns the earliest time for a replay, from the server's hint or the backoff.
     pub fn not_before(&self) -> SystemTime {
         self.not_before
     }
 
-    /// The places that a secret was taken out of, and that [`Credentials`] have to fill again.
+    /// Returns the redacted places. A replay needs [`Credentials`] for each of them.
     pub fn redacted(&self) -> Vec<Redacted> {
         let mut places = self.url_redacted.clone();
         for (name, value) in &self.headers {
@@ -136,13 +149,12 @@ impl DeadLetter {
         places
     }
 
-    /// The server, as it may be shown.
     fn host(&self) -> Host<'_> {
         Host(&self.url)
     }
 }
 
-/// Names and lengths, and no values: neither of headers nor of parameters, no key and no body.
+/// Shows names and lengths, but no values of headers or parameters, no key and no body.
 impl fmt::Debug for DeadLetter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = (self.headers.iter())
@@ -165,7 +177,7 @@ impl fmt::Debug for DeadLetter {
     }
 }
 
-/// One line for a log: `POST api.example.com/orders, given up after 6 attempts: retries_exhausted`.
+/// Shows one line for a log: `POST api.example.com/orders, given up after 6 attempts: retries_exhausted`.
 impl fmt::Display for DeadLetter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.attempts.len();
@@ -181,22 +193,21 @@ impl fmt::Display for DeadLetter {
     }
 }
 
-/// The body of a [`DeadLetter`].
+/// Holds the body of a [`DeadLetter`], or the reason why there is none.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LetterBody {
-    /// The request has none.
+    /// The request has no body.
     Empty,
-    /// All of it.
+    /// The whole body.
     Bytes(Bytes),
-    /// It is longer than what is kept, and was left out whole: half a body is of no use to anybody.
-    /// This is its length.
+    /// The body is over the size limit and was left out. This is its length in bytes.
     TooLarge(u64),
-    /// It was a stream, which is gone once it is sent.
+    /// The body was a stream, which can be read only once.
     NotReplayable,
 }
 
-/// Shows how long it is, and not what is in it.
+/// Shows the length and not the content.
 impl fmt::Debug for LetterBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

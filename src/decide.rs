@@ -1,8 +1,12 @@
-//! **Decide**: may this be sent again at all?
+//! **Decide**: may another attempt follow this one?
 //!
-//! Four things are asked: the class of the answer or failure, the server's own word, whether the
-//! request may be repeated, and whether its body can be sent again. Nothing here waits, and nothing
-//! here knows the time.
+//! The first of the three stages after a failed attempt: decide, schedule, admit. [`decide`] is a plain function.
+//! It does not wait and does not read the clock.
+//!
+//! - `classify` turns the result of an attempt into a [`ClassifiedOutcome`].
+//! - `status` has the default class of each status code.
+//! - `transport` recognises errors by their types, and `unnamed` those without a public type.
+//! - `key_rule` writes idempotency keys and knows which methods are idempotent.
 
 mod classify;
 mod key_rule;
@@ -13,7 +17,7 @@ mod unnamed;
 use http::HeaderMap;
 
 pub use classify::AttemptView;
-pub(crate) use classify::{ClassifiedOutcome, Classifier, ClassifyFn, Target};
+pub(crate) use classify::{ClassifiedOutcome, Classifier, ClassifyFn, RequestTarget};
 pub use key_rule::AutoKey;
 pub(crate) use key_rule::{KeyRule, is_idempotent};
 pub use status::StatusClass;
@@ -22,39 +26,72 @@ pub(crate) use transport::{Failure, chain};
 
 use crate::outcome::StopReason;
 
-/// How far one request may be repeated.
+/// What [`decide`] needs to know about a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Safety {
-    /// Idempotent by method, key, or the caller's word.
+pub(crate) struct CallFacts {
+    pub(crate) rules: RepeatRules,
+    /// Retries that the call has made so far.
+    pub(crate) retries: u32,
+    pub(crate) max_retries: u32,
+    /// The request has no body, or its body can be sent again.
+    pub(crate) replayable: bool,
+}
+
+/// Returns why no retry may follow an attempt, or `Ok` if one may. `headers` are those of its response.
+///
+/// Checks in this order: success, class and directive, idempotency, the number of retries, the body.
+pub(crate) fn decide(
+    classified: ClassifiedOutcome,
+    headers: Option<&HeaderMap>,
+    call: CallFacts,
+) -> Result<(), StopReason> {
+    if classified.is_success() {
+        return Err(StopReason::Succeeded);
+    }
+    call.rules.check(classified, headers.and_then(directive))?;
+    if call.max_retries == 0 {
+        return Err(StopReason::Disabled);
+    }
+    if call.retries >= call.max_retries {
+        return Err(StopReason::RetriesExhausted);
+    }
+    if !call.replayable {
+        return Err(StopReason::BodyNotReplayable);
+    }
+    Ok(())
+}
+
+/// Which outcomes of a request allow a retry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RepeatRules {
+    /// Idempotent by its method, by its key, or because the caller says so.
     pub(crate) repeatable: bool,
-    /// The opt-in: what the server did not take on is sent again, even without a key.
+    /// Opt-in: requests that the server did not accept are retried even without a key.
     pub(crate) without_key: bool,
-    /// The opt-in: what provably never left is sent again, even without a key.
+    /// Opt-in: requests that provably never left are retried even without a key.
     pub(crate) unsent: bool,
 }
 
-impl Safety {
-    /// Whether any ending of an attempt could lead to another.
+impl RepeatRules {
+    /// Whether any outcome of an attempt could allow a retry.
     pub(crate) fn allows_any(self) -> bool {
         self.repeatable || self.without_key || self.unsent
     }
 
-    /// Whether this ending of an attempt allows another. `headers` are the answer's.
-    pub(crate) fn allows(
+    fn check(
         self,
         classified: ClassifiedOutcome,
-        headers: Option<&HeaderMap>,
+        directive: Option<Directive>,
     ) -> Result<(), StopReason> {
-        if classified.is_success() {
-            return Err(StopReason::Succeeded);
-        }
-        let class = match (classified.class, headers.and_then(word_in)) {
-            (StatusClass::Never, Some(Word::Retry)) if self.repeatable => StatusClass::Conditional,
+        let class = match (classified.class, directive) {
+            (StatusClass::Never, Some(Directive::Retry)) if self.repeatable => {
+                StatusClass::Conditional
+            }
             (StatusClass::Never, _) if classified.is_throttled() => {
                 return Err(StopReason::Throttled);
             }
             (StatusClass::Never, _) => return Err(StopReason::NotRetryable),
-            (_, Some(Word::Stop)) => return Err(StopReason::ServerVeto),
+            (_, Some(Directive::Stop)) => return Err(StopReason::ServerVeto),
             (class, _) => class,
         };
         let allowed = self.repeatable
@@ -68,55 +105,28 @@ impl Safety {
     }
 }
 
-/// What the server itself says about another try.
+/// What the server says about a retry, in `x-should-retry` or `stripe-should-retry`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Word {
+enum Directive {
     Retry,
     Stop,
 }
 
-/// `false` anywhere is a veto, even beside a `true`.
-fn word_in(headers: &HeaderMap) -> Option<Word> {
-    let mut word = None;
-    // One look at each is quicker than a search for both: most answers have few headers, and neither.
-    let said = headers
-        .iter()
-        .filter(|(name, _)| matches!(name.as_str(), "x-should-retry" | "stripe-should-retry"));
-    for (_, value) in said {
-        if value.as_bytes().eq_ignore_ascii_case(b"false") {
-            return Some(Word::Stop);
-        }
-        if value.as_bytes().eq_ignore_ascii_case(b"true") {
-            word = Some(Word::Retry);
+/// Reads the directive from the headers of a response. If several lines disagree, `false` wins.
+fn directive(headers: &HeaderMap) -> Option<Directive> {
+    let mut directive = None;
+    for name in ["x-should-retry", "stripe-should-retry"] {
+        for value in headers.get_all(name) {
+            if value.as_bytes().eq_ignore_ascii_case(b"false") {
+                return Some(Directive::Stop);
+            }
+            if value.as_bytes().eq_ignore_ascii_case(b"true") {
+                directive = Some(Directive::Retry);
+            }
         }
     }
-    word
+    directive
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_servers_word_is_read_from_both_headers_and_a_veto_wins() {
-        let word = |pairs: &[(&'static str, &'static str)]| {
-            let mut headers = HeaderMap::new();
-            for (name, value) in pairs {
-                headers.append(*name, http::HeaderValue::from_static(value));
-            }
-            word_in(&headers)
-        };
-        assert_eq!(word(&[]), None);
-        assert_eq!(word(&[("x-should-retry", "maybe")]), None);
-        assert_eq!(word(&[("x-should-retry", "TRUE")]), Some(Word::Retry));
-        assert_eq!(word(&[("stripe-should-retry", "false")]), Some(Word::Stop));
-        assert_eq!(
-            word(&[("x-should-retry", "false"), ("x-should-retry", "true")]),
-            Some(Word::Stop)
-        );
-        assert_eq!(
-            word(&[("x-should-retry", "true"), ("stripe-should-retry", "false")]),
-            Some(Word::Stop)
-        );
-    }
-}
+mod tests;

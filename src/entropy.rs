@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rand::rngs::StdRng;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::rngs::{StdRng, SysRng};
+use rand::{Rng, RngExt, SeedableRng, TryRng};
 
 /// Where a middleware draws its jitter from.
 #[derive(Default)]
@@ -45,4 +45,27 @@ impl fmt::Debug for Entropy {
 /// Uniform over `0..=limit`.
 pub(crate) fn up_to(limit: Duration, rng: &mut dyn Rng) -> Duration {
     rng.random_range(Duration::ZERO..=limit)
+}
+
+/// A random UUID: version 4 of RFC 9562.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Uuid(u128);
+
+impl Uuid {
+    /// Draws from the operating system, so that not even a forked process repeats one.
+    pub(crate) fn random() -> Self {
+        let mut bytes = [0; 16];
+        (SysRng.try_fill_bytes(&mut bytes)).expect("the operating system has randomness");
+        bytes[6] = bytes[6] & 0x0f | 0x40; // version 4
+        bytes[8] = bytes[8] & 0x3f | 0x80; // the variant of RFC 9562
+        Self(u128::from_be_bytes(bytes))
+    }
+}
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = format!("{:032x}", self.0);
+        let fields = [0..8, 8..12, 12..16, 16..20, 20..32].map(|field| &digits[field]);
+        f.write_str(&fields.join("-"))
+    }
 }

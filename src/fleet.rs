@@ -1,8 +1,11 @@
-//! What many processes share: a quota belongs to an account, and not to a process.
+//! Limits that many processes share, because a quota belongs to an account and not to a process.
 //!
-//! A store keeps, for each key, the rate, the pause, the adaptive rate and the retry budget of all workers.
-//! Every decision is one step in it, on its own clock. [`MemoryStore`] is for one process, and for tests;
-//! `RedisStore`, with the feature `redis`, is for many.
+//! A [`FleetStore`] keeps, per key, what all workers share: rate, pause, adaptive rate and retry budget.
+//! Each decision is one atomic step in the store, on the store's clock. [`MemoryStore`] serves one process
+//! and tests; `RedisStore` (feature `redis`) serves many processes.
+//!
+//! Most users need only [`FleetLimits`] and never call a store. A worker leases tokens from the store for
+//! about half a second and sends by those. Without the store, it uses its part of the last known limits.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), reqwest_steady::fleet::FleetError> {
@@ -11,92 +14,94 @@
 //!
 //! let store = MemoryStore::new();
 //! let period = Duration::from_millis(100);
-//! let one = LeaseAsk::new(WorkerId::random(), period).rate(10.0, 20);
-//! let other = LeaseAsk::new(WorkerId::random(), period).rate(10.0, 20);
+//! let first_worker = LeaseAsk::new(WorkerId::random(), period).rate(10.0, 20);
+//! let second_worker = LeaseAsk::new(WorkerId::random(), period).rate(10.0, 20);
 //!
-//! // Twenty may go after a silence, whoever sends them.
-//! let first = store.lease("api.example.com", one.want(15)).await?;
-//! let second = store.lease("api.example.com", other.want(4)).await?;
-//! let third = store.lease("api.example.com", one.want(15)).await?;
+//! // After idling, 20 requests may go at once, from all workers together.
+//! let first = store.lease("api.example.com", first_worker.want(15)).await?;
+//! let second = store.lease("api.example.com", second_worker.want(4)).await?;
+//! let third = store.lease("api.example.com", first_worker.want(15)).await?;
 //! assert_eq!((first.tokens, second.tokens, third.tokens), (15, 4, 1));
 //! assert_eq!(third.workers, 2);
 //!
-//! // What one was told holds for all.
+//! // A pause holds for all workers.
 //! store.pause("api.example.com", Duration::from_secs(30)).await?;
-//! let held = store.lease("api.example.com", other).await?;
-//! assert!(held.pause > Duration::from_secs(29));
+//! let paused = store.lease("api.example.com", second_worker).await?;
+//! assert!(paused.pause > Duration::from_secs(29));
 //! # Ok(()) }
 //! ```
 
-mod ask;
-
 mod demand;
 mod error;
+mod key;
+mod lease;
 mod limits;
-mod listening;
 mod memory;
 mod outage;
+mod pause_listeners;
 mod pauses;
 #[cfg(feature = "redis")]
 mod redis;
 mod retries;
-mod share;
-mod standing;
+mod store_health;
 mod worker_count;
+mod worker_lease;
+mod worker_retries;
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use ask::{Lease, LeaseAsk, PaceChange, Retries, RetriesAsk, RetryTerms, SharedRate, WorkerId};
 pub use error::FleetError;
-pub(crate) use limits::KeyKind;
+pub(crate) use key::KeyKind;
+pub use lease::{Lease, LeaseAsk, PaceChange, SharedRate, WorkerId};
 pub use limits::{FleetLimits, FleetLimitsBuilder};
-pub(crate) use listening::PauseListener;
 pub use memory::MemoryStore;
+pub(crate) use pause_listeners::PauseListener;
 pub use pauses::{Pause, Pauses};
 #[cfg(feature = "redis")]
 pub use redis::{RedisStore, RedisStoreBuilder};
-pub(crate) use retries::{Payment, SharedRetries};
-pub(crate) use share::{Share, Turn};
+pub use retries::{Retries, RetriesAsk, RetryTerms};
+pub(crate) use worker_lease::{LeaseTurn, WorkerLease};
+pub(crate) use worker_retries::{Payment, WorkerRetries};
 
-/// No pause is longer, whatever a server has asked for: one worker that reads nonsense must not stop all
-/// others for a day.
+/// Longest pause, whatever a server asks for. One worker that reads a wrong hint must not stop all workers
+/// for a day.
 const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
 
-/// Since whoever counts was made, on its own clock.
+/// Time since an origin that the counting object chooses, usually its creation.
 type Time = Duration;
 
 /// The future that a [`FleetStore`] returns.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;
 
-/// Where a fleet keeps what its workers share.
+/// Stores what the workers of a fleet share.
 ///
-/// Every method but [`pauses`](Self::pauses) is one step that nobody can come between, and is over within a
-/// small time, if need be with an error: whoever asks has a call to make.
+/// Implement it to share limits through something other than Redis. Every method except
+/// [`pauses`](Self::pauses) is one atomic step. It must finish in a short time, with an error if need be,
+/// because a call may wait for it.
 ///
 /// # What `lease` promises
 ///
-/// - All tokens granted within any time `t`, less those handed back, are at most
-///   `burst + per_second × t`, and one fair share: what one of the workers may send in one `period`, or 1.
-/// - Workers that want more than there is get the same. One that is refused is told when its turn is, and
-///   then goes before those that were not.
-/// - What one does not ask for is there for the others, up to `burst`.
-/// - The rate that comes with a question is the one that counts, so that it can be changed by replacing one
-///   worker after the other.
+/// - Within any time `t`, all tokens granted, less those handed back, are at most
+///   `burst + per_second × t` plus one fair share. A fair share is what one worker may send in one
+///   `period`, at least 1.
+/// - Workers that want more than there is get equal parts. A refused worker gets a turn, and then goes
+///   before workers that were not refused.
+/// - Tokens that a worker does not ask for are available to the others, up to `burst`.
+/// - The rate of the latest ask applies. So a rate can change while workers are replaced one by one.
 pub trait FleetStore: fmt::Debug + Send + Sync + 'static {
-    /// One decision about sending: puts back what was not used, notes what was learned, and takes tokens.
+    /// Decides about sending: takes back unused tokens, records the adaptive rate, grants tokens.
     fn lease<'a>(&'a self, key: &'a str, ask: LeaseAsk) -> StoreFuture<'a, Lease>;
 
-    /// One decision about retrying: puts back what was not used, credits calls, and takes retries.
+    /// Decides about retries: takes back unused ones, credits calls, grants retries.
     fn retries<'a>(&'a self, key: &'a str, ask: RetriesAsk) -> StoreFuture<'a, Retries>;
 
-    /// Holds all workers back for so long from now, up to an hour, unless they are held back for longer
-    /// already.
+    /// Pauses all workers for `length` from now, up to an hour. A longer pause stays as it is.
     fn pause<'a>(&'a self, key: &'a str, length: Duration) -> StoreFuture<'a, ()>;
 
-    /// All pauses that any worker tells of from now on.
+    /// Subscribes to the pauses of all keys, from now on.
     fn pauses(&self) -> StoreFuture<'_, Box<dyn Pauses>>;
 }
 

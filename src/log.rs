@@ -1,8 +1,10 @@
-//! One-time warnings, and messages that belong to no event. Without the feature `tracing` they do nothing.
+//! Log messages that belong to no event: warnings about misuse, and failures outside a call.
+//!
+//! This is the lowest layer, so that every module may warn. Without the feature `tracing` nothing is logged.
 
 use std::fmt::Display;
 
-/// Two retries in one chain share one allowance, but nobody wants two.
+/// Warns about two retries in one chain. They share their retries, so the inner one is of little use.
 pub(crate) fn two_retries_in_one_chain() {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -11,7 +13,7 @@ pub(crate) fn two_retries_in_one_chain() {
     );
 }
 
-/// It works, but less well: it sees calls in place of attempts.
+/// Warns that the throttle sees calls instead of attempts.
 pub(crate) fn throttle_outside_retry() {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -20,7 +22,7 @@ pub(crate) fn throttle_outside_retry() {
     );
 }
 
-/// It works, but less well: everyone who waits pays for the one failure with a retry.
+/// Warns that calls share attempts: after one failed attempt, each of them retries.
 pub(crate) fn coalesce_inside_retry() {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -29,7 +31,7 @@ pub(crate) fn coalesce_inside_retry() {
     );
 }
 
-/// A request that is never shared looks like one that nobody else sent.
+/// Warns that a request is never shared. Without the warning this looks like a request without duplicates.
 pub(crate) fn unknown_extensions() {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -38,7 +40,7 @@ pub(crate) fn unknown_extensions() {
     );
 }
 
-/// The error that the caller gets is reqwest's, and cannot say it.
+/// Says why a key is invalid, because the builder error of reqwest does not.
 pub(crate) fn invalid_key(invalid: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::warn!("invalid idempotency key, the request will not be sent: {invalid}");
@@ -46,22 +48,22 @@ pub(crate) fn invalid_key(invalid: &dyn Display) {
     let _ = invalid;
 }
 
-/// Where in the log a call belongs, for what is said of it from elsewhere.
+/// The tracing span of a call, for messages that are logged outside it.
 #[derive(Debug)]
-pub(crate) struct LogPlace {
+pub(crate) struct LogContext {
     #[cfg(feature = "tracing")]
     span: tracing::Span,
 }
 
-impl LogPlace {
-    pub(crate) fn here() -> Self {
+impl LogContext {
+    pub(crate) fn current() -> Self {
         Self {
             #[cfg(feature = "tracing")]
             span: tracing::Span::current(),
         }
     }
 
-    /// The call is over and has its answer, but nobody may know what it was about.
+    /// Warns about a lost letter. The call has already returned, so no error reports it.
     pub(crate) fn letter_not_delivered(&self, host: &str, outcome: &str, error: Option<&str>) {
         #[cfg(feature = "tracing")]
         self.span.in_scope(|| {
@@ -78,7 +80,7 @@ impl LogPlace {
     }
 }
 
-/// It is the observer that is broken, and not the call.
+/// Reports a panic in an observer. The call is not affected.
 pub(crate) fn observer_panicked() {
     #[cfg(feature = "tracing")]
     tracing::error!("an observer panicked, and missed an event; the call goes on");

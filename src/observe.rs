@@ -1,21 +1,26 @@
-//! **Observe**: who gets to know?
+//! Reports what happens to calls: events, observers, log lines and metrics.
+//!
+//! Users need to see retries that the caller does not see. The retry and the throttle make an [`Event`] for each
+//! step of a call. [`Observers`] passes it to every [`Observer`], `LogLevels` writes it to the log, and `Metrics` is
+//! an observer that counts. [`Tracking`] decides whether a call makes events at all.
 
 mod event;
-mod following;
 #[cfg(feature = "tracing")]
-mod levels;
+mod log_levels;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observer;
+mod tracking;
+
 pub use event::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeader,
     LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused,
     ThrottleRefused, ThrottleWaited,
 };
-pub(crate) use following::Following;
 #[cfg(feature = "tracing")]
-pub use levels::LogLevels;
+pub use log_levels::LogLevels;
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
 pub use observer::Observer;
 pub(crate) use observer::Observers;
+pub(crate) use tracking::Tracking;

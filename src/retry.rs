@@ -13,13 +13,12 @@ use std::sync::Arc;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::Result;
+use reqwest_middleware::{Error, Result};
 
 pub use builder::RetryMiddlewareBuilder;
 use call::{Call, Decision, Stop};
 use settings::Settings;
 
-use crate::config::no_timers;
 use crate::decide::ClassifiedOutcome;
 use crate::upstream::{BoxFuture, Upstream};
 
@@ -94,7 +93,7 @@ impl RetryMiddleware {
         mut upstream: impl Upstream + 'a,
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
-            self.settings.timers.check().map_err(no_timers)?;
+            self.settings.timers.check().map_err(Error::middleware)?;
             let mut call = Call::start(&self.settings, &mut request, extensions)?;
             call.launch_delay().await;
             loop {

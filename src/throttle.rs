@@ -1,15 +1,19 @@
-//! The throttle middleware: one answer teaches all requests to the same server.
+//! The throttle middleware: learns the rate that each server accepts, and keeps to it.
+//!
+//! A request goes to the gate of its key ([`key`]). The gate ([`gate`]) admits it, queues it ([`queue`]) or
+//! refuses it. Its response becomes a signal ([`signal`]), from which the controller of the gate
+//! ([`controller`]) learns. `docs/decisions/throttle.md` explains why it works as it does.
 
 mod builder;
 mod controller;
+mod events;
 mod gate;
 mod key;
 mod meter;
 mod queue;
-mod rate;
 mod sharing;
 mod signal;
-mod watch;
+mod token_bucket;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,15 +24,15 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
-use builder::Settings;
 pub use builder::ThrottleMiddlewareBuilder;
-use gate::{Entry, Gate, Pass, Waiting};
+use builder::ThrottleSettings;
+use events::GateEvents;
+use gate::{Gate, GateEntry, QueuedRequest, Slot};
 pub use key::{KeyBy, KeyFn};
 use signal::SignalKind;
-use watch::Watch;
 
-use crate::clock::{self, Timers};
-use crate::config::no_timers;
+use crate::clock;
+use crate::config::Timers;
 use crate::handoff::{Handoff, Terms};
 use crate::host::BoundedTable;
 use crate::log::throttle_outside_retry;
@@ -36,9 +40,9 @@ use crate::outcome::{Attempt, Refusal, RetryReport};
 use crate::request::RequestOptions;
 use crate::upstream::Upstream;
 
-/// Finds the rate that a server accepts, and holds requests back instead of letting them fail.
+/// Learns the rate that a server accepts, and delays requests instead of letting them fail.
 ///
-/// Put it **after** the [`RetryMiddleware`](crate::RetryMiddleware), so that every attempt passes it:
+/// Put it **after** the [`RetryMiddleware`](crate::RetryMiddleware), so that every attempt passes through it:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,42 +58,41 @@ use crate::upstream::Upstream;
 /// # Ok(()) }
 /// ```
 ///
-/// Every host has a gate of its own (or whatever [`KeyBy`] says), and no gate ever holds up another:
+/// Each host has its own gate, or each key if you set [`KeyBy`]. No gate delays requests of another.
 ///
-/// - A few requests go at once, and more while the server keeps up. One that never refuses is not
-///   slowed, once the gate has opened within some round trips.
-/// - **A refusal** (429, or many a 5xx in a row) closes the gate for a moment. Then a single request
-///   tries; if it comes through, the others follow at the rate that the server has really accepted,
-///   which rises again step by step.
-/// - **A pause** that the server asks for, with `Retry-After` or by a quota that is used up, holds for
-///   everybody. After an hour, however long it was to be, a single request asks again.
-/// - **A server that is down** gets one request at a time, each after a longer pause, up to half a
-///   minute. This is a circuit breaker, which closes by itself: there is nothing to tune or to reset.
-/// - **A server that gets slow** has fewer requests to work on at once.
+/// - **At first** 16 requests go at once, and more while the server keeps up. A server that never refuses is
+///   not slowed: its gate opens within a few round trips.
+/// - **A refusal** (429, or many 5xx in a row) closes the gate for a moment. Then one request goes as a
+///   probe. If it succeeds, the others follow at the rate that the server accepted before, and the rate
+///   rises again step by step.
+/// - **A pause** that the server asks for, by `Retry-After` or a quota that is used up, holds for all
+///   requests. After at most one hour a probe goes.
+/// - **A server that is down** gets one request at a time. The pauses between them grow to 30 s. This is a
+///   circuit breaker that closes without help: there is nothing to tune or to reset.
+/// - **A slow server** gets fewer requests at once.
 ///
-/// What has to wait does so in order, a repeated attempt first, and not past the deadline of its call.
-/// What cannot be let through is refused with a [`Refusal`]. A retry after a 429 costs nothing of the
-/// retry [`Budget`](crate::Budget): it waits as long as the server asked, and then for its turn here,
-/// instead of for a backoff.
+/// Requests wait in order, retries first, and never past the deadline of their call. A request that cannot
+/// go in time fails with a [`Refusal`]. A retry after a 429 costs nothing from the retry
+/// [`Budget`](crate::Budget): it waits as long as the server asks and then in the queue, without a backoff.
 ///
-/// Endpoints of one host that differ much, in what they allow or in how long they take, are better off
-/// with [`KeyBy::HostAndPath`].
+/// If endpoints of one host differ much in limits or latency, separate them with [`KeyBy::HostAndPath`].
 ///
-/// Clones share their gates. A slot is in use until the head of the answer is there.
+/// Clones share their gates. A request takes up a slot until its response headers arrive.
 ///
-/// It needs a tokio runtime with timers, as a
-/// [`RetryMiddleware`](crate::RetryMiddleware#what-it-needs) does.
+/// It needs a tokio runtime with timers, like
+/// [`RetryMiddleware`](crate::RetryMiddleware#what-it-needs).
 #[derive(Clone, Debug)]
 pub struct ThrottleMiddleware {
-    shared: Arc<Shared>,
+    throttle: Arc<Throttle>,
 }
 
+/// What all clones share.
 #[derive(Debug)]
-struct Shared {
-    settings: Arc<Settings>,
+struct Throttle {
+    settings: Arc<ThrottleSettings>,
     gates: BoundedTable<Arc<Gate>>,
     timers: Timers,
-    warned: AtomicBool,
+    warned_about_order: AtomicBool,
 }
 
 impl Default for ThrottleMiddleware {
@@ -99,24 +102,69 @@ impl Default for ThrottleMiddleware {
 }
 
 impl ThrottleMiddleware {
-    /// Starts from the defaults.
+    /// Returns a builder with the default settings.
     pub fn builder() -> ThrottleMiddlewareBuilder {
         ThrottleMiddlewareBuilder::default()
     }
 
-    fn new(settings: Arc<Settings>) -> Self {
+    fn new(settings: Arc<ThrottleSettings>) -> Self {
         Self {
-            shared: Arc::new(Shared {
-                settings,
-                gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.matters(now)),
-                timers: Timers::default(),
-                warned: AtomicBool::new(false),
-            }),
+            throttle: Arc::new(Throttle::new(settings)),
+        }
+    }
+
+    /// Sends the request through `upstream`, as soon as its gate has a slot.
+    // An `async fn` would hold the request twice: 830 instructions a call.
+    #[allow(clippy::manual_async_fn)]
+    pub(crate) fn run<'a>(
+        &'a self,
+        request: Request,
+        extensions: &'a mut Extensions,
+        mut upstream: impl Upstream + 'a,
+    ) -> impl Future<Output = Result<Response>> + Send + 'a {
+        async move {
+            let throttle = &*self.throttle;
+            throttle.timers.check().map_err(Error::middleware)?;
+            let gate = throttle.gate_of(&request);
+            let options = RequestOptions::of(extensions);
+            // The body of a buffered response is read later, and may break off.
+            let is_buffered = options.is_some_and(|options| options.buffer.is_some());
+            // Declared before the slot, so that it is dropped after it and sees the slot given back.
+            let mut events = throttle.events(&gate, &request, extensions);
+            let mut slot = (throttle.admit(&gate, &request, extensions, &mut events)).await?;
+
+            let result = upstream.send(request, extensions).await;
+
+            let signal = signal::read(&result);
+            if let (true, Ok(response)) = (slot.is_sample(), &result) {
+                throttle.check_order(response);
+            }
+            let snapshot = slot.on_response(&signal);
+            if let (Some(events), Some(snapshot)) = (&mut events, snapshot) {
+                events.ended(snapshot);
+            }
+            let is_ok = (result.as_ref()).is_ok_and(|response| response.status().as_u16() < 400);
+            if !is_ok || is_buffered || !slot.waited.is_zero() {
+                let is_paced = throttle.settings.adaptive && signal.kind == SignalKind::Refused;
+                let insert = || extensions.get_or_insert_default::<Handoff>().clone();
+                let handoff = slot.handoff.take().unwrap_or_else(insert);
+                handoff.leave_visit(is_paced);
+            }
+            result
         }
     }
 }
 
-impl Shared {
+impl Throttle {
+    fn new(settings: Arc<ThrottleSettings>) -> Self {
+        Self {
+            settings,
+            gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.must_keep(now)),
+            timers: Timers::default(),
+            warned_about_order: AtomicBool::new(false),
+        }
+    }
+
     fn gate_of(&self, request: &Request) -> Arc<Gate> {
         let key = self.settings.key_by.key(request);
         let new = |now| Gate::in_arc(key.to_owned(), &self.settings, now);
@@ -127,176 +175,111 @@ impl Shared {
         self.gates.get(&key, new, renew)
     }
 
-    /// Lets a request through, or gives it a place in the queue, and a pass for nothing until then. Here and
-    /// not in `handle`, so that its future keeps nothing that is not needed later.
-    fn enter<'a>(
+    fn events<'a>(
+        &'a self,
+        gate: &'a Gate,
+        request: &Request,
+        extensions: &Extensions,
+    ) -> Option<GateEvents<'a>> {
+        let attempt = || Attempt::of(extensions);
+        let has_observers = self.settings.has_observers();
+        has_observers.then(|| GateEvents::new(&self.settings, gate, request, attempt()))
+    }
+
+    /// Takes a slot of the gate, at once or after a wait in its queue.
+    async fn admit<'a>(
         &'a self,
         gate: &'a Gate,
         request: &Request,
         extensions: &mut Extensions,
-        watch: &mut Option<Watch<'a>>,
-    ) -> std::result::Result<(Pass<'a>, Option<Box<Queued<'a>>>), Refusal> {
-        let settings = &*self.settings;
-        let (attempt, handoff) = match extensions.is_empty() {
-            true => (Attempt::FIRST, None),
-            false => (Attempt::of(extensions), Handoff::of(extensions)),
-        };
+        events: &mut Option<GateEvents<'a>>,
+    ) -> Result<Slot<'a>> {
+        let is_retry = Attempt::of(extensions).is_retry();
+        let handoff = Handoff::of(extensions);
         let terms = handoff.as_ref().map(Handoff::terms).unwrap_or_default();
-        if settings.is_watched() {
-            *watch = Some(Watch::new(settings, gate, request, attempt));
-        }
         let now = clock::now();
-        let (again, queued) = (attempt.is_retry(), terms.queued_before);
-        match gate.enter(now, settings, again, queued, terms.latest) {
-            Ok(Entry::Passed(mut pass, sight)) => {
+        match gate.enter(now, &self.settings, is_retry, terms) {
+            Ok(GateEntry::Admitted(mut slot, snapshot)) => {
                 if let Some(handoff) = &handoff {
                     handoff.send(now);
                 }
-                pass.handoff = handoff;
-                if let (Some(watch), Some(sight)) = (watch, sight) {
-                    watch.sent(sight);
+                slot.handoff = handoff;
+                if let (Some(events), Some(snapshot)) = (events, snapshot) {
+                    events.sent(snapshot);
                 }
-                Ok((pass, None))
+                Ok(slot)
             }
-            Ok(Entry::Waits(waiting)) => {
+            Ok(GateEntry::Queued(queued)) => {
                 let insert = || Handoff::insert(extensions, Terms::default());
-                let queued = Queued {
-                    waiting,
-                    since: now,
-                    handoff: handoff.unwrap_or_else(insert),
-                };
-                Ok((Pass::none(gate, settings), Some(Box::new(queued))))
+                let handoff = handoff.unwrap_or_else(insert);
+                let wait = wait(queued, now, handoff, events);
+                // In a box: few requests wait, and all would carry its size.
+                let admitted = Box::pin(wait).await;
+                admitted.map_err(|(refusal, waited)| refuse(refusal, request, events, waited))
             }
             Err(refusal) => {
                 if let Some(handoff) = handoff {
                     handoff.refuse();
                 }
-                Err(refusal)
+                Err(refuse(refusal, request, events, Duration::ZERO))
             }
         }
     }
 
-    /// Says once that the order is wrong: what comes back has been through a retry already.
+    /// Warns once if the throttle is outside the retry: its response has passed a retry already.
     fn check_order(&self, response: &Response) {
-        if !self.warned.load(Ordering::Relaxed)
+        if !self.warned_about_order.load(Ordering::Relaxed)
             && RetryReport::of(response).is_some()
-            && !self.warned.swap(true, Ordering::Relaxed)
+            && !self.warned_about_order.swap(true, Ordering::Relaxed)
         {
             throttle_outside_retry();
         }
     }
 }
 
-/// A request that has to wait.
-struct Queued<'a> {
-    waiting: Waiting<'a>,
+/// Waits in the queue. A refusal comes with the time that the request has waited.
+async fn wait<'a>(
+    queued: QueuedRequest<'a>,
     since: Instant,
     handoff: Handoff,
-}
-
-impl<'a> Queued<'a> {
-    /// Waits for the turn, and says for how long.
-    async fn turn(
-        self: Box<Self>,
-        watch: &mut Option<Watch<'a>>,
-    ) -> (std::result::Result<Pass<'a>, Refusal>, Duration) {
-        let Self {
-            waiting,
-            since,
-            handoff,
-        } = *self;
-        let stay = handoff.enter_queue(since);
-        if let Some(watch) = watch {
-            watch.queued();
-        }
-        let turn = waiting.turn().await;
-        let now = clock::now();
-        let waited = now.saturating_duration_since(since);
-        drop(stay);
-        let turn = match turn {
-            Ok(mut pass) => {
-                handoff.send(now);
-                pass.handoff = Some(handoff);
-                if let Some(watch) = watch {
-                    watch.waited(waited);
-                }
-                Ok(pass)
-            }
-            Err(refusal) => {
-                handoff.refuse();
-                handoff.leave_visit(false);
-                Err(refusal)
-            }
-        };
-        (turn, waited)
+    events: &mut Option<GateEvents<'a>>,
+) -> std::result::Result<Slot<'a>, (Refusal, Duration)> {
+    // The timeout of the attempt stands still in the queue.
+    let stay = handoff.enter_queue(since);
+    if let Some(events) = events {
+        events.queued();
     }
-}
-
-impl ThrottleMiddleware {
-    /// Sends the request through `upstream`.
-    // An `async fn` would hold the request twice: 830 instructions a call.
-    #[allow(clippy::manual_async_fn)]
-    pub(crate) fn run<'a>(
-        &'a self,
-        request: Request,
-        extensions: &'a mut Extensions,
-        mut upstream: impl Upstream + 'a,
-    ) -> impl Future<Output = Result<Response>> + Send + 'a {
-        async move {
-            let shared = &*self.shared;
-            shared.timers.check().map_err(no_timers)?;
-            let gate = shared.gate_of(&request);
-            let own = RequestOptions::of(extensions);
-            // Its body is read after this, and may break off.
-            let buffered = own.is_some_and(|own| own.buffer.is_some());
-            // Declared before the place that it tells of, so that it is dropped after it.
-            let mut watch = None;
-            let mut waited = Duration::ZERO;
-            let (mut pass, queued) = match shared.enter(&gate, &request, extensions, &mut watch) {
-                Ok(entered) => entered,
-                Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
-            };
-            if let Some(queued) = queued {
-                let turn;
-                (turn, waited) = Box::pin(queued.turn(&mut watch)).await;
-                pass = match turn {
-                    Ok(pass) => pass,
-                    Err(refusal) => return Err(refuse(refusal, &request, watch, waited)),
-                };
+    let admitted = queued.slot().await;
+    let now = clock::now();
+    let waited = now.saturating_duration_since(since);
+    drop(stay);
+    match admitted {
+        Ok(mut slot) => {
+            handoff.send(now);
+            slot.handoff = Some(handoff);
+            slot.waited = waited;
+            if let Some(events) = events {
+                events.waited(waited);
             }
-            let result = upstream.send(request, extensions).await;
-            let signal = signal::read(&result);
-            if let (true, Ok(response)) = (pass.is_sample(), &result) {
-                shared.check_order(response);
-            }
-            let sight = pass.answered(&signal);
-            if let (Some(watch), Some(sight)) = (&mut watch, sight) {
-                watch.answered(sight);
-            }
-            let failed = result
-                .as_ref()
-                .map_or(true, |it| it.status().as_u16() >= 400);
-            if failed || buffered || !waited.is_zero() {
-                let paced = shared.settings.adaptive && signal.kind == SignalKind::Refused;
-                let insert = || extensions.get_or_insert_default::<Handoff>().clone();
-                let handoff = pass.handoff.take().unwrap_or_else(insert);
-                handoff.leave_visit(paced);
-            }
-            result
+            Ok(slot)
+        }
+        Err(refusal) => {
+            handoff.refuse();
+            handoff.leave_visit(false);
+            Err((refusal, waited))
         }
     }
 }
 
-#[cold]
 fn refuse(
     refusal: Refusal,
     request: &Request,
-    watch: Option<Watch<'_>>,
+    events: &mut Option<GateEvents<'_>>,
     waited: Duration,
 ) -> Error {
     let refusal = refusal.of_request(request);
-    if let Some(mut watch) = watch {
-        watch.refused(&refusal, waited);
+    if let Some(events) = events {
+        events.refused(&refusal, waited);
     }
     Error::middleware(refusal)
 }

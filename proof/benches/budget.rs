@@ -1,6 +1,6 @@
 //! Deposit and withdraw beside tower's `TpsBudget`, on one thread and on two.
 //!
-//! `cargo bench --features metrics --bench budget` prints what one deposit and one withdrawal take: in
+//! `cargo bench -p proof --bench budget` prints what one deposit and one withdrawal take: in
 //! instructions, for which it needs `valgrind`, and in time. Rounds of both take turns in one run, and
 //! the median counts, for machines are noisy. With `-- --check` it only counts instructions, and fails if they are
 //! more than tower's.

@@ -1,6 +1,6 @@
 //! What a call costs, beside the bare client and reqwest-retry.
 //!
-//! `cargo bench --features metrics --bench call_cost` prints, for each kind of call and each stack of
+//! `cargo bench -p proof --bench call_cost` prints, for each kind of call and each stack of
 //! middlewares, how many instructions and allocations it adds to the bare middleware client. It needs
 //! `valgrind`. With `-- --check` it fails if the promised ratios are not kept. One and the same
 //! program counts up to 1 % differently from another folder, for the heap lies differently.

@@ -1,6 +1,6 @@
 //! What a call costs that shares its limits with others, and holds a lease.
 //!
-//! `cargo bench --features metrics --bench fleet` prints what a retry and a throttle with a rate take for a call, alone
+//! `cargo bench -p proof --bench fleet` prints what a retry and a throttle with a rate take for a call, alone
 //! and in a fleet: in instructions, for which it needs `valgrind`, in time, and how often the call was polled. Rounds of
 //! both take turns in one run, and the median counts. With `-- --check` it only counts instructions, and fails if they
 //! are more than promised, or if a call was not over at its first poll.

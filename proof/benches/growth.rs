@@ -1,6 +1,6 @@
 //! How the cost of a call grows: with headers, hosts, calls in flight and attempts.
 //!
-//! `cargo bench --features metrics --bench growth` prints what one call, or one attempt, takes at each
+//! `cargo bench -p proof --bench growth` prints what one call, or one attempt, takes at each
 //! size, in instructions and allocations. It needs `valgrind`. With `-- --check` it leaves out the
 //! largest sizes, and fails if something grows that should not.
 

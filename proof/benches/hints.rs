@@ -1,6 +1,6 @@
 //! What it takes to read how long a server asks to be left alone.
 //!
-//! `cargo bench --features metrics --bench hints` prints instructions and allocations for each form, and
+//! `cargo bench -p proof --bench hints` prints instructions and allocations for each form, and
 //! beside them what `httpdate` takes for one date. It needs `valgrind`. With `-- --check` it fails if a
 //! value that is eight times as long takes more than eight times as much.
 

@@ -1,6 +1,6 @@
 //! Throughput and latency over real sockets, beside the bare client and reqwest-retry.
 //!
-//! `cargo bench --features metrics --bench loopback` prints ratios. The server is another process: this
+//! `cargo bench -p proof --bench loopback` prints ratios. The server is another process: this
 //! program with `--serve`, on loopback and a port of its own, which ends with its parent. Machines are
 //! noisy, so all stacks take turns in many short rounds, a round is compared with the bare client's in
 //! the same turn only, and the median counts. With `-- "GET ok"` only calls of that kind are made.

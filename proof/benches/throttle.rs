@@ -1,8 +1,8 @@
 //! What becomes of calls, and of the service, in worlds where clients get it wrong.
 //!
-//! `cargo bench --bench throttle` prints a line for each scenario, stack and seed.
+//! `cargo bench -p proof --bench throttle` prints a line for each scenario, stack and seed.
 //! With `-- latencies` it does so for services from 1 to 200 ms away.
-//! `cargo bench --bench throttle -- grid` prints how backlogs drain, over rates, shapes of limits and
+//! `cargo bench -p proof --bench throttle -- grid` prints how backlogs drain, over rates, shapes of limits and
 //! latencies. Any other word leaves only the scenarios and stacks whose names contain it.
 //!
 //! All of it runs in virtual time: how fast this machine is changes nothing.

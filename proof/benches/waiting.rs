@@ -1,6 +1,6 @@
 //! What it takes to wait for a turn.
 //!
-//! `cargo bench --bench waiting` prints how many bytes a call takes that waits in a throttle, beside
+//! `cargo bench -p proof --bench waiting` prints how many bytes a call takes that waits in a throttle, beside
 //! one that waits for its answer in the bare client, up to 100,000 at once; and what a million hosts
 //! take. With `valgrind` it also counts the instructions of a call that waited among few and among
 //! many: they should be the same.

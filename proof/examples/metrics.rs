@@ -1,6 +1,6 @@
 //! A client in trouble, and what Prometheus sees of it.
 //!
-//! `cargo run --example metrics --features metrics`
+//! `cargo run -p proof --example metrics`
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;

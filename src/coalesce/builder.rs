@@ -1,37 +1,37 @@
-//! Settings of the coalescing middleware: defaults, and every check.
+//! Settings of the coalescing middleware, with their defaults and checks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::flight::Flights;
-use super::identity::Ignored;
-use crate::CoalesceMiddleware;
-use crate::clock::Timers;
+use super::CoalesceMiddleware;
+use super::ignored::Ignored;
+use crate::config::Timers;
 use crate::config::{ConfigError, header_name, longer_than_zero};
 use crate::log::{coalesce_inside_retry, unknown_extensions};
 
-/// What a [`CoalesceMiddleware`] goes by. Checked, and never changed again.
+/// The checked settings of a [`CoalesceMiddleware`]. They never change.
 #[derive(Debug)]
-pub(crate) struct Settings {
-    pub(crate) max_body: usize,
-    pub(crate) max_wait: Duration,
-    pub(crate) ignored: Ignored,
+pub(super) struct Settings {
+    pub(super) max_body: usize,
+    /// Longer than zero.
+    pub(super) max_wait: Duration,
+    pub(super) ignored: Ignored,
     warned_of_extensions: AtomicBool,
     warned_of_order: AtomicBool,
-    pub(crate) timers: Timers,
+    pub(super) timers: Timers,
 }
 
 impl Settings {
-    /// Says so once.
-    pub(crate) fn warn_of_unknown_extensions(&self) {
+    /// Warns once.
+    pub(super) fn warn_of_unknown_extensions(&self) {
         if !self.warned_of_extensions.swap(true, Ordering::Relaxed) {
             unknown_extensions();
         }
     }
 
-    /// Says so once.
-    pub(crate) fn warn_of_order(&self) {
+    /// Warns once.
+    pub(super) fn warn_of_order(&self) {
         if !self.warned_of_order.swap(true, Ordering::Relaxed) {
             coalesce_inside_retry();
         }
@@ -51,8 +51,9 @@ impl Default for Settings {
     }
 }
 
-/// Builds a [`CoalesceMiddleware`]. A value that makes no sense is refused in
-/// [`build`](CoalesceMiddlewareBuilder::build).
+/// Builds a [`CoalesceMiddleware`].
+///
+/// [`build`](CoalesceMiddlewareBuilder::build) refuses invalid settings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,7 +68,7 @@ impl Default for Settings {
 /// let refused = CoalesceMiddleware::builder().ignore_header("Cookie").build();
 /// assert_eq!(
 ///     refused.unwrap_err().to_string(),
-///     "ignore_header (\"Cookie\") should not be a header that selects the answer or carries credentials",
+///     "ignore_header (\"Cookie\") should not be a header that selects the response or carries credentials",
 /// );
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
@@ -75,45 +76,57 @@ impl Default for Settings {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct CoalesceMiddlewareBuilder {
     settings: Settings,
-    /// The first setting that could not even be stored.
+    /// The first setting that could not be stored.
     refused: Option<ConfigError>,
 }
 
 impl CoalesceMiddlewareBuilder {
-    /// Answers with a body of more bytes than this are not shared. So much is held in memory for each
-    /// answer that several wait for. Default: 1 MiB.
+    /// Limits the size of shared bodies, in bytes.
+    ///
+    /// A response with a longer body is not shared. Each response that several callers wait for takes up to
+    /// this much memory.
+    ///
+    /// Default: 1 MiB.
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.settings.max_body = bytes;
         self
     }
 
-    /// How long the others wait for one request before the next of them is sent as well; the first
-    /// answer is then for all. Who has waited for three goes on alone.
+    /// Limits how long waiting callers wait for one request.
     ///
-    /// Default: 75 s. A retry inside may be keeping a pause that the server asked for, of up to 60 s
-    /// by default ([`max_server_delay`](crate::RetryMiddlewareBuilder::max_server_delay)), and who is
-    /// sent before its end does what the server asked not to do. Without such pauses, a little more
-    /// than the longest that an answer should take is a good value.
+    /// After that time another of them sends its request as well, and all share the first response. A
+    /// caller that has waited for three requests sends its own.
+    ///
+    /// A retry inside may be waiting as long as the server asked for, by default up to 60 s
+    /// ([`max_server_delay`](crate::RetryMiddlewareBuilder::max_server_delay)). A shorter `max_wait` would
+    /// send a request before the end of that pause. Without such pauses, choose a little more than the
+    /// longest time that a response should take.
+    ///
+    /// Default: 75 s.
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.settings.max_wait = wait;
         self
     }
 
-    /// Requests that differ in this header only are the same. For headers on which no answer depends;
-    /// an answer that names it in `Vary` is not shared.
+    /// Does not compare this header.
     ///
-    /// Those of tracing are ignored anyway: `traceparent`, `tracestate`, `b3`, `x-b3-*`,
-    /// `x-request-id` and `x-correlation-id`. Credentials, and what selects another answer by the
-    /// rules of HTTP (`Accept`, `Range`, `If-None-Match` …), can not be ignored: neither `x-amz-*`, nor
-    /// a name that ends in `key`, `token`, `secret`, `password`, `signature`, `assertion` or
-    /// `credential`, nor a value that is marked as
-    /// [sensitive](http::HeaderValue::set_sensitive). Nobody knows credentials in other headers of
-    /// your own: do not name them here.
+    /// Use it for headers that never change the response. A response that names the header in `Vary` is
+    /// not shared. Tracing headers are always ignored: `traceparent`, `tracestate`, `b3`, `x-b3-*`,
+    /// `x-request-id` and `x-correlation-id`.
+    ///
+    /// Do not name custom headers with credentials here: this crate recognizes only common names.
+    /// A value that is marked as [sensitive](http::HeaderValue::set_sensitive) is always compared.
+    ///
+    /// # Errors
+    ///
+    /// `build` refuses headers that carry credentials or select a response (`Accept`, `Range`,
+    /// `If-None-Match` …). Those include `x-amz-*` and all names that end in `key`, `token`, `secret`, `password`,
+    /// `signature`, `assertion` or `credential`.
     pub fn ignore_header(mut self, name: impl AsRef<str>) -> Self {
         let setting = "ignore_header";
         let name = name.as_ref();
         let added = header_name(setting, name).and_then(|header| {
-            let rule = "should not be a header that selects the answer or carries credentials";
+            let rule = "should not be a header that selects the response or carries credentials";
             let ignored = self.settings.ignored.add(header);
             ignored.map_err(|_| ConfigError::new(setting, format_args!("{name:?}"), rule))
         });
@@ -123,26 +136,27 @@ impl CoalesceMiddlewareBuilder {
         self
     }
 
-    /// Requests are the same whatever their extensions hold.
+    /// Does not compare extensions.
     ///
-    /// Extensions cannot be compared. A request in which another middleware, or `with_extension`, has
-    /// put something is therefore not shared, unless all of it comes from this crate: it may name the
-    /// user for whom an inner middleware adds credentials. Call this if nothing of that kind is inside.
+    /// Extensions cannot be compared: they can name the user for which an inner middleware adds
+    /// credentials. So a request with extensions from another middleware or from `with_extension` is not
+    /// shared. Call this if no inner middleware acts on them.
     pub fn ignore_extensions(mut self) -> Self {
         self.settings.ignored.extensions = true;
         self
     }
 
-    /// The middleware, or what is wrong with its settings.
+    /// Builds the middleware.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ConfigError`] for the first invalid setting.
     pub fn build(self) -> Result<CoalesceMiddleware, ConfigError> {
         if let Some(error) = self.refused {
             return Err(error);
         }
         longer_than_zero("max_wait", Some(self.settings.max_wait))?;
-        Ok(CoalesceMiddleware {
-            flights: Flights::new(self.settings.max_wait),
-            settings: Arc::new(self.settings),
-        })
+        Ok(CoalesceMiddleware::new(Arc::new(self.settings)))
     }
 }
 
@@ -153,7 +167,7 @@ mod tests {
     #[test]
     fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
         let builder = CoalesceMiddleware::builder;
-        let always = "should not be a header that selects the answer or carries credentials";
+        let always = "should not be a header that selects the response or carries credentials";
         for (builder, said) in [
             (
                 builder().max_wait(Duration::ZERO),

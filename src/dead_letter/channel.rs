@@ -1,4 +1,4 @@
-//! A sink for those who take letters in their own process.
+//! A sink that sends letters to a receiver in the same process.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::{DeadLetter, DeadLetterSink, Delivery};
 ///
 /// A capacity of 0 counts as 1, because a channel needs room for one letter.
 ///
-/// A letter that finds no room waits for it, and is reported as timed out if there is none in time.
-/// When the receiver is gone, delivery fails.
+/// If the channel is full, a delivery waits for room, and times out after its time limit. If the receiver is
+/// dropped, deliveries fail.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -29,7 +29,7 @@ pub fn dead_letter_channel(capacity: usize) -> (ChannelSink, DeadLetterReceiver)
     (ChannelSink(sender), DeadLetterReceiver(receiver))
 }
 
-/// The end of a [`dead_letter_channel`] that letters go into. Its clones share it.
+/// Sends letters into a [`dead_letter_channel`]. Clones share the channel.
 #[derive(Clone, Debug)]
 pub struct ChannelSink(mpsc::Sender<Arc<DeadLetter>>);
 
@@ -42,19 +42,19 @@ impl DeadLetterSink for ChannelSink {
     }
 }
 
-/// The end of a [`dead_letter_channel`] that letters come out of.
+/// Receives letters from a [`dead_letter_channel`].
 #[derive(Debug)]
 pub struct DeadLetterReceiver(mpsc::Receiver<Arc<DeadLetter>>);
 
 impl DeadLetterReceiver {
-    /// The next letter, when there is one. `None` if all sinks are gone, and no letter is left.
+    /// Waits for the next letter. Returns `None` when all sinks are dropped and no letter is left.
     ///
-    /// Nothing is lost if this is dropped before it is done.
+    /// If the future is dropped, no letter is lost.
     pub async fn recv(&mut self) -> Option<Arc<DeadLetter>> {
         self.0.recv().await
     }
 
-    /// The next letter, if there is one already.
+    /// Returns the next letter if there is one, without waiting.
     pub fn try_recv(&mut self) -> Option<Arc<DeadLetter>> {
         self.0.try_recv().ok()
     }

@@ -1,4 +1,4 @@
-//! What takes the place of the secrets that a letter was kept without.
+//! Fresh credentials, which replace the redacted secrets of a letter at its replay.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use reqwest::Url;
 
 use super::{DeadLetter, Redacted};
 
-/// Everything that could mean something else in a query.
+/// All characters except those that have no special meaning in a query.
 const VALUE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// Fresh credentials for one server, to [send a dead letter again](DeadLetter::replay).
+/// Holds fresh credentials for one host, to [replay a dead letter](DeadLetter::replay).
 ///
-/// They go only to places that were redacted, and only in letters for that host: a token never goes to
-/// another server.
+/// They replace only what was redacted, and only in letters for this host. So a token is never sent to another
+/// server.
 ///
 /// ```
 /// use reqwest_steady::Credentials;
@@ -34,15 +34,16 @@ const VALUE: &AsciiSet = &NON_ALPHANUMERIC
 #[derive(Clone)]
 pub struct Credentials {
     host: String,
-    /// `None` for a value that cannot stand in a header.
+    /// The value is `None` if it is invalid in a header.
     headers: Vec<(String, Option<HeaderValue>)>,
     parameters: Vec<(String, String)>,
     user_info: Option<(String, String)>,
+    /// Names of headers and parameters that the client adds itself.
     added: Vec<String>,
 }
 
 impl Credentials {
-    /// Credentials for this host, with `:port` after it if that is not the port of the URL's scheme.
+    /// Creates empty credentials for a host. Append `:port` if it is not the default port of the scheme.
     pub fn for_host(host: impl Into<String>) -> Self {
         Self {
             host: host.into(),
@@ -53,9 +54,10 @@ impl Credentials {
         }
     }
 
-    /// The value of a header. Called again with the same name, it adds a line.
+    /// Adds the value of a header. A second call with the same name adds another line.
     ///
-    /// A value that cannot stand in a header is an error when a letter needs it.
+    /// If a letter needs a value that is invalid in a header, its replay fails with
+    /// [`ReplayError::Invalid`](crate::ReplayError::Invalid).
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl AsRef<[u8]>) -> Self {
         let value = HeaderValue::from_bytes(value.as_ref()).ok().map(sensitive);
@@ -63,39 +65,43 @@ impl Credentials {
         self
     }
 
-    /// The value of a query parameter, without percent-encoding.
+    /// Adds the value of a query parameter, without percent-encoding.
     #[must_use]
     pub fn parameter(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.parameters.push((name.into(), value.into()));
         self
     }
 
-    /// The name and password of a URL. reqwest makes an `authorization` header of them before any
-    /// middleware sees the request, so they fill that place as well, unless there is a
-    /// [header](Credentials::header) for it.
+    /// Sets the user name and password of the URL.
+    ///
+    /// reqwest turns them into an `authorization` header before any middleware sees the request. So they also
+    /// replace that header, unless there is a [header](Credentials::header) for it.
     #[must_use]
     pub fn user_info(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.user_info = Some((name.into(), password.into()));
         self
     }
 
-    /// A header or parameter that needs no value here, because the client or one of its middlewares adds
-    /// it.
+    /// Marks a header or parameter as one that the client or a middleware adds itself.
+    ///
+    /// A replay then needs no value for it.
     #[must_use]
     pub fn added_by_client(mut self, name: impl Into<String>) -> Self {
         self.added.push(name.into());
         self
     }
 
-    /// Whether they may be sent to where this URL leads.
+    /// Returns whether the URL has the host and port of these credentials.
     pub(super) fn are_for(&self, url: &Url) -> bool {
         self.base(url.scheme()).is_some_and(|own| {
             own.host() == url.host() && own.port_or_known_default() == url.port_or_known_default()
         })
     }
 
-    /// Read as a part of such a URL, the host is written the same way as there, and the scheme's own port
-    /// is none. `None` if it is no host, or more than that.
+    /// Parses the host as a URL of this scheme, so that it can be compared with the host of a letter.
+    ///
+    /// Both sides then agree on default ports and international names. Returns `None` if the text is not exactly
+    /// a host with an optional port.
     fn base(&self, scheme: &str) -> Option<Url> {
         let own = Url::parse(&format!("{scheme}://{}", self.host)).ok()?;
         let is_host_only = own.host().is_some()
@@ -107,6 +113,7 @@ impl Credentials {
         is_host_only.then_some(own)
     }
 
+    /// Returns the replacement for a redacted place, if there is one.
     pub(super) fn fill(&self, place: &Redacted) -> Option<Fill<'_>> {
         match place {
             Redacted::UserInfo => self.user_info.as_ref().map(Fill::UserInfo),
@@ -128,8 +135,9 @@ impl Credentials {
                 if self.is_added(name.as_str()) {
                     return Some(Fill::ByClient);
                 }
-                let is_theirs = *name == http::header::AUTHORIZATION;
-                (self.user_info.as_ref().filter(|_| is_theirs)).map(Fill::UserInfo)
+                let is_authorization = *name == http::header::AUTHORIZATION;
+                let user_info = self.user_info.as_ref().filter(|_| is_authorization);
+                user_info.map(Fill::UserInfo)
             }
         }
     }
@@ -139,18 +147,18 @@ impl Credentials {
     }
 }
 
-/// What goes into one place.
+/// The replacement for one redacted place.
 pub(super) enum Fill<'a> {
     UserInfo(&'a (String, String)),
     Parameter(&'a str),
-    /// One value for each line. `None` cannot stand in a header.
+    /// One value per line. `None` is an invalid value.
     Header(Vec<Option<&'a HeaderValue>>),
+    /// The client adds the value itself.
     ByClient,
 }
 
 impl DeadLetter {
-    /// What fills this place, if these credentials have something for it and may go where the letter
-    /// goes.
+    /// Returns the replacement from the first credentials that are for the host of this letter.
     pub(super) fn fill<'a>(
         &self,
         place: &Redacted,
@@ -161,7 +169,8 @@ impl DeadLetter {
     }
 }
 
-pub(super) fn encoded(value: &str) -> String {
+/// Percent-encodes a value for a query.
+pub(super) fn percent_encoded(value: &str) -> String {
     utf8_percent_encode(value, VALUE).to_string()
 }
 
@@ -170,7 +179,7 @@ fn sensitive(mut value: HeaderValue) -> HeaderValue {
     value
 }
 
-/// Names, and no values.
+/// Shows names and no values.
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headers: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
@@ -241,7 +250,7 @@ mod tests {
         let shown = format!("{credentials:?}");
         assert!(!shown.contains("hidden"), "{shown}");
         assert!(shown.contains("authorization") && shown.contains("token"));
-        // What should not have been given at all.
+        // A whole URL is invalid here, and may contain a password.
         let whole = Credentials::for_host("https://me:hidden@api.example.com");
         let shown = format!("{whole:?}");
         assert!(

@@ -1,4 +1,4 @@
-//! What a letter is made of.
+//! Builds a letter from the request and the report of a call that gave up.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime};
@@ -10,13 +10,13 @@ use super::{DeadLetter, LetterBody, Secrets};
 use crate::outcome::{AttemptOutcome, FailureKind, RetryReport};
 use crate::request::{BodyFactory, RequestSnapshot, SnapshotBody, bytes_of};
 
-/// 9999-12-30T22:00:00Z, the last second that can be written as a date of four digits in any zone.
+/// 9999-12-30T22:00:00Z, the last second whose year has four digits in every time zone.
 const LAST_MOMENT: Duration = Duration::from_secs(253_402_207_200);
 
-/// A request that was given up, and what is known of it.
-pub(crate) struct Draft<'a> {
+/// The request of a call that gave up, and the facts that its letter needs.
+pub(crate) struct LetterDraft<'a> {
     pub(crate) request: RequestSnapshot,
-    /// What builds its body, if there is such a thing.
+    /// Builds the body anew, if the user gave such a function.
     pub(crate) factory: Option<&'a BodyFactory>,
     pub(crate) key_header: &'a HeaderName,
     pub(crate) has_key: bool,
@@ -24,9 +24,9 @@ pub(crate) struct Draft<'a> {
     pub(crate) max_body: usize,
 }
 
-impl Draft<'_> {
-    /// Leaves the secrets out, and adds what became of the call.
-    pub(crate) fn seal(
+impl LetterDraft<'_> {
+    /// Removes the secrets and adds the report of the call.
+    pub(crate) fn into_letter(
         self,
         secrets: &Secrets,
         report: &RetryReport,
@@ -62,25 +62,28 @@ impl Draft<'_> {
 
 fn letter_body(body: SnapshotBody, factory: Option<&BodyFactory>, max_body: usize) -> LetterBody {
     match (body, factory) {
-        // The call has its answer already, and whatever happens here does not change it.
+        // A panic of the user's function must not change the result of the call.
         (_, Some(factory)) => catch_unwind(AssertUnwindSafe(|| factory.build()))
             .ok()
             .and_then(|mut body| bytes_of(&mut body))
-            .map_or(LetterBody::NotReplayable, |bytes| whole(bytes, max_body)),
+            .map_or(LetterBody::NotReplayable, |bytes| {
+                within_limit(bytes, max_body)
+            }),
         (SnapshotBody::Empty, None) => LetterBody::Empty,
-        (SnapshotBody::Bytes(bytes), None) => whole(bytes, max_body),
+        (SnapshotBody::Bytes(bytes), None) => within_limit(bytes, max_body),
         (SnapshotBody::Stream | SnapshotBody::Rebuilt, None) => LetterBody::NotReplayable,
     }
 }
 
-fn whole(bytes: Bytes, max_body: usize) -> LetterBody {
+/// Keeps the whole body or none of it, because half a body is useless.
+fn within_limit(bytes: Bytes, max_body: usize) -> LetterBody {
     match bytes.len() {
         length if length > max_body => LetterBody::TooLarge(length as u64),
         _ => LetterBody::Bytes(bytes),
     }
 }
 
-/// A throttle kept it from being sent at all.
+/// Returns whether a throttle refused every attempt.
 fn was_never_sent(report: &RetryReport) -> bool {
     let throttled = AttemptOutcome::Failure(FailureKind::Throttled);
     report
@@ -88,7 +91,7 @@ fn was_never_sent(report: &RetryReport) -> bool {
         .all(|attempt| attempt.outcome() == throttled)
 }
 
-/// A server can ask for a pause that ends in a year of five digits.
+/// Limits a time to dates that can be written. A server can ask for a pause until the year 10000.
 fn within_dates(time: SystemTime) -> SystemTime {
     let last = SystemTime::UNIX_EPOCH + LAST_MOMENT;
     time.clamp(SystemTime::UNIX_EPOCH, last)
@@ -140,7 +143,7 @@ mod tests {
 
     fn letter(request: &mut Request, factory: Option<&BodyFactory>, has_key: bool) -> DeadLetter {
         let header = HeaderName::from_static("idempotency-key");
-        draft(request, factory, &header, has_key).seal(
+        draft(request, factory, &header, has_key).into_letter(
             &Secrets::default(),
             &report(),
             MOMENT,
@@ -153,8 +156,8 @@ mod tests {
         factory: Option<&'a BodyFactory>,
         key_header: &'a HeaderName,
         has_key: bool,
-    ) -> Draft<'a> {
-        Draft {
+    ) -> LetterDraft<'a> {
+        LetterDraft {
             request: RequestSnapshot::of(request, factory.is_some(), &Extensions::new()),
             factory,
             key_header,
@@ -256,7 +259,7 @@ mod tests {
         let stream = || request(Some(Body::wrap(String::from("stream"))));
         let draft = draft(&mut stream(), Some(&factory), &header, false);
         assert_eq!(BUILT.load(Ordering::SeqCst), 0);
-        let letter = draft.seal(&Secrets::default(), &report(), MOMENT, MOMENT);
+        let letter = draft.into_letter(&Secrets::default(), &report(), MOMENT, MOMENT);
         assert_eq!(letter.body, LetterBody::Bytes("built".into()));
         assert_eq!(BUILT.load(Ordering::SeqCst), 1);
 

@@ -1,4 +1,7 @@
-//! A file of letters, one in each line, behind the feature `dead-letter-file`.
+//! Stores dead letters in a file, one per line, behind the feature `dead-letter-file`.
+//!
+//! [`JsonLinesSink`] encodes a letter (`record`), queues the line (`queue`) and appends it to the file (`writer`).
+//! [`JsonLinesReader`] reads the file back.
 
 mod queue;
 mod reader;
@@ -11,14 +14,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{DeadLetter, DeadLetterSink, Delivery};
-use queue::Queue;
+use queue::WriteQueue;
 pub use reader::{JsonLinesReader, UnreadableLetter};
-use writer::{Line, Options, Writer};
+use writer::{LetterLine, LetterWriter, WriteOptions};
 
-/// A longer line is not read into memory, and so not written either.
+/// The most bytes in a line. A reader does not read longer lines into memory, so the sink writes none.
 const MAX_LINE: u64 = 64 * 1024 * 1024;
 
-/// Keeps dead letters in a file, one JSON object in each line. [`JsonLinesReader`] reads them.
+/// Stores dead letters in a file, one JSON object per line.
+///
+/// [`JsonLinesReader`] reads them back.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -33,69 +38,76 @@ const MAX_LINE: u64 = 64 * 1024 * 1024;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// A letter is delivered when it is written, so it survives whatever happens to the process after
-/// that; with [`sync`](JsonLinesSink::sync), a power cut as well. One that was cut off in the middle
-/// costs only itself: the next begins in a line of its own.
+/// A letter is delivered when it is written, so it survives a crash of the process. With
+/// [`sync`](JsonLinesSink::sync) it also survives a power failure. After an incomplete line, the next letter starts
+/// on a new line, so only one letter is lost.
 ///
-/// It is written once [`deliver`](DeadLetterSink::deliver) was called, even if nobody waits for that any
-/// more. Letters that come while others are being written wait, and are then written together, by one
-/// thread of the runtime. Up to 64 MiB may wait; if the disk is too slow for that, further letters fail
-/// at once. So does one whose line would itself be longer than 64 MiB, for it would not be read.
+/// A letter is written even if the future of [`deliver`](DeadLetterSink::deliver) is dropped. Letters that arrive
+/// during a write are queued, and one blocking thread of the runtime writes them together. The queue holds up to
+/// 64 MiB. If the disk is too slow, further letters fail at once. A letter whose line would be longer than 64 MiB
+/// also fails, because readers do not accept it.
 ///
-/// Nothing in the file is ever changed or deleted. Since letters have bodies in them, on Unix only its
-/// owner may read a file that this creates. A file that was moved away or deleted by somebody else, as
-/// logrotate does, is created again (on other systems than Unix, only if there is none in its place).
-/// Several processes may write to one file, if it is on a local disk. With
-/// [`rotate_at`](JsonLinesSink::rotate_at), one of them may then still finish a line in a file that
-/// another has just rotated away: wait a moment before you remove such a file.
+/// The sink never changes or deletes letters. On Unix only the owner may read a file that the sink creates, because
+/// letters contain bodies. If another program moves or deletes the file, as logrotate does, the sink creates a new
+/// one. (On other systems, only if no file is at the path.)
+///
+/// Several processes may write to one file on a local disk. With [`rotate_at`](JsonLinesSink::rotate_at), one process
+/// may still finish a line in a file that another has just rotated. So wait a moment before you remove a rotated
+/// file.
 #[derive(Clone)]
 pub struct JsonLinesSink {
     path: Arc<PathBuf>,
-    queue: Arc<Queue>,
-    options: Options,
+    queue: Arc<WriteQueue>,
+    options: WriteOptions,
 }
 
 impl JsonLinesSink {
-    /// Opens the file, or creates it. Its directory must exist.
+    /// Opens or creates the file. Its directory must exist.
     ///
     /// # Errors
     ///
     /// Fails if the file cannot be opened. The error names the path, and its
-    /// [source](std::error::Error::source) is the error of the system.
+    /// [source](std::error::Error::source) is the system error.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
-        let writer = Writer::open(path.clone()).map_err(|error| named(&path, error))?;
+        let writer = LetterWriter::open(path.clone()).map_err(|error| open_error(&path, error))?;
         Ok(Self {
-            queue: Arc::new(Queue::new(writer)),
+            queue: Arc::new(WriteQueue::new(writer)),
             path: Arc::new(path),
-            options: Options::default(),
+            options: WriteOptions::default(),
         })
     }
 
-    /// Before the file would get larger than so many bytes, it is renamed to `<path>.<number>`, one
-    /// number after the other, and a new one begun. A file that cannot be renamed grows on. If the path
-    /// is a symbolic link, the link is renamed, and the new file is in its place.
+    /// Starts a new file before the current one exceeds this size.
+    ///
+    /// The old file is renamed to `<path>.<number>`, with increasing numbers. A file that cannot be renamed
+    /// keeps growing. If the path is a symbolic link, the link is renamed, and the new file is at its path.
+    ///
+    /// Default: files are not rotated.
     #[must_use]
     pub fn rotate_at(mut self, bytes: u64) -> Self {
         self.options.rotate_at = Some(bytes);
         self
     }
 
-    /// Whether each letter has to be on the disk before it counts as delivered. Off by default: that
-    /// takes milliseconds, though once for all that wait.
+    /// Sets whether a letter must be on the disk before it counts as delivered.
+    ///
+    /// A sync takes milliseconds, once for all queued letters.
+    ///
+    /// Default: `false`.
     #[must_use]
     pub fn sync(mut self, sync: bool) -> Self {
         self.options.sync = sync;
         self
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// An error about a file. Its source is the error of the system, with its code.
+/// The error of a file that cannot be opened. Its source is the system error.
 #[derive(Debug)]
 struct NotOpened {
     path: PathBuf,
@@ -119,18 +131,18 @@ impl std::error::Error for NotOpened {
     }
 }
 
-/// The same error, with the file that it is about.
-fn named(path: &Path, error: io::Error) -> io::Error {
+/// Adds the path to an error.
+fn open_error(path: &Path, error: io::Error) -> io::Error {
     let path = path.to_owned();
     io::Error::new(error.kind(), NotOpened { path, error })
 }
 
 impl DeadLetterSink for JsonLinesSink {
     fn deliver(&self, letter: Arc<DeadLetter>) -> Delivery<'_> {
-        // Now, and not when it is first polled: whoever drops the future has handed the letter over.
-        let queued = record::line(&letter, MAX_LINE).and_then(|bytes| {
+        // This runs before the first poll, so that a dropped future does not lose the letter.
+        let queued = record::encode(&letter, MAX_LINE).and_then(|bytes| {
             let options = self.options;
-            self.queue.push(Line { bytes, options })
+            self.queue.push(LetterLine { bytes, options })
         });
         Box::pin(async move {
             let written = queued?.await;
@@ -148,15 +160,16 @@ impl fmt::Debug for JsonLinesSink {
     }
 }
 
-/// What a [`JsonLinesSink`] does, without its queue and on the thread that asks. `properties` does it
-/// millions of times, and would wait for another thread most of the time.
+/// Writes like a [`JsonLinesSink`], but on the current thread and without a queue.
+///
+/// `properties` writes millions of letters, and would mostly wait for another thread.
 #[cfg(any(test, all(fuzzing, feature = "testing")))]
-pub(crate) struct SameThreadSink(Writer);
+pub(crate) struct SameThreadSink(LetterWriter);
 
 #[cfg(any(test, all(fuzzing, feature = "testing")))]
 impl SameThreadSink {
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
-        Writer::open(path).map(Self)
+        LetterWriter::open(path).map(Self)
     }
 
     pub(crate) fn write(
@@ -165,10 +178,10 @@ impl SameThreadSink {
         rotate_at: Option<u64>,
     ) -> io::Result<()> {
         let sync = false;
-        let options = Options { rotate_at, sync };
+        let options = WriteOptions { rotate_at, sync };
         let line = |letter: &Arc<DeadLetter>| {
-            let bytes = record::line(letter, MAX_LINE)?;
-            Ok(Line { bytes, options })
+            let bytes = record::encode(letter, MAX_LINE)?;
+            Ok(LetterLine { bytes, options })
         };
         let lines: Vec<_> = letters.iter().map(line).collect::<io::Result<_>>()?;
         let mut rest = &lines[..];

@@ -1,4 +1,4 @@
-//! A letter that is sent again.
+//! Sends a dead letter again, with fresh credentials.
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,18 +7,17 @@ use http::HeaderMap;
 use reqwest::{Response, Url};
 use reqwest_middleware::{ClientWithMiddleware, Error, RequestBuilder};
 
-use super::credentials::{Credentials, Fill, encoded};
+use super::credentials::{Credentials, Fill, percent_encoded};
 use super::secrets::{PLACEHOLDER, rewrite_query, without_parameter};
 use super::{DeadLetter, LetterBody, Redacted};
 use crate::decide::Failure;
 use crate::request::{RequestBuilderExt, keep_key_header};
 
 impl DeadLetter {
-    /// Sends the request again: the same method, URL, headers and body, and the same key. The client's
-    /// own middlewares treat it like any other call.
+    /// Sends the request again, with the same method, URL, headers, body and idempotency key.
     ///
-    /// When is up to the caller: [`not_before`](DeadLetter::not_before) says what the server asked for,
-    /// and nothing here waits for it.
+    /// The middlewares of the client handle it like any other call. The replay does not wait until
+    /// [`not_before`](DeadLetter::not_before); wait before you call this.
     ///
     /// ```
     /// # use reqwest_middleware::ClientWithMiddleware;
@@ -43,7 +42,7 @@ impl DeadLetter {
     }
 }
 
-/// A dead letter that is about to be sent again: `.await` it.
+/// Sends a dead letter again when you `.await` it.
 #[derive(Clone)]
 #[must_use = "nothing is sent unless it is awaited"]
 pub struct Replay<'a> {
@@ -54,20 +53,21 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// What to put where a secret was taken out. Call it for each host there is: those of other hosts
-    /// are not used.
+    /// Adds credentials that replace redacted secrets.
+    ///
+    /// Call it once per host. Credentials for other hosts are not used.
     pub fn credentials(mut self, credentials: &'a Credentials) -> Self {
         self.credentials.push(credentials);
         self
     }
 
-    /// Sends it even if nothing keeps it from having its effect twice.
+    /// Sends the letter even if its effect may happen twice.
     pub fn even_without_key(mut self) -> Self {
         self.even_without_key = true;
         self
     }
 
-    /// The places for which there are no credentials. While there are any, nothing is sent.
+    /// Returns the redacted places without credentials. If there are any, the replay fails.
     pub fn missing(&self) -> Vec<Redacted> {
         let mut places = self.letter.redacted();
         places.retain(|place| self.fill(place).is_none());
@@ -85,7 +85,7 @@ impl<'a> Replay<'a> {
         sent.map_err(|error| ReplayError::Request(self.without_secrets(error)))
     }
 
-    /// The text of reqwest's errors has the whole URL, with the fresh credentials in it.
+    /// Puts the redacted URL into an error of reqwest, whose text would show the fresh credentials.
     fn without_secrets(&self, error: Error) -> Error {
         match error {
             Error::Reqwest(error) => error.with_url(self.letter.url.clone()).into(),
@@ -122,7 +122,7 @@ impl<'a> Replay<'a> {
             request = request.body(bytes.clone());
         }
         if letter.repeatable {
-            // Also by its key, for this client may look for keys in another header.
+            // The key alone is not enough, because this client may use another header for keys.
             request = request.mark_idempotent();
         }
         if let Some((header, _)) = &letter.key {
@@ -131,7 +131,7 @@ impl<'a> Replay<'a> {
         Ok(request)
     }
 
-    /// The URL with its secret parameters and its user info.
+    /// Returns the URL with its secret parameters and user info.
     fn url(&self) -> Url {
         let letter = self.letter;
         let mut url = letter.url.clone();
@@ -142,7 +142,7 @@ impl<'a> Replay<'a> {
                     return None;
                 }
                 match self.fill(&place) {
-                    Some(Fill::Parameter(value)) => Some(encoded(value)),
+                    Some(Fill::Parameter(value)) => Some(percent_encoded(value)),
                     _ => None,
                 }
             })
@@ -164,8 +164,9 @@ impl<'a> Replay<'a> {
         url
     }
 
-    /// The headers with those that are secret, and with the key. An `authorization` that reqwest makes
-    /// of user info goes into the URL instead.
+    /// Returns all headers, with the secret ones and the key.
+    ///
+    /// An `authorization` header that comes from user info goes into `url` instead.
     fn headers(&self, url: &mut Url) -> Result<HeaderMap, ReplayError> {
         let mut headers = HeaderMap::new();
         let mut filled = Vec::new();
@@ -174,7 +175,7 @@ impl<'a> Replay<'a> {
                 headers.append(name, value.clone());
                 continue;
             }
-            // All lines of a name are filled where the first one stood.
+            // The first line of a name adds all lines of its replacement.
             if filled.contains(&name) {
                 continue;
             }
@@ -203,14 +204,14 @@ impl<'a> Replay<'a> {
 impl Fill<'_> {
     fn put_into(&self, url: &mut Url) {
         if let Fill::UserInfo((name, password)) = self {
-            // They fail only for URLs without a host, which are no credentials' own.
+            // Both fail only for URLs without a host, and credentials always have one.
             let _ = url.set_username(name);
             let _ = url.set_password(Some(password));
         }
     }
 }
 
-/// Without the client, which would show the headers that it adds.
+/// Leaves out the client, whose `Debug` shows the headers that it adds.
 impl fmt::Debug for Replay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Replay")
@@ -230,22 +231,22 @@ impl<'a> IntoFuture for Replay<'a> {
     }
 }
 
-/// Why a dead letter was not answered. Except for [`Request`](ReplayError::Request), nothing was sent.
+/// Lists why a replay failed. Only with [`Request`](ReplayError::Request) was the request sent.
 ///
-/// Neither `Debug` nor `Display` shows the client's own error, for its text has the whole URL in it: it
-/// is in [`Request`](ReplayError::Request), and the [source](std::error::Error::source).
+/// `Debug` and `Display` do not show the client's error, because its text contains the whole URL. It is in
+/// [`Request`](ReplayError::Request) and in the [source](std::error::Error::source).
 #[non_exhaustive]
 pub enum ReplayError {
-    /// There are no credentials for these places.
+    /// The credentials for these redacted places are missing.
     Missing(Vec<Redacted>),
-    /// The credentials for this place cannot stand there.
+    /// The credentials for this place have an invalid value.
     Invalid(Redacted),
-    /// The letter does not have the body: it was too large, or a stream.
+    /// The letter has no body, because it was too large or a stream.
     BodyNotKept,
-    /// An attempt may have had its effect, and nothing keeps a second one from having it again. See
+    /// An attempt may have had its effect, and a replay could repeat the effect. See
     /// [`even_without_key`](Replay::even_without_key).
     NotRepeatable,
-    /// The request failed; this is the client's own error.
+    /// The request failed with this error of the client.
     Request(reqwest_middleware::Error),
 }
 

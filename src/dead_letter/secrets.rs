@@ -1,4 +1,7 @@
-//! What is a secret, and what is left of a request without them.
+//! Finds secrets in a request by their names, and redacts them.
+//!
+//! The query is changed as text and not parsed and rebuilt, so that a signature over the other parameters stays
+//! valid.
 
 mod names;
 
@@ -8,16 +11,14 @@ use http::{HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 
-/// Stands in a URL where a secret was. Nothing in it needs to be encoded.
+/// Replaces a secret in a URL. It needs no percent-encoding.
 pub(crate) const PLACEHOLDER: &str = "REDACTED";
 
-/// Which headers and query parameters are secret, by their names.
+/// Decides which headers and query parameters are secret, by their names.
 ///
-/// One rule holds for both: a name says by itself that it is secret if one of its words does, as in
-/// `Authorization`, `X-Api-Key`, `access_token` or `userPassword`. A header whose value is marked as
-/// [sensitive](HeaderValue::is_sensitive) is secret under any name, and the idempotency key never is:
-/// without it a dead letter could not be sent again. What your servers call their secrets beyond that,
-/// add here.
+/// A header or parameter is secret if a word of its name says so, as in `Authorization`, `X-Api-Key`, `access_token` or
+/// `userPassword`. A header whose value is marked as [sensitive](HeaderValue::is_sensitive) is always secret. The
+/// idempotency key is never secret, because a dead letter could not be replayed without it. Add other names here.
 ///
 /// ```
 /// use reqwest_steady::Secrets;
@@ -32,47 +33,52 @@ pub(crate) const PLACEHOLDER: &str = "REDACTED";
 /// `verification_code` and a few more, but not other names such as `country_code`. If your `code` is not secret, use
 /// `keep("code")`. Otherwise give it again before a replay, with [`Credentials`](crate::Credentials).
 ///
-/// Bodies are not searched, and a letter keeps them as they are. That includes the form of an OAuth token
-/// request. Give such calls a client without dead letters, or one with `dead_letter_max_body(0)`.
+/// Bodies are not searched, and a letter keeps them unchanged. That includes the form of an OAuth token request. Use a
+/// client without dead letters for such calls, or one with `dead_letter_max_body(0)`.
 ///
-/// The user info of a URL is always secret. Its path never is: no name says what stands there. A header or
-/// parameter that holds a URL with secrets in it is secret as a whole.
+/// The user info of a URL is always secret. The path never is, because it has no names. A header or parameter that
+/// contains a URL with a secret is secret as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
+    /// Headers that are secret in addition to those with a telling name.
     headers: Vec<String>,
+    /// Parameters that are secret in addition to those with a telling name.
     parameters: Vec<String>,
+    /// Names that are not secret, unless `headers` or `parameters` has them.
     kept: Vec<String>,
 }
 
 impl Secrets {
-    /// What names say by themselves, and nothing else.
+    /// Creates the default rules, which only look at names.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A header that is secret.
+    /// Makes a header secret.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>) -> Self {
         self.headers.push(name.into());
         self
     }
 
-    /// A query parameter that is secret.
+    /// Makes a query parameter secret.
     #[must_use]
     pub fn parameter(mut self, name: impl Into<String>) -> Self {
         self.parameters.push(name.into());
         self
     }
 
-    /// A header or parameter that is none, although its name says so. What was named as a secret
-    /// stays one, and so does a header that is marked as sensitive.
+    /// Keeps a header or parameter whose name looks secret but is not.
+    ///
+    /// This does not override [`header`](Secrets::header), [`parameter`](Secrets::parameter), or a header value that is
+    /// marked as sensitive.
     #[must_use]
     pub fn keep(mut self, name: impl Into<String>) -> Self {
         self.kept.push(name.into());
         self
     }
 
-    /// Whether a header is secret. `key_header` is where idempotency keys stand.
+    /// Returns whether a header is secret. `key_header` is the header of the idempotency key.
     pub(crate) fn is_secret_header(
         &self,
         name: &HeaderName,
@@ -80,19 +86,19 @@ impl Secrets {
         key_header: &HeaderName,
     ) -> bool {
         let text = value.to_str().unwrap_or_default();
-        // Our own code marks keys as sensitive.
+        // This crate marks keys as sensitive, so the name of the key's header comes first.
         name != key_header
             && (value.is_sensitive() || self.is_secret(name.as_str(), text, &self.headers))
     }
 
-    /// Whether the name of a header says that it carries credentials, and not the key of an operation.
+    /// Returns whether the name of a header stands for credentials, and not for the key of an operation.
     pub(crate) fn names_credentials(&self, name: &HeaderName) -> bool {
         let name = name.as_str();
         let is_kept = self.kept.iter().any(|kept| kept.eq_ignore_ascii_case(name));
-        !is_kept && names::say_secret(name) && !names::say_operation(name)
+        !is_kept && names::sounds_secret(name) && !names::sounds_like_operation(name)
     }
 
-    /// The name is compared as it was meant, without percent-encoding.
+    /// `name` is percent-decoded.
     fn is_secret_parameter(&self, name: &str, value: &str) -> bool {
         self.is_secret(name, value, &self.parameters)
     }
@@ -100,14 +106,14 @@ impl Secrets {
     fn is_secret(&self, name: &str, value: &str, named: &[String]) -> bool {
         let is_in = |list: &[String]| list.iter().any(|entry| entry.eq_ignore_ascii_case(name));
         is_in(named)
-            || (!is_in(&self.kept) && (names::say_secret(name) || self.is_url_with_secret(value)))
+            || (!is_in(&self.kept)
+                && (names::sounds_secret(name) || self.is_url_with_secret(value)))
     }
 
-    /// Whether a value is a URL itself, or a part of one, and has something secret in it: a `Referer`,
-    /// or where to go next.
+    /// Returns whether a value is a URL, or a part of one, that contains a secret. `Referer` is an example.
     fn is_url_with_secret(&self, value: &str) -> bool {
         let mut text = value.to_owned();
-        // Within another URL it is encoded, and perhaps twice.
+        // A URL inside another URL is percent-encoded, perhaps twice.
         for _ in 0..3 {
             let url = Url::parse(text.trim());
             if url.is_ok_and(|url| !url.username().is_empty() || url.password().is_some()) {
@@ -117,7 +123,7 @@ impl Secrets {
             let mut found = false;
             for part in parts {
                 rewrite_query(part, |name, value| {
-                    found |= !value.is_empty() && names::say_secret(name);
+                    found |= !value.is_empty() && names::sounds_secret(name);
                     None
                 });
             }
@@ -130,14 +136,15 @@ impl Secrets {
         false
     }
 
-    /// The URL without user info, fragment and the values of secret parameters, and the places where
-    /// something is missing now. Nothing else in it changes.
+    /// Removes user info, the fragment and the values of secret parameters from a URL.
+    ///
+    /// Returns the rest, which is otherwise unchanged, and the redacted places.
     pub(crate) fn redact_url(&self, url: &Url) -> (Url, Vec<Redacted>) {
         let mut url = url.clone();
         let mut places = Vec::new();
         url.set_fragment(None);
         if !url.username().is_empty() || url.password().is_some() {
-            // Neither fails for a URL that has some.
+            // Both succeed for a URL that has user info.
             let _ = url.set_username("");
             let _ = url.set_password(None);
             places.push(Redacted::UserInfo);
@@ -161,15 +168,15 @@ impl Secrets {
     }
 }
 
-/// Where something was left out of a dead letter, because it is secret.
+/// Names a place in a dead letter from which a secret was removed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Redacted {
-    /// The name and password in the URL.
+    /// The user name and password in the URL.
     UserInfo,
     /// The value of a header.
     Header(HeaderName),
-    /// The value of a query parameter, whose name is given without percent-encoding.
+    /// The value of a query parameter. The name is percent-decoded.
     Parameter(String),
 }
 
@@ -183,8 +190,9 @@ impl fmt::Display for Redacted {
     }
 }
 
-/// Gives the values for which `change` has another one, and leaves every other byte as it is. `change`
-/// sees the name decoded, and the value as it stands there. `None` if nothing changes.
+/// Replaces the values for which `change` returns a new one, and keeps every other byte.
+///
+/// `change` gets the decoded name and the raw value. Returns `None` if nothing changes.
 pub(crate) fn rewrite_query(
     query: &str,
     mut change: impl FnMut(&str, &str) -> Option<String>,
@@ -195,8 +203,8 @@ pub(crate) fn rewrite_query(
         if index > 0 {
             text.push('&');
         }
-        // Some servers divide at semicolons as well. But a secret may have some in it, so a value that
-        // is changed goes up to the next `&`.
+        // Some servers also split at semicolons. But a secret may contain one, so a changed value ends only at
+        // the next `&`.
         let mut start = 0;
         loop {
             let rest = &pair[start..];
@@ -222,7 +230,7 @@ pub(crate) fn rewrite_query(
     changed.then_some(text)
 }
 
-/// The query without this parameter.
+/// Removes a parameter from a query.
 pub(crate) fn without_parameter(query: &str, name: &str) -> String {
     let others = query.split('&').filter(|pair| {
         let own = pair.split('=').next().unwrap_or_default();
@@ -231,7 +239,7 @@ pub(crate) fn without_parameter(query: &str, name: &str) -> String {
     others.collect::<Vec<_>>().join("&")
 }
 
-/// A name in a query, as its author meant it.
+/// Decodes a name in a query.
 fn decoded(name: &str) -> String {
     let spaced = name.replace('+', " ");
     percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
@@ -261,7 +269,7 @@ mod tests {
                 "http://a/?x=%41+b&token=REDACTED&y==&&z&=v&TOKEN=REDACTED",
                 &["parameter token", "parameter TOKEN"],
             ),
-            // A name is what it means, however it is written.
+            // Names are compared after decoding.
             (
                 "http://a/?%74oken=s&api+key=t&user[password]=u",
                 "http://a/?%74oken=REDACTED&api+key=REDACTED&user[password]=REDACTED",
@@ -276,7 +284,7 @@ mod tests {
                 "http://a/?sig=REDACTED&sig=REDACTED",
                 &["parameter sig"],
             ),
-            // Nothing is missing where nothing was.
+            // An empty value is not redacted.
             ("http://a/?token&token=", "http://a/?token&token=", &[]),
             (
                 "http://a/?a=1;sig=s;t&b=2;c&sig=x;y=z",
@@ -334,7 +342,7 @@ mod tests {
             let url = Url::parse(&format!("http://a/?{}", query.replace('#', "%23"))).unwrap();
             let nothing = rewrite_query(url.query().unwrap(), |_, _| None);
             prop_assert_eq!(nothing, None);
-            // Where something changes, the rest stays.
+            // A change keeps all other bytes.
             let mut marked = url.clone();
             marked.set_query(Some(&format!("{}&token=s", url.query().unwrap())));
             let secrets = Secrets::default();

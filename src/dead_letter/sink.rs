@@ -1,4 +1,6 @@
-//! Where letters go, and how long a call waits for that.
+//! Delivers letters to a sink, within a time limit.
+//!
+//! A delivery runs in a spawned task, the only one of a call. So a dropped call does not lose its letter.
 
 use std::error::Error;
 use std::fmt;
@@ -17,24 +19,24 @@ use crate::clock;
 use crate::decide::chain;
 use crate::outcome::DeadLetterOutcome;
 
-/// How large a body may be to be kept, unless the user says otherwise.
+/// The default limit for the size of a body in a letter.
 const MAX_BODY: usize = 1024 * 1024;
-/// How long a delivery may take, unless the user says otherwise.
+/// The default limit for the time of a delivery.
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// A delivery ends in time by itself. Only one that blocks its thread does not, and this much later
-/// the call goes on without it.
+/// The call stops waiting this long after the limit. A delivery normally ends at the limit; only one that blocks
+/// its thread does not.
 const GRACE: Duration = Duration::from_millis(50);
-/// A call waits so long for its letter even if its deadline is over: most calls with a deadline are given
-/// up because it is.
-const LEAST_WAIT: Duration = Duration::from_millis(100);
+/// The least time that a call waits for its letter, even if its deadline has passed. Most calls with a deadline
+/// give up because of the deadline, and their letters should be delivered when they return.
+const MIN_WAIT: Duration = Duration::from_millis(100);
 
-/// Why a sink could not take a letter. Its text goes to the log: it should show nothing private.
+/// The error of a sink. Its text goes to the log, so it should contain no private data.
 pub type SinkError = Box<dyn Error + Send + Sync>;
 
 /// The future that a [`DeadLetterSink`] returns.
 pub type Delivery<'a> = Pin<Box<dyn Future<Output = Result<(), SinkError>> + Send + 'a>>;
 
-/// Takes what was given up although it might have worked later.
+/// Stores dead letters of calls that gave up, so that they can be sent later.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -56,13 +58,14 @@ pub type Delivery<'a> = Pin<Box<dyn Future<Output = Result<(), SinkError>> + Sen
 /// let sink: Arc<dyn DeadLetterSink> = Arc::new(Outbox::default());
 /// ```
 ///
-/// A call waits for its letter's delivery, up to a limit. A sink that fails, hangs or panics is
-/// reported, and never changes what the call returns. A delivery runs in a task of its own, so that a call
-/// which is dropped meanwhile does not lose its letter. If it has to block, it should do that on a thread
-/// for such work (`tokio::task::spawn_blocking`), or else calls wait for it whatever the limit is. A sink
-/// that sends letters over HTTP should use a client without a sink.
+/// A call waits for the delivery of its letter, up to a time limit. A sink that fails, hangs or panics is reported to
+/// observers and the log. It never changes the result of the call.
+///
+/// Each delivery runs in its own task, so that a dropped call does not lose its letter. A sink that blocks should use
+/// `tokio::task::spawn_blocking`; otherwise calls wait longer than the limit. A sink that sends letters over HTTP
+/// should use a client without a sink.
 pub trait DeadLetterSink: Send + Sync + 'static {
-    /// Takes a letter. `Ok` means that it is kept.
+    /// Stores a letter. `Ok` means that the letter is safe.
     fn deliver(&self, letter: Arc<DeadLetter>) -> Delivery<'_>;
 }
 
@@ -72,7 +75,7 @@ impl<S: DeadLetterSink + ?Sized> DeadLetterSink for Arc<S> {
     }
 }
 
-/// A sink, and what it may cost.
+/// A sink and its limits.
 #[derive(Clone)]
 pub(crate) struct DeadLetters {
     pub(crate) sink: Arc<dyn DeadLetterSink>,
@@ -89,11 +92,10 @@ impl DeadLetters {
         }
     }
 
-    /// Hands a letter over, and waits for that until `latest` at most. What is not done by then goes on
-    /// without the caller, as it does if this future is dropped. `report` learns how it ended, with the
-    /// text of the sink's error; it is called once.
-    //
-    // Spawned when it is called, and not when it is first polled.
+    /// Starts the delivery of a letter, and returns a future that waits for it until `latest`.
+    ///
+    /// The delivery starts before the first poll. It continues after `latest`, and if the future is dropped.
+    /// `report` is called exactly once, with the outcome and the text of the sink's error.
     pub(crate) fn deliver<F>(
         &self,
         letter: DeadLetter,
@@ -104,21 +106,19 @@ impl DeadLetters {
         F: FnOnce(DeadLetterOutcome, Option<String>) + Send + 'static,
     {
         let now = clock::now();
-        let given_up = clock::after(now, self.max_wait.saturating_add(GRACE));
-        let latest = latest.map_or(given_up, |latest| {
-            latest.max(now + LEAST_WAIT).min(given_up)
-        });
-        let report = Report(Some(report));
+        let give_up = clock::after(now, self.max_wait.saturating_add(GRACE));
+        let latest = latest.map_or(give_up, |latest| latest.max(now + MIN_WAIT).min(give_up));
+        let report = ReportOnce(Some(report));
         let task = Handle::try_current().ok().map(|runtime| {
             let (sink, limit) = (self.sink.clone(), self.max_wait);
             runtime.spawn(async move {
-                let ended = unless_it_panics(hand_over(sink, letter, limit)).await;
-                report.tell(ended);
+                let result = catch_panic(hand_over(sink, letter, limit)).await;
+                report.call(result);
             })
         });
         async move {
             if let Some(task) = task {
-                // Whatever comes of it, the call goes on.
+                // The call ends in the same way, whatever the result.
                 let _ = timeout_at(latest, task).await;
             }
         }
@@ -134,19 +134,18 @@ impl fmt::Debug for DeadLetters {
     }
 }
 
-/// Who learns how a delivery ended. Dropped with its task, because the runtime ends or there is none, it
-/// tells that.
-struct Report<F: FnOnce(DeadLetterOutcome, Option<String>)>(Option<F>);
+/// Calls `report` once. If the task is dropped, because the runtime ends or is missing, it reports a failure.
+struct ReportOnce<F: FnOnce(DeadLetterOutcome, Option<String>)>(Option<F>);
 
-impl<F: FnOnce(DeadLetterOutcome, Option<String>)> Report<F> {
-    fn tell(mut self, (outcome, text): Ended) {
+impl<F: FnOnce(DeadLetterOutcome, Option<String>)> ReportOnce<F> {
+    fn call(mut self, (outcome, text): DeliveryResult) {
         if let Some(report) = self.0.take() {
             report(outcome, text);
         }
     }
 }
 
-impl<F: FnOnce(DeadLetterOutcome, Option<String>)> Drop for Report<F> {
+impl<F: FnOnce(DeadLetterOutcome, Option<String>)> Drop for ReportOnce<F> {
     fn drop(&mut self) {
         if let Some(report) = self.0.take() {
             let text = "there is no tokio runtime to deliver it on, or no longer";
@@ -155,31 +154,36 @@ impl<F: FnOnce(DeadLetterOutcome, Option<String>)> Drop for Report<F> {
     }
 }
 
-/// The text of a sink's error. Those of reqwest have a whole URL in theirs.
-fn text_of(error: &SinkError) -> String {
-    let of_a_request = chain(&**error)
+/// Returns the text of a sink's error. Errors of reqwest are replaced, because their text contains the whole URL.
+fn error_text(error: &SinkError) -> String {
+    let is_request_error = chain(&**error)
         .any(|error| error.is::<reqwest::Error>() || error.is::<reqwest_middleware::Error>());
-    if of_a_request {
+    if is_request_error {
         "a request of the sink's own failed".to_owned()
     } else {
         error.to_string()
     }
 }
 
-/// How a delivery ended, with the text of the sink's error.
-type Ended = (DeadLetterOutcome, Option<String>);
+/// The outcome of a delivery, and the text of the sink's error.
+type DeliveryResult = (DeadLetterOutcome, Option<String>);
 
-async fn hand_over(sink: Arc<dyn DeadLetterSink>, letter: DeadLetter, limit: Duration) -> Ended {
+async fn hand_over(
+    sink: Arc<dyn DeadLetterSink>,
+    letter: DeadLetter,
+    limit: Duration,
+) -> DeliveryResult {
     match timeout(limit, async { sink.deliver(Arc::new(letter)).await }).await {
         Ok(Ok(())) => (DeadLetterOutcome::Delivered, None),
-        Ok(Err(error)) => (DeadLetterOutcome::Failed, Some(text_of(&error))),
+        Ok(Err(error)) => (DeadLetterOutcome::Failed, Some(error_text(&error))),
         Err(_) => (DeadLetterOutcome::TimedOut, None),
     }
 }
 
-/// Around all that is the sink's own: it can also panic when its future is dropped, or in the text of
-/// its error.
-async fn unless_it_panics(delivery: impl Future<Output = Ended>) -> Ended {
+/// Runs the sink's code and catches its panics.
+///
+/// A sink can also panic in the drop of its future and in the text of its error, so `hand_over` runs inside.
+async fn catch_panic(delivery: impl Future<Output = DeliveryResult>) -> DeliveryResult {
     let mut delivery = Box::pin(delivery);
     poll_fn(|context| {
         let poll = catch_unwind(AssertUnwindSafe(|| delivery.as_mut().poll(context)));

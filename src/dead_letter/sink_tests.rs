@@ -5,7 +5,7 @@ use http::{Extensions, HeaderName, Method, StatusCode};
 use reqwest::{Request, Url};
 
 use super::*;
-use crate::dead_letter::{Draft, Secrets, dead_letter_channel};
+use crate::dead_letter::{LetterDraft, Secrets, dead_letter_channel};
 use crate::outcome::{AttemptOutcome, AttemptReport, RetryReport, StopReason};
 use crate::request::RequestSnapshot;
 
@@ -14,7 +14,7 @@ fn letter(path: &str) -> DeadLetter {
     let url = url.join(path).unwrap();
     let header = HeaderName::from_static("idempotency-key");
     let mut request = Request::new(Method::GET, url);
-    let draft = Draft {
+    let draft = LetterDraft {
         request: RequestSnapshot::of(&mut request, false, &Extensions::new()),
         factory: None,
         key_header: &header,
@@ -33,10 +33,10 @@ fn letter(path: &str) -> DeadLetter {
         refused_wait: Duration::ZERO,
         stop: StopReason::BudgetEmpty,
     };
-    draft.seal(&Secrets::default(), &report, clock::wall(), clock::wall())
+    draft.into_letter(&Secrets::default(), &report, clock::wall(), clock::wall())
 }
 
-/// A sink that does one thing.
+/// What the test sink does with a letter.
 enum Act {
     Take,
     Fail,
@@ -49,7 +49,7 @@ enum Act {
     Block(Duration),
 }
 
-/// An error without a text.
+/// An error that panics in its text.
 #[derive(Debug)]
 struct Unspeakable;
 
@@ -175,7 +175,7 @@ async fn a_call_with_a_deadline_returns_in_time_and_its_letter_is_still_written(
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_does_not_lose_its_letter() {
-    // Even if it is never polled.
+    // The future is never polled.
     let setting = Setting::new(Act::Take);
     drop(setting.deliver(None));
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -275,7 +275,7 @@ async fn the_text_of_a_sinks_own_request_is_not_told() {
     let error = sent.await.unwrap_err();
     assert!(error.to_string().contains("hush"), "{error}");
     let inside = std::io::Error::other(error);
-    let told = text_of(&inside.into());
-    assert_eq!(told, "a request of the sink's own failed");
-    assert_eq!(text_of(&"full".into()), "full");
+    let text = error_text(&inside.into());
+    assert_eq!(text, "a request of the sink's own failed");
+    assert_eq!(error_text(&"full".into()), "full");
 }

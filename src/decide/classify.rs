@@ -1,4 +1,4 @@
-//! What one attempt came to, and which class that is.
+//! Turns the result of an attempt into an outcome with its class.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,21 +13,20 @@ use super::transport::{Failure, failure_class};
 use crate::outcome::{Attempt, AttemptOutcome, FailureKind};
 use crate::request::without_fragment;
 
-/// What the ending of an attempt means for another one.
+/// How an attempt ended, and what that means for a retry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClassifiedOutcome {
     pub(crate) outcome: AttemptOutcome,
     pub(crate) class: StatusClass,
-    /// The request provably had no effect.
+    /// The request provably had no effect. Always false for a response.
     pub(crate) unsent: bool,
 }
 
 impl ClassifiedOutcome {
-    /// A success stays one, whatever its headers say.
-    #[inline]
+    /// Whether the response is final and its status is below 400.
     pub(crate) fn is_success(self) -> bool {
-        let is_error = |status: StatusCode| status.as_u16() >= 400;
-        self.class == StatusClass::Never && !self.status().is_none_or(is_error)
+        let is_ok = |status: StatusCode| status.as_u16() < 400;
+        self.class == StatusClass::Never && self.status().is_some_and(is_ok)
     }
 
     pub(crate) fn status(self) -> Option<StatusCode> {
@@ -37,7 +36,7 @@ impl ClassifiedOutcome {
         }
     }
 
-    /// Whether a throttle did not let it through.
+    /// Whether a throttle refused the attempt.
     pub(crate) fn is_throttled(self) -> bool {
         self.outcome == AttemptOutcome::Failure(FailureKind::Throttled)
     }
@@ -47,8 +46,8 @@ impl ClassifiedOutcome {
         self.unsent && self.outcome == AttemptOutcome::Failure(FailureKind::NotProcessed)
     }
 
-    /// Whether the request may have had its effect although nobody said so.
-    pub(crate) fn is_unclear(self) -> bool {
+    /// Whether the request may have taken effect although no response confirms it.
+    pub(crate) fn may_have_taken_effect(self) -> bool {
         match self.outcome {
             AttemptOutcome::Status(status) => status.is_server_error(),
             AttemptOutcome::Failure(_) => !self.unsent,
@@ -56,48 +55,34 @@ impl ClassifiedOutcome {
     }
 }
 
-/// The rules by which a middleware judges endings.
+/// The rules that give each outcome its class.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classifier {
+    /// Comes first. `None` from it leaves the class to the tables.
     pub(crate) by_user: Option<ClassifyFn>,
+    /// Overrides [`default_class`].
     pub(crate) by_status: Vec<(StatusCode, StatusClass)>,
 }
 
 impl Classifier {
-    /// `still_running`: the request carries a key, and an earlier attempt of this call ended
-    /// without a clear answer. `target` is there whenever it makes a difference.
-    #[inline]
+    /// Classifies the result of an attempt.
+    ///
+    /// `target` is needed if `by_user` is set, or if requests without a key are retried.
+    ///
+    /// `still_running`: the request carries a key, and an earlier attempt of the call may have taken effect.
     pub(crate) fn classify(
         &self,
         result: &Result<Response>,
-        target: Option<&Target>,
-        attempt: Attempt,
-        still_running: bool,
-    ) -> ClassifiedOutcome {
-        match (result, target) {
-            // Most calls end like this.
-            (Ok(response), None) => self.on_answer(response, still_running),
-            _ => self.classify_in_full(result, target, attempt, still_running),
-        }
-    }
-
-    fn on_answer(&self, response: &Response, still_running: bool) -> ClassifiedOutcome {
-        ClassifiedOutcome {
-            outcome: AttemptOutcome::Status(response.status()),
-            class: self.class_of(response.status(), still_running),
-            unsent: false,
-        }
-    }
-
-    fn classify_in_full(
-        &self,
-        result: &Result<Response>,
-        target: Option<&Target>,
+        target: Option<&RequestTarget>,
         attempt: Attempt,
         still_running: bool,
     ) -> ClassifiedOutcome {
         let mut classified = match result {
-            Ok(response) => self.on_answer(response, still_running),
+            Ok(response) => ClassifiedOutcome {
+                outcome: AttemptOutcome::Status(response.status()),
+                class: self.status_class(response.status(), still_running),
+                unsent: false,
+            },
             Err(error) => {
                 let Failure { kind, unsent } = Failure::of(error);
                 ClassifiedOutcome {
@@ -107,7 +92,10 @@ impl Classifier {
                 }
             }
         };
-        if let (Some(ClassifyFn(classify)), Some(target)) = (&self.by_user, target) {
+        let Some(target) = target else {
+            return classified;
+        };
+        if let Some(ClassifyFn(classify)) = &self.by_user {
             let by_user = classify(&AttemptView {
                 target,
                 attempt,
@@ -116,28 +104,27 @@ impl Classifier {
             });
             classified.class = by_user.unwrap_or(classified.class);
         }
-        if let (StatusClass::Retry, Some(target), Ok(response)) = (classified.class, target, result)
-        {
-            if !target.is_that_of(response) {
-                // A redirect was followed: another server did not take on another request. The
-                // first one was answered, so it may have had its effect.
+        if let (StatusClass::Retry, Ok(response)) = (classified.class, result) {
+            if !target.is_url_of(response) {
+                // reqwest followed a redirect, so this status comes from another URL. The original request got
+                // a response and may have taken effect.
                 classified.class = StatusClass::Conditional;
             }
         }
         classified
     }
 
-    fn class_of(&self, status: StatusCode, still_running: bool) -> StatusClass {
+    fn status_class(&self, status: StatusCode, still_running: bool) -> StatusClass {
         match self.by_status.iter().find(|(code, _)| *code == status) {
             Some((_, class)) => *class,
-            // The key keeps the second from doing the first one's work again.
+            // The server may still process an earlier attempt. The key prevents a second effect.
             None if status == StatusCode::CONFLICT && still_running => StatusClass::Conditional,
             None => default_class(status),
         }
     }
 }
 
-/// A user's own classification, asked before the tables.
+/// The function that a user set with `classify_fn`.
 #[derive(Clone)]
 pub(crate) struct ClassifyFn(Arc<Classify>);
 
@@ -157,66 +144,66 @@ impl fmt::Debug for ClassifyFn {
     }
 }
 
-/// Where a request went. HeldResponse only for those who ask, since the request is gone by then.
-pub(crate) struct Target {
+/// Method and URL of a request that was sent. Sending consumes the request, so this copy is made before.
+pub(crate) struct RequestTarget {
     pub(crate) method: Method,
     pub(crate) url: Url,
 }
 
-impl Target {
-    /// Whether the answer came from where the request was sent to.
-    fn is_that_of(&self, response: &Response) -> bool {
+impl RequestTarget {
+    /// Whether the response comes from this URL, and not from a redirect.
+    fn is_url_of(&self, response: &Response) -> bool {
         without_fragment(&self.url) == without_fragment(response.url())
     }
 }
 
-/// What a [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn) gets to see of an attempt.
+/// What a [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn) sees of an attempt.
 #[derive(Clone, Copy)]
 pub struct AttemptView<'a> {
-    target: &'a Target,
+    target: &'a RequestTarget,
     attempt: Attempt,
     outcome: AttemptOutcome,
     result: &'a Result<Response>,
 }
 
 impl<'a> AttemptView<'a> {
-    /// The method of the request.
+    /// Returns the method of the request.
     pub fn method(&self) -> &'a Method {
         &self.target.method
     }
 
-    /// The URL of the request, before any redirect.
+    /// Returns the URL of the request, before any redirect.
     pub fn url(&self) -> &'a Url {
         &self.target.url
     }
 
-    /// 1 for the first attempt of the call, 2 for its first retry …
+    /// Returns 1 for the first attempt of the call, 2 for its first retry, and so on.
     pub fn attempt(&self) -> u32 {
         self.attempt.number()
     }
 
-    /// The status of the answer, if there is one.
+    /// Returns the status of the response, or `None` after an error.
     pub fn status(&self) -> Option<StatusCode> {
         self.result.as_ref().ok().map(Response::status)
     }
 
-    /// The headers of the answer, if there is one.
+    /// Returns the headers of the response, or `None` after an error.
     pub fn headers(&self) -> Option<&'a HeaderMap> {
         self.result.as_ref().ok().map(Response::headers)
     }
 
-    /// The error, if there is no answer.
+    /// Returns the error, or `None` if there is a response.
     pub fn error(&self) -> Option<&'a Error> {
         self.result.as_ref().err()
     }
 
-    /// The status, or how the error was understood.
+    /// Returns the status, or the kind of the failure.
     pub fn outcome(&self) -> AttemptOutcome {
         self.outcome
     }
 }
 
-/// Without headers, and without what may be secret in a URL.
+/// Shows neither headers nor the parts of a URL that may be secret.
 impl fmt::Debug for AttemptView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AttemptView")
@@ -233,28 +220,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attempt_is_unclear_unless_it_is_known_what_became_of_it() {
-        let unclear = |outcome, unsent| {
+    fn an_attempt_may_have_taken_effect_unless_proven_otherwise() {
+        let may_have = |outcome, unsent| {
             let class = StatusClass::Conditional;
             let classified = ClassifiedOutcome {
                 outcome,
                 class,
                 unsent,
             };
-            classified.is_unclear()
+            classified.may_have_taken_effect()
         };
         let status = |code| AttemptOutcome::Status(StatusCode::from_u16(code).unwrap());
-        assert!(unclear(status(500), false));
-        assert!(!unclear(status(429), false));
+        assert!(may_have(status(500), false));
+        assert!(!may_have(status(429), false));
         let reset = AttemptOutcome::Failure(FailureKind::Reset);
-        assert!(unclear(reset, false));
+        assert!(may_have(reset, false));
         let refused = AttemptOutcome::Failure(FailureKind::Connect);
-        assert!(!unclear(refused, true));
+        assert!(!may_have(refused, true));
     }
 
     #[test]
     fn a_view_does_not_show_secrets() {
-        let target = Target {
+        let target = RequestTarget {
             method: Method::GET,
             url: Url::parse("http://user:secret1@example.com/?token=secret2").unwrap(),
         };

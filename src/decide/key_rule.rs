@@ -1,4 +1,4 @@
-//! Which requests may be sent twice, and which of them get a key.
+//! Writes idempotency keys, and knows which methods are idempotent.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::Request;
@@ -7,11 +7,11 @@ use crate::request::{
     DEFAULT_HEADER, IdempotencyKey, InvalidKey, RequestOptions, check_header, has_key,
 };
 
-/// Where keys go, and whether they come by themselves.
+/// Which header holds keys, and whether requests get one automatically.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyRule {
     header: HeaderName,
-    /// Whether `header` is another one than [`DEFAULT_HEADER`].
+    /// `header` is not [`DEFAULT_HEADER`].
     renamed: bool,
     pub(crate) auto: AutoKey,
 }
@@ -31,64 +31,51 @@ impl KeyRule {
         &self.header
     }
 
-    /// The header in which this request has its key, if it has one.
-    pub(crate) fn header_of<'a>(&'a self, own: Option<&'a RequestOptions>) -> &'a HeaderName {
-        let replayed = own.and_then(|own| own.key_header.as_ref());
+    /// Returns the header that holds the key of this request, if the request has one.
+    pub(crate) fn header_of<'a>(&'a self, options: Option<&'a RequestOptions>) -> &'a HeaderName {
+        let replayed = options.and_then(|options| options.key_header.as_ref());
         replayed.unwrap_or(&self.header)
     }
 
-    /// Lets keys stand in this header.
+    /// Sets the header that holds keys.
     pub(crate) fn rename(&mut self, header: HeaderName) {
         self.renamed = header != DEFAULT_HEADER;
         self.header = header;
     }
 
-    /// Sees to it that the request carries the key that it should. Says whether it carries one.
-    #[inline]
-    pub(crate) fn settle(
+    /// Writes the key that the request needs. Returns whether the request now carries a key.
+    ///
+    /// For safe methods a plain header does not count, because there is no effect to repeat.
+    pub(crate) fn apply(
         &self,
         request: &mut Request,
-        own: Option<&RequestOptions>,
+        options: Option<&RequestOptions>,
     ) -> Result<bool, InvalidKey> {
-        match own {
-            // Whatever is in the header, there is nothing to be done twice.
-            None if is_safe(request.method()) && !self.renamed => Ok(false),
-            _ => self.settle_for(request, own),
-        }
-    }
-
-    fn settle_for(
-        &self,
-        request: &mut Request,
-        own: Option<&RequestOptions>,
-    ) -> Result<bool, InvalidKey> {
-        if let Some(header) = own.and_then(|own| own.key_header.as_ref()) {
+        if let Some(header) = options.and_then(|options| options.key_header.as_ref()) {
             // A second key in another header would name another operation.
             return has_key(request.headers(), header);
         }
-        let set = own.and_then(|own| own.key.as_ref());
-        if let Some(key) = set {
+        let from_caller = options.and_then(|options| options.key.as_ref());
+        if let Some(key) = from_caller {
             let mut lines = request.headers().get_all(&self.header).iter();
             if !self.renamed && lines.next() == Some(key.header_value()) && lines.next().is_none() {
-                // It is where it belongs.
+                // `idempotency_key` has already written it to this header.
                 return Ok(true);
             }
         }
-        let written = self.take_written(request.headers_mut())?;
-        // A request that was built and executed has no settings any more, but the header is left.
-        let written = set.map(|key| key.header_value().clone()).or(written);
-        let key = if let Some(key) = written {
+        let moved = self.take_from_default_header(request.headers_mut())?;
+        // After `build` and `execute` the options are lost, and the key is only in the default header.
+        let key = from_caller.map(|key| key.header_value().clone()).or(moved);
+        let key = if let Some(key) = key {
             key
         } else if is_safe(request.method()) {
-            // One that asked for something else.
             return Ok(false);
         } else if has_key(request.headers(), &self.header)? {
             return Ok(true);
-        } else if self.auto == AutoKey::Off
-            || is_idempotent(request.method())
-            || own.is_some_and(|own| own.idempotent)
+        } else if is_idempotent(request.method())
+            || options.is_some_and(|options| options.idempotent)
         {
-            // A request that needs no key is left as it is.
+            // This request needs no key.
             return Ok(false);
         } else {
             match self.auto.key_for(request) {
@@ -100,21 +87,24 @@ impl KeyRule {
         Ok(true)
     }
 
-    /// Takes the key out of the default header, if it belongs elsewhere.
+    /// Removes the key from the default header if keys belong in another one, and returns it.
     ///
-    /// [`idempotency_key`](crate::RequestBuilderExt::idempotency_key) marks what it writes as sensitive. A
-    /// line without the mark was set by hand, and stays.
-    fn take_written(&self, headers: &mut HeaderMap) -> Result<Option<HeaderValue>, InvalidKey> {
+    /// [`idempotency_key`](crate::RequestBuilderExt::idempotency_key) marks its value as sensitive. Lines
+    /// without this mark were set by hand and stay.
+    fn take_from_default_header(
+        &self,
+        headers: &mut HeaderMap,
+    ) -> Result<Option<HeaderValue>, InvalidKey> {
         if !self.renamed {
             return Ok(None);
         }
         let lines = headers.get_all(DEFAULT_HEADER).iter().cloned();
-        let (mut written, by_hand): (Vec<_>, Vec<_>) = lines.partition(HeaderValue::is_sensitive);
-        let Some(key) = written.pop() else {
+        let (mut marked, by_hand): (Vec<_>, Vec<_>) = lines.partition(HeaderValue::is_sensitive);
+        let Some(key) = marked.pop() else {
             return Ok(None);
         };
-        if !written.is_empty() {
-            return Err(InvalidKey::several_lines(written.len() + 1));
+        if !marked.is_empty() {
+            return Err(InvalidKey::several_lines(marked.len() + 1));
         }
         check_header(&key)?;
         headers.remove(DEFAULT_HEADER);
@@ -125,10 +115,12 @@ impl KeyRule {
     }
 }
 
-/// Whether requests that need a key, and were given none, get one by themselves.
+/// Generates idempotency keys for requests that need one and have none.
 ///
-/// Off by default: a key means nothing to a server that ignores it, and then a retried `POST` can
-/// happen twice. Turn it on for servers that are known to honour keys.
+/// Turn it on only for servers that are known to honour keys. A server that ignores keys can process a retried
+/// `POST` twice.
+///
+/// Default: [`Off`](Self::Off).
 ///
 /// ```
 /// use reqwest_steady::{AutoKey, RetryMiddleware};
@@ -139,13 +131,12 @@ impl KeyRule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AutoKey {
-    /// Only keys that the caller sets.
+    /// Generates no keys. Only the caller sets them.
     #[default]
     Off,
-    /// [`IdempotencyKey::random`] for each call.
+    /// Generates an [`IdempotencyKey::random`] for each call.
     Random,
-    /// [`IdempotencyKey::from_content`]. A streaming body has no content to compute it from: such
-    /// a request gets no key.
+    /// Computes an [`IdempotencyKey::from_content`]. Requests with a streaming body get no key.
     Content,
 }
 
@@ -169,12 +160,12 @@ impl AutoKey {
     }
 }
 
-/// Without an effect that could be had twice: RFC 9110 §9.2.1, and QUERY of RFC 10008.
+/// Whether the method has no effect on the server: RFC 9110 §9.2.1, and QUERY of RFC 10008.
 fn is_safe(method: &Method) -> bool {
     method.is_safe() || method.as_str() == "QUERY"
 }
 
-/// Idempotent by definition: RFC 9110 §9.2.2, and QUERY of RFC 10008.
+/// Whether the method is idempotent by definition: RFC 9110 §9.2.2, and QUERY of RFC 10008.
 pub(crate) fn is_idempotent(method: &Method) -> bool {
     method.is_idempotent() || is_safe(method)
 }

@@ -1,23 +1,25 @@
-//! Which status codes are worth another try.
+//! The default class of each status code.
 
 use http::StatusCode;
 
-/// What a status code says about sending the same request again.
+/// Says whether a status allows a retry.
 ///
-/// The defaults, each of which [`status`](crate::RetryMiddlewareBuilder::status) can change:
+/// [`status`](crate::RetryMiddlewareBuilder::status) changes the class of a status.
+///
+/// Default:
 ///
 /// | status | class |
 /// |---|---|
 /// | 429, 502, 503, 504 | `Retry` |
-/// | 408, 425, 500, and every 5xx that is not registered (520–524, 529 …) | `Conditional` |
-/// | 409, if the request has a key and an earlier attempt ended without a clear answer | `Conditional` |
+/// | 408, 425, 500, and every unregistered 5xx (520 to 524, 529 …) | `Conditional` |
+/// | 409, if the request has a key and an earlier attempt may have taken effect | `Conditional` |
 /// | everything else | `Never` |
 ///
 /// ```
 /// use reqwest::StatusCode;
 /// use reqwest_steady::{RetryMiddleware, StatusClass};
 ///
-/// // A store that answers 404 until a new object has spread to all its nodes.
+/// // This store returns 404 until a new object has reached all its nodes.
 /// let retry = RetryMiddleware::builder()
 ///     .status(StatusCode::NOT_FOUND, StatusClass::Conditional)
 ///     .build()?;
@@ -25,22 +27,22 @@ use http::StatusCode;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatusClass {
-    /// The server did not take the request on. A repeatable request is retried; any other only
-    /// after [`retry_without_key`](crate::RetryMiddlewareBuilder::retry_without_key).
+    /// The server did not accept the request. Idempotent requests are retried. Others are retried only with
+    /// [`retry_without_key`](crate::RetryMiddlewareBuilder::retry_without_key).
     Retry,
-    /// The request may have had its effect. A repeatable request is retried, any other never.
+    /// The request may have taken effect. Only idempotent requests are retried.
     Conditional,
-    /// The answer is final, or another try would end the same way.
+    /// The response is final: a retry would end the same way.
     Never,
 }
 
-/// The class of a status by itself, before settings and the server's own word.
+/// Returns the class of a status before settings and directives.
 pub(crate) fn default_class(status: StatusCode) -> StatusClass {
     match status.as_u16() {
         429 | 502 | 503 | 504 => StatusClass::Retry,
         408 | 425 | 500 => StatusClass::Conditional,
-        // Registered, and as permanent as a 4xx: not implemented, version not supported, variant
-        // also negotiates, insufficient storage, loop detected, not extended, network authentication.
+        // Registered and permanent: not implemented, version not supported, variant also negotiates,
+        // insufficient storage, loop detected, not extended, network authentication required.
         501 | 505 | 506 | 507 | 508 | 510 | 511 => StatusClass::Never,
         // RFC 9110 §15: a client treats an unknown code as the x00 of its class.
         500..=599 => StatusClass::Conditional,

@@ -1,8 +1,8 @@
-//! What went wrong when no usable answer came back, and whether the request can have been sent.
+//! Recognises why an attempt failed without a response, and whether the request was sent.
 //!
-//! Errors are told apart by their types along the source chain, and not by their text:
+//! It matches error types along the source chain, not texts:
 //! `reqwest::Error` → hyper-util's client error → `hyper::Error` → `h2::Error` or `io::Error`.
-//! Those without a type that could be named are in `unnamed.rs`.
+//! `unnamed.rs` has the errors whose types are private.
 
 use std::error::Error as StdError;
 use std::io;
@@ -12,7 +12,7 @@ use reqwest_middleware::Error;
 use super::{StatusClass, unnamed};
 use crate::outcome::{FailureKind, Refusal, TimedOut};
 
-/// The class of a failure: whether another attempt could end differently.
+/// Returns the class of a failure: whether another attempt could end differently.
 pub(crate) fn failure_class(kind: FailureKind) -> StatusClass {
     match kind {
         FailureKind::Dns
@@ -31,11 +31,11 @@ pub(crate) fn failure_class(kind: FailureKind) -> StatusClass {
     }
 }
 
-/// What is known of one failed attempt.
+/// Why an attempt failed, and whether the request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
-    /// The request provably had no effect: it never left, or the server said it was not processed.
+    /// The request provably had no effect: it never left, or the server did not process it.
     pub(crate) unsent: bool,
 }
 
@@ -48,7 +48,7 @@ impl Failure {
                     .chain()
                     .find_map(kind_within_middleware)
                     .unwrap_or(FailureKind::Middleware),
-                // It may come from a request of the middleware's own, after this one was sent.
+                // The middleware may have sent this request before it failed.
                 unsent: false,
             },
         }
@@ -66,7 +66,7 @@ impl Failure {
             FailureKind::Dns
         } else {
             match chain(error).find_map(kind_of_link) {
-                // The peer went away before a request could be written.
+                // The peer closed the connection before the request was written.
                 Some(FailureKind::Reset | FailureKind::Incomplete) if connecting => {
                     FailureKind::Connect
                 }
@@ -78,7 +78,7 @@ impl Failure {
                 None if error.source().is_some_and(unnamed::is_cancelled_for_http2) => {
                     FailureKind::NotProcessed
                 }
-                None if error.is_decode() && chain(error).any(is_of_wrong_length) => {
+                None if error.is_decode() && chain(error).any(has_wrong_length) => {
                     FailureKind::Incomplete
                 }
                 None if error.is_decode() => FailureKind::Decode,
@@ -92,7 +92,7 @@ impl Failure {
     }
 }
 
-/// An error and all that are inside it.
+/// Iterates over an error and its sources.
 pub(crate) fn chain<'e>(
     error: &'e (dyn StdError + 'static),
 ) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
@@ -101,14 +101,14 @@ pub(crate) fn chain<'e>(
             .downcast_ref::<io::Error>()
             .and_then(io::Error::get_ref);
         match wrapped {
-            // `io::Error::source` would step over the error that it wraps.
+            // `io::Error::source` skips the error that it wraps.
             Some(wrapped) => Some(wrapped as &(dyn StdError + 'static)),
             None => error.source(),
         }
     })
 }
 
-/// The transport failure that another middleware passed on, if there is one in its error.
+/// Returns the kind of a transport failure inside the error of another middleware.
 fn kind_within_middleware(link: &(dyn StdError + 'static)) -> Option<FailureKind> {
     if let Some(error) = link.downcast_ref::<Error>() {
         return Some(Failure::of(error).kind);
@@ -125,7 +125,7 @@ fn kind_within_middleware(link: &(dyn StdError + 'static)) -> Option<FailureKind
     kind_of_link(link)
 }
 
-/// What one link of the chain says by its type; `None` leaves the word to the next.
+/// Returns the kind that one link of the chain proves by its type. `None`: look at the next link.
 fn kind_of_link(link: &(dyn StdError + 'static)) -> Option<FailureKind> {
     #[cfg(feature = "http2")]
     if let Some(error) = link.downcast_ref::<h2::Error>() {
@@ -141,7 +141,7 @@ fn kind_of_hyper(error: &hyper::Error) -> Option<FailureKind> {
     if unnamed::is_without_dispatcher(error) {
         Some(FailureKind::Reset)
     } else if error.is_user() {
-        // The caller's own body failed; what lies below is the caller's error, not the network's.
+        // The caller's body stream failed. Its sources are not network errors.
         Some(FailureKind::Other)
     } else if error.is_canceled() {
         Some(FailureKind::NotProcessed)
@@ -157,36 +157,38 @@ fn kind_of_hyper(error: &hyper::Error) -> Option<FailureKind> {
 fn kind_of_h2(error: &h2::Error) -> Option<FailureKind> {
     let by_peer = error.is_remote();
     match error.reason() {
-        // RFC 9113 §8.7: neither was processed. A GOAWAY with an error code may also end streams
-        // that were.
+        // RFC 9113 §8.7: neither was processed. A GOAWAY with an error code may also end streams that the
+        // server processed.
         Some(h2::Reason::REFUSED_STREAM) if by_peer && error.is_reset() => {
             Some(FailureKind::NotProcessed)
         }
         Some(h2::Reason::NO_ERROR) if by_peer && error.is_go_away() => {
             Some(FailureKind::NotProcessed)
         }
-        // What it begins with is no frame: it speaks another protocol, and will the next time.
+        // The peer does not speak HTTP/2, and will not on the next attempt.
         Some(h2::Reason::FRAME_SIZE_ERROR) if !by_peer => None,
-        // A violation that was found here, on whichever stream, is the end of all of them.
+        // A protocol violation that `h2` finds on any stream ends the whole connection.
         Some(_) if by_peer || error.is_go_away() => Some(FailureKind::Reset),
         _ => error.get_io().and_then(kind_of_broken_connection),
     }
 }
 
-/// Whether `h2` itself has ended a stream, as it does with a body that is longer or shorter than was
-/// announced (RFC 9113 §8.1.1). Over HTTP/1.1 the same is an incomplete answer.
-fn is_of_wrong_length(link: &(dyn StdError + 'static)) -> bool {
+/// Whether `h2` reset the stream because the body does not have its announced length (RFC 9113 §8.1.1).
+///
+/// Over HTTP/1.1 the same response is incomplete.
+fn has_wrong_length(link: &(dyn StdError + 'static)) -> bool {
     #[cfg(feature = "http2")]
     if let Some(error) = link.downcast_ref::<h2::Error>() {
-        let by_itself = error.is_library() && error.is_reset();
-        return by_itself && error.reason() == Some(h2::Reason::PROTOCOL_ERROR);
+        let by_h2 = error.is_library() && error.is_reset();
+        return by_h2 && error.reason() == Some(h2::Reason::PROTOCOL_ERROR);
     }
     let _ = link;
     false
 }
 
-/// What the failure of a connection in use is. If that ends within a frame of HTTP/2, it has no kind of its own, and
-/// nothing more exact inside.
+/// Returns the kind of an I/O error on an established connection.
+///
+/// A connection that ends inside an HTTP/2 frame gives `ErrorKind::Other` without an inner error.
 fn kind_of_broken_connection(error: &io::Error) -> Option<FailureKind> {
     let inner = || error.get_ref()?.downcast_ref::<io::Error>();
     match error.kind() {

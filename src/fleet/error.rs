@@ -1,41 +1,41 @@
-//! Why a store could not answer.
+//! Why a store did not do what it was asked.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::config::ConfigError;
 
-/// Why a [`FleetStore`](super::FleetStore) could not answer. It shows neither keys nor passwords.
+/// Why a request to a [`FleetStore`](super::FleetStore) failed.
+///
+/// It shows neither keys nor passwords. Calls do not fail with it: a worker then uses the last known limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FleetError {
-    /// It cannot be reached, or the connection to it broke.
+    /// The store cannot be reached, or the connection broke.
     Unavailable {
-        /// What is known about it.
+        /// The known cause.
         why: &'static str,
     },
-    /// It did not answer in time. It may have done what it was asked for.
+    /// The store did not respond in time. It may have done what it was asked.
     TimedOut {
-        /// How long that was.
+        /// The time limit.
         after: Duration,
     },
-    /// It answered that it will not do it.
+    /// The store refused.
     Refused {
-        /// The word by which it says why, like `NOAUTH`, `READONLY` or `WRONGTYPE`.
+        /// The store's error code, like `NOAUTH`, `READONLY` or `WRONGTYPE`.
         code: String,
     },
-    /// It was not asked, for the question makes no sense.
+    /// A value is invalid, so the store was not asked.
     BadValue(ConfigError),
 }
 
 impl fmt::Display for FleetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unavailable { why } => write!(f, "the store of the fleet is away: {why}"),
-            Self::TimedOut { after } => {
-                write!(f, "the store of the fleet did not answer within {after:?}")
-            }
-            Self::Refused { code } => write!(f, "the store of the fleet refused with {code}"),
+            Self::Unavailable { why } => write!(f, "fleet store unavailable: {why}"),
+            Self::TimedOut { after } => write!(f, "fleet store timed out after {after:?}"),
+            Self::Refused { code } => write!(f, "fleet store refused with {code}"),
             Self::BadValue(error) => error.fmt(f),
         }
     }

@@ -1,4 +1,4 @@
-//! A store that is away: how often to look whether it is back.
+//! How often to ask a store that does not respond.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::Time;
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// The store did not answer. It is asked again after a while that doubles.
+/// The store did not respond. The wait before the next ask doubles with each failure.
 #[derive(Debug)]
 pub(super) struct Outage {
     wait: Duration,
@@ -15,7 +15,7 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// One more question was in vain.
+    /// Records one more failed ask.
     pub(super) fn after(before: Option<Self>, now: Time) -> Self {
         let longer = |outage: Self| (outage.wait * 2).min(LONGEST_WAIT);
         let wait = before.map_or(FIRST_WAIT, longer);

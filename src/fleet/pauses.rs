@@ -1,22 +1,22 @@
-//! The pauses that workers tell each other of.
+//! Pauses that workers announce to each other.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::StoreFuture;
 
-/// All workers have to hold back.
+/// A pause that holds for all workers.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pause {
-    /// Which key it is for.
+    /// The key that pauses.
     pub key: String,
-    /// For how long, from the moment at which this was told.
+    /// Length of the pause, from the moment it was announced.
     pub length: Duration,
 }
 
 impl Pause {
-    /// A pause that begins now.
+    /// Creates a pause that begins now.
     pub fn new(key: impl Into<String>, length: Duration) -> Self {
         Self {
             key: key.into(),
@@ -25,7 +25,7 @@ impl Pause {
     }
 }
 
-/// Without the key, which may be a user's secret.
+/// Hides the key, because it may be a secret.
 impl fmt::Debug for Pause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pause")
@@ -34,13 +34,14 @@ impl fmt::Debug for Pause {
     }
 }
 
-/// The pauses of all keys, one after the other, as workers tell of them.
+/// Receives the pauses of all keys, in the order in which workers announce them.
 ///
-/// Some may be lost if they come faster than they are taken: a [`Lease`](super::Lease) tells of its key's
-/// pause as well.
+/// A slow reader may miss some. A [`Lease`](super::Lease) carries the pause of its key as well.
 pub trait Pauses: fmt::Debug + Send {
-    /// Waits for the next. May be dropped while it waits, without losing any. After an error there is
-    /// nothing more to come, and it is time to ask the store for [`pauses`](super::FleetStore::pauses)
-    /// again.
+    /// Waits for the next pause. Dropping the future loses no pause.
+    ///
+    /// # Errors
+    ///
+    /// After an error, no more pauses come. Call [`pauses`](super::FleetStore::pauses) again.
     fn next(&mut self) -> StoreFuture<'_, Pause>;
 }

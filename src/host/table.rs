@@ -1,11 +1,10 @@
 //! A bounded table of what is kept for each key, which forgets the keys that nobody uses.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use foldhash::quality::RandomState;
 use tokio::time::Instant;
 
 use crate::clock;

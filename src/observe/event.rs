@@ -1,4 +1,7 @@
-//! What can happen to a call, as its observers are told.
+//! The events of a call, as observers receive them.
+//!
+//! Events carry the host and no other part of the URL, no header values and no error texts. So nothing in them
+//! needs to be redacted.
 
 use std::time::Duration;
 
@@ -6,201 +9,201 @@ use http::{HeaderMap, Method};
 
 use crate::outcome::{AttemptOutcome, DeadLetterOutcome, RefusalReason, StopReason};
 
-/// The call that something happened to.
+/// Identifies the call that an event belongs to.
 ///
-/// It names the host and nothing more of the URL: paths tell too much of users, and queries of
-/// secrets.
+/// It holds the host and no other part of the URL, because paths and queries can contain private data.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct CallInfo<'a> {
     /// The method of the request.
     pub method: &'a Method,
-    /// The host that the request goes to, and the port if it is not the scheme's own.
+    /// The host of the URL, with the port if it is not the default port of the scheme.
     pub host: &'a str,
-    /// 1 for the first attempt of the call, 2 for its first retry …
+    /// The number of the attempt: 1 for the first, 2 for the first retry, and so on.
     pub attempt: u32,
 }
 
-/// Something that happened to a call, for an [`observe_fn`](crate::RetryMiddlewareBuilder::observe_fn).
+/// Describes one step of a call, for [`observe_fn`](crate::RetryMiddlewareBuilder::observe_fn).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Event<'a> {
     /// The call.
     pub call: CallInfo<'a>,
-    /// What happened to it.
+    /// What happened to the call.
     pub kind: EventKind,
 }
 
-/// What happened: one for each method of [`Observer`](crate::Observer).
+/// Lists what can happen to a call, with one variant for each method of [`Observer`](crate::Observer).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// A call has begun.
+    /// The call started.
     CallStarted,
-    /// One of its attempts is sent, or goes to a throttle inside.
+    /// An attempt started. It is sent, or it enters a throttle inside the retry.
     AttemptStarted,
-    /// The attempt has ended, with an answer or without.
+    /// The attempt ended, with or without a response.
     AttemptFinished(AttemptFinished),
-    /// The call is sent again after a wait.
+    /// The call will be retried after a wait.
     RetryScheduled(RetryScheduled),
-    /// The call would have been sent again, but the budget is empty.
+    /// The call was not retried because the budget is empty.
     BudgetRefused(BudgetRefused),
-    /// The call is over, and its answer or error goes to the caller.
+    /// The call ended. Its caller gets the response or error.
     Stopped(Stopped),
-    /// The caller has dropped the call.
+    /// The caller dropped the call.
     Abandoned(Abandoned),
-    /// What became of the letter about a call that was given up.
+    /// The delivery of the dead letter of a call ended.
     DeadLettered(DeadLetterOutcome),
-    /// A throttle has more or less to do than before.
+    /// The load of a throttle changed.
     ThrottleLoad(ThrottleLoad),
-    /// An attempt has waited for its turn in a throttle, and goes on.
+    /// An attempt waited in a throttle's queue and is sent now.
     ThrottleWaited(ThrottleWaited),
-    /// A throttle did not let an attempt through.
+    /// A throttle refused an attempt.
     ThrottleRefused(ThrottleRefused),
-    /// A throttle has closed: the server asked for a pause, or is in trouble.
+    /// A throttle closed, because the server asked for a pause or is failing.
     ThrottlePaused(ThrottlePaused),
-    /// A throttle that was closed is open again.
+    /// A closed throttle opened again.
     ThrottleReleased,
 }
 
-/// How an attempt ended.
+/// Describes how an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AttemptFinished {
-    /// The status, or the kind of the error.
+    /// The status or the kind of error.
     pub outcome: AttemptOutcome,
-    /// How the attempt before it ended, if this is a retry.
+    /// The outcome of the previous attempt, if this attempt is a retry.
     pub retry_of: Option<AttemptOutcome>,
-    /// The time since it began, that in a throttle's queue included.
+    /// The time since the attempt started, including the time in a throttle's queue.
     pub took: Duration,
-    /// What the server said of its limits.
+    /// The families of rate limit headers in the response.
     pub limit_headers: LimitHeaders,
 }
 
-/// Why and when a call is sent again.
+/// Describes why and when a call is retried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RetryScheduled {
-    /// How the attempt ended that is repeated.
+    /// The outcome of the attempt that is retried.
     pub cause: AttemptOutcome,
-    /// How long the call waits now.
+    /// The wait before the retry.
     pub wait: Duration,
-    /// How long the server asked to wait, if it did.
+    /// The wait that the server asked for, if any.
     pub hint: Option<Duration>,
-    /// How many attempts the call may make in all.
+    /// The most attempts that the call may make, including the first.
     pub max_attempts: u32,
-    /// What is left in the retry budget.
+    /// The balance of the retry budget.
     pub budget: f64,
-    /// Nothing is sent: see [`dry_run`](crate::RetryMiddlewareBuilder::dry_run).
+    /// Whether this is a dry run, which sends no retry: see [`dry_run`](crate::RetryMiddlewareBuilder::dry_run).
     pub dry_run: bool,
 }
 
-/// What would have been sent again.
+/// Describes a retry that the budget refused.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BudgetRefused {
-    /// How the attempt ended that is not repeated.
+    /// The outcome of the attempt that is not retried.
     pub cause: AttemptOutcome,
-    /// What is left in the retry budget: less than one retry.
+    /// The balance of the retry budget. It is less than one retry.
     pub budget: f64,
 }
 
-/// How a call ended.
+/// Describes how a call ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Stopped {
-    /// Why it ended.
+    /// The reason why the call ended.
     pub reason: StopReason,
-    /// What the caller gets: how its last attempt ended that no throttle kept from being sent.
+    /// The outcome that the caller gets: that of the last attempt that no throttle refused.
     pub outcome: AttemptOutcome,
-    /// How many attempts it might have made in all.
+    /// The most attempts that the call could make, including the first.
     pub max_attempts: u32,
-    /// How long it waited, before and between its attempts.
+    /// The total wait before and between attempts.
     pub waited: Duration,
-    /// The time since it began.
+    /// The time since the call started.
     pub took: Duration,
-    /// What is left in the retry budget. `None` for a call that could not be retried: it needs none.
+    /// The balance of the retry budget. `None` for a call that cannot be retried, because it needs no budget.
     pub budget: Option<f64>,
 }
 
-/// How far a call was when its caller dropped it.
+/// Describes the state of a call when its caller dropped it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Abandoned {
-    /// An attempt had begun and not ended. If not, the call was waiting for the next one.
+    /// Whether an attempt was in progress. If not, the call was waiting for its next attempt.
     pub in_attempt: bool,
-    /// How the attempt before this one ended, if this is a retry.
+    /// The outcome of the previous attempt, if this attempt is a retry.
     pub retry_of: Option<AttemptOutcome>,
-    /// The time since it began.
+    /// The time since the call started.
     pub took: Duration,
 }
 
-/// What a throttle has to do for the key of this request, after a change.
+/// Describes the load of a throttle for the key of this request, after a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ThrottleLoad {
-    /// What has changed it.
+    /// The change.
     pub change: LoadChange,
-    /// How many requests wait for the head of their answer.
+    /// The number of requests that wait for response headers.
     pub in_flight: u32,
-    /// How many calls wait for their turn.
+    /// The number of queued attempts.
     pub waiting: usize,
-    /// How long the one has waited that waits longest.
+    /// The age of the oldest queued attempt.
     pub oldest: Duration,
 }
 
-/// What an attempt does in a throttle. Every `Queued` is followed by one `Left`, and every `Sent` by one
-/// `Ended`, also if the call is dropped.
+/// Lists how an attempt changes the load of a throttle.
+///
+/// Every `Queued` is followed by one `Left`, and every `Sent` by one `Ended`, even if the call is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LoadChange {
-    /// It has to wait.
+    /// The attempt entered the queue.
     Queued,
-    /// It waits no longer, for whatever reason.
+    /// The attempt left the queue, for any reason.
     Left,
-    /// It goes to the server.
+    /// The attempt was sent.
     Sent,
-    /// The head of its answer is there, or none will come.
+    /// The response headers arrived, or the attempt failed.
     Ended,
 }
 
-/// A wait that is over.
+/// Describes a wait in a throttle's queue that is over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ThrottleWaited {
-    /// How long.
+    /// The time in the queue.
     pub wait: Duration,
 }
 
-/// An attempt that was not let through.
+/// Describes an attempt that a throttle refused.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ThrottleRefused {
-    /// Why.
+    /// The reason for the refusal.
     pub reason: RefusalReason,
-    /// How long it had waited. Zero if it was refused at once.
+    /// The time that the attempt spent in the queue. Zero if it was refused at once.
     pub waited: Duration,
-    /// How many calls were waiting.
+    /// The number of queued attempts at that time.
     pub depth: usize,
-    /// Trying again earlier is of no use, as far as can be told.
+    /// The estimated wait until the throttle may accept an attempt.
     pub retry_after: Duration,
 }
 
-/// A throttle that lets nobody through for a time.
+/// Describes a pause of a throttle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ThrottlePaused {
-    /// For how long, as far as is known now.
+    /// The expected length of the pause.
     pub pause: Duration,
 }
 
-/// A family of headers by which servers tell of their limits.
+/// Lists the families of headers that announce rate limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LimitHeader {
     /// `Retry-After`, `retry-after-ms`, `x-ms-retry-after-ms`.
     RetryAfter,
-    /// The IETF's `RateLimit`, `RateLimit-Policy` and `RateLimit-…`.
+    /// `RateLimit`, `RateLimit-Policy` and `RateLimit-…` of the IETF draft.
     RateLimit,
     /// `X-RateLimit-…` and `X-Rate-Limit-…`.
     XRateLimit,
@@ -209,7 +212,7 @@ pub enum LimitHeader {
 }
 
 impl LimitHeader {
-    /// All of them. There may be more in a later version.
+    /// All families. A later version may add more.
     pub const ALL: &'static [Self] = &Self::EACH;
 
     pub(crate) const EACH: [Self; 4] = [
@@ -219,7 +222,7 @@ impl LimitHeader {
         Self::Anthropic,
     ];
 
-    /// A stable name in snake_case, for logs and metrics.
+    /// Returns a stable name in snake_case, for logs and metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::RetryAfter => "retry_after",
@@ -245,14 +248,14 @@ impl LimitHeader {
     }
 }
 
-/// The [`LimitHeader`]s of an answer.
+/// Holds which [`LimitHeader`]s a response has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitHeaders {
     present: [bool; LimitHeader::ALL.len()],
 }
 
 impl LimitHeaders {
-    pub(crate) fn in_answer(headers: &HeaderMap) -> Self {
+    pub(crate) fn in_response(headers: &HeaderMap) -> Self {
         let mut found = Self::default();
         for header in headers
             .keys()
@@ -263,12 +266,12 @@ impl LimitHeaders {
         found
     }
 
-    /// Whether there was a header of this family.
+    /// Returns whether the response has a header of this family.
     pub fn contains(self, header: LimitHeader) -> bool {
         self.present[header as usize]
     }
 
-    /// Those that there were.
+    /// Returns the families that the response has.
     pub fn iter(self) -> impl Iterator<Item = LimitHeader> {
         let all = LimitHeader::EACH.into_iter();
         all.filter(move |header| self.contains(*header))
@@ -290,7 +293,7 @@ mod tests {
         ] {
             headers.insert(name, http::HeaderValue::from_static("1"));
         }
-        let found = LimitHeaders::in_answer(&headers);
+        let found = LimitHeaders::in_response(&headers);
         assert_eq!(
             found.iter().map(LimitHeader::label).collect::<Vec<_>>(),
             ["retry_after", "x_ratelimit"]

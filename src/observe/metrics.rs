@@ -1,4 +1,7 @@
-//! Numbers for a dashboard, behind the feature `metrics`.
+//! Counts events for dashboards and alerts, behind the feature `metrics`.
+//!
+//! [`Metrics`] is an observer like any other. `catalogue` has the names, and a test keeps `docs/` in step with
+//! them. `host` holds the handles that the recorder gave for one host.
 
 mod catalogue;
 #[cfg(test)]
@@ -7,11 +10,9 @@ mod host;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-
-use foldhash::quality::RandomState;
 
 use self::host::HostMetrics;
 use super::{
@@ -20,18 +21,16 @@ use super::{
 };
 use crate::outcome::{AttemptOutcome, DeadLetterOutcome, FailureKind};
 
-/// Enough for the services that one process talks to, and few enough for Prometheus: each has some
-/// twenty series.
+/// Enough hosts for one process, and few enough for Prometheus. Each host has about 20 series.
 const MAX_HOSTS: usize = 100;
 
-/// The label of all hosts that came too late for one of their own.
+/// The label of all hosts beyond the limit.
 const OTHER: &str = "other";
 
-/// Counts what happens to calls, through the [`metrics`](https://docs.rs/metrics) facade.
+/// Counts calls, retries and waits through the [`metrics`](https://docs.rs/metrics) facade.
 ///
-/// Install your recorder first, then make one of these and give it to both middlewares. What is counted
-/// goes to the recorder that is there when a host is seen for the first time; without any, it goes
-/// nowhere.
+/// Install your recorder first. Then create one `Metrics` and give it to both middlewares. A host uses the
+/// recorder that is installed at its first event. Without a recorder, its counts are lost.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -47,39 +46,37 @@ const OTHER: &str = "other";
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
 ///
-/// Every metric has the label `host`, with the port if it is not the scheme's own. Names that callers
-/// make up must not fill a database, so only the first hundred hosts get a label of their own; all later
-/// ones are `other`.
+/// Every metric has the label `host`, with the port if it is not the default port of the scheme. Only the first
+/// 100 hosts get their own label, because unlimited host names could fill a database. All later hosts share
+/// the label `other`.
 ///
 /// | metric | kind | more labels | |
 /// |---|---|---|---|
-/// | `steady_requests_total` | counter | `outcome` | calls that ended: the label of a [`StopReason`](crate::StopReason), or `abandoned` |
-/// | `steady_retries_total` | counter | `reason` | retries, by what they repeat: a status, or the label of a [`FailureKind`](crate::FailureKind) |
-/// | `steady_retry_budget_balance` | gauge | | retries that the budget would pay for now |
-/// | `steady_retry_budget_exhausted_total` | counter | | retries that it did not pay for |
+/// | `steady_requests_total` | counter | `outcome` | ended calls: the label of a [`StopReason`](crate::StopReason), or `abandoned` |
+/// | `steady_retries_total` | counter | `reason` | retries by their cause: a status, or the label of a [`FailureKind`](crate::FailureKind) |
+/// | `steady_retry_budget_balance` | gauge | | retries that the budget allows now |
+/// | `steady_retry_budget_exhausted_total` | counter | | retries that the budget refused |
 /// | `steady_backoff_delay_seconds` | histogram | | waits before a retry |
-/// | `steady_rate_limit_header_present_total` | counter | `kind` | answers that told of a limit: the label of a [`LimitHeader`](crate::LimitHeader) |
-/// | `steady_inflight_requests` | gauge | | requests that wait for the head of their answer |
-/// | `steady_queue_depth` | gauge | | attempts that wait for their turn in a throttle |
-/// | `steady_queue_age_seconds` | gauge | | how long the one has waited that waits longest, when the queue last changed |
-/// | `steady_rate_limiter_wait_seconds` | histogram | | waits in a throttle, also those that ended with a refusal |
-/// | `steady_dead_letters_total` | counter | `outcome` | letters about calls that were given up: the label of a [`DeadLetterOutcome`](crate::DeadLetterOutcome) |
+/// | `steady_rate_limit_header_present_total` | counter | `kind` | responses with rate limit headers: the label of a [`LimitHeader`](crate::LimitHeader) |
+/// | `steady_inflight_requests` | gauge | | requests that wait for response headers |
+/// | `steady_queue_depth` | gauge | | attempts in a throttle's queue |
+/// | `steady_queue_age_seconds` | gauge | | age of the oldest queued attempt, when the queue last changed |
+/// | `steady_rate_limiter_wait_seconds` | histogram | | waits in a throttle's queue, including waits that ended with a refusal |
+/// | `steady_dead_letters_total` | counter | `outcome` | dead letters: the label of a [`DeadLetterOutcome`](crate::DeadLetterOutcome) |
 ///
-/// - A dry run sends nothing again, so it counts no retry and no wait before one.
-/// - The balance is missing where there is no budget. Hosts that share one show what each of them saw last.
-/// - Counters whose labels are few and known start with 0 when the host is first seen, so that their first
-///   step is not missed: the exhausted budget, limit headers and dead letters. The others appear when they
-///   first count.
-/// - What the recorder hands out is kept: one that forgets metrics after a time (`idle_timeout` of the
-///   Prometheus exporter) would not see a forgotten one again.
+/// - A dry run sends no retries, so it counts no retries and no waits.
+/// - Without a budget there is no balance. Hosts that share a budget each show the balance at their last event.
+/// - Counters with few known labels start at 0 with the first event of a host, so that a rate sees their first
+///   step: the exhausted budget, rate limit headers and dead letters. Other counters start at their first count.
+/// - `Metrics` keeps the handles of the recorder. Do not use a recorder that forgets idle metrics (`idle_timeout` of
+///   the Prometheus exporter), because a forgotten metric does not come back.
 #[derive(Clone)]
 pub struct Metrics(Arc<Hosts>);
 
 /// The hosts that have their own label.
 struct Hosts {
-    /// At most `max` entries. Entries are never removed. The hasher of the standard library would add
-    /// 840 instructions to a call with everything on.
-    named: RwLock<HashMap<Box<str>, Arc<HostMetrics>, RandomState>>,
+    /// At most `max` entries, which are never removed.
+    named: RwLock<BTreeMap<Box<str>, Arc<HostMetrics>>>,
     /// Shared by all hosts that are not in `named`.
     other: OnceLock<Arc<HostMetrics>>,
     max: usize,
@@ -225,7 +222,7 @@ impl Observer for Metrics {
     }
 
     fn throttle_refused(&self, call: &CallInfo<'_>, refused: &ThrottleRefused) {
-        // Left out, the longest waits of all would be missing. Who is refused at once has not waited.
+        // These are the longest waits, so they must count. An attempt that is refused at once did not wait.
         if !refused.waited.is_zero() {
             self.host(call).throttle_wait(refused.waited);
         }

@@ -1,4 +1,6 @@
-//! Whoever wants to know, told in a way that can do no harm.
+//! The [`Observer`] trait, and the list of observers of a middleware.
+//!
+//! A panic in an observer must not break a call, so [`Observers`] catches it and logs an error.
 
 use std::any::Any;
 use std::fmt;
@@ -12,11 +14,10 @@ use super::event::{
 use crate::log;
 use crate::outcome::DeadLetterOutcome;
 
-/// Gets to know what happens to calls.
+/// Receives the events of calls.
 ///
-/// Every method does nothing unless you write it. They are called where the thing happens, in the
-/// task of the call: be quick, and hand longer work to a channel. One that panics does not break the
-/// call.
+/// By default, every method does nothing. The middlewares call the methods in the task of the call, so they
+/// must be fast: send longer work to a channel. A method that panics does not break the call.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,97 +47,90 @@ use crate::outcome::DeadLetterOutcome;
 /// # Ok(()) }
 /// ```
 ///
-/// A [`RetryMiddleware`](crate::RetryMiddleware) tells of calls, a
-/// [`ThrottleMiddleware`](crate::ThrottleMiddleware) of what happens at its gates; give the same
-/// observer to both. For a closure, see [`observe_fn`](crate::RetryMiddlewareBuilder::observe_fn). A
-/// request that is refused before anything is sent, for its key is [none](crate::InvalidKey), is no call,
-/// and nothing is told of it.
+/// A [`RetryMiddleware`](crate::RetryMiddleware) reports calls and attempts, and a
+/// [`ThrottleMiddleware`](crate::ThrottleMiddleware) reports its queue and its pauses. Give the same observer to
+/// both. To use a closure, see [`observe_fn`](crate::RetryMiddlewareBuilder::observe_fn).
+///
+/// A request with an [invalid key](crate::InvalidKey) is refused before it becomes a call. It makes no event.
 pub trait Observer: Send + Sync + 'static {
-    /// A call has begun. It ends with [`stopped`](Self::stopped) or [`abandoned`](Self::abandoned).
+    /// A call started. It ends with [`stopped`](Self::stopped) or [`abandoned`](Self::abandoned).
     fn call_started(&self, _call: &CallInfo<'_>) {}
 
-    /// An attempt is sent, or goes to a throttle inside. It ends with
+    /// An attempt is sent, or enters a throttle inside the retry. It ends with
     /// [`attempt_finished`](Self::attempt_finished) or [`abandoned`](Self::abandoned).
     fn attempt_started(&self, _call: &CallInfo<'_>) {}
 
-    /// An attempt has ended, with an answer or without.
+    /// An attempt ended, with or without a response.
     fn attempt_finished(&self, _call: &CallInfo<'_>, _attempt: &AttemptFinished) {}
 
-    /// The call is sent again after a wait.
+    /// The call will be retried after a wait.
     fn retry_scheduled(&self, _call: &CallInfo<'_>, _retry: &RetryScheduled) {}
 
-    /// The call would have been sent again, but the budget is empty.
+    /// The call was not retried because the budget is empty.
     fn budget_refused(&self, _call: &CallInfo<'_>, _refused: &BudgetRefused) {}
 
-    /// The call is over, and its answer or error goes to the caller.
+    /// The call ended. Its caller gets the response or error.
     fn stopped(&self, _call: &CallInfo<'_>, _stop: &Stopped) {}
 
-    /// The caller has dropped the call.
+    /// The caller dropped the call.
     fn abandoned(&self, _call: &CallInfo<'_>, _abandoned: &Abandoned) {}
 
-    /// What became of the letter about a call that was given up. This may come after the call is over.
+    /// The delivery of a dead letter ended. This can happen after the end of the call.
     fn dead_lettered(&self, _call: &CallInfo<'_>, _outcome: DeadLetterOutcome) {}
 
-    /// A throttle has more or less to do than before.
+    /// The load of a throttle changed.
     fn throttle_load(&self, _call: &CallInfo<'_>, _load: &ThrottleLoad) {}
 
-    /// An attempt has waited for its turn in a throttle, and goes on.
+    /// An attempt waited in a throttle's queue and is sent now.
     fn throttle_waited(&self, _call: &CallInfo<'_>, _waited: &ThrottleWaited) {}
 
-    /// A throttle did not let an attempt through.
+    /// A throttle refused an attempt.
     fn throttle_refused(&self, _call: &CallInfo<'_>, _refused: &ThrottleRefused) {}
 
-    /// A throttle has closed for all requests of this one's key: the server asked for a pause in its
-    /// answer to this one, or is in trouble.
+    /// A throttle closed for all requests with the same key as this one.
+    ///
+    /// The response to this request asked for a pause, or the server is failing.
     fn throttle_paused(&self, _call: &CallInfo<'_>, _paused: &ThrottlePaused) {}
 
-    /// A throttle that was closed is open again, as this request shows.
+    /// A closed throttle opened again, and this request noticed it.
     fn throttle_released(&self, _call: &CallInfo<'_>) {}
 }
 
-/// Those who want to know.
-///
-/// In boxes of their own: where in an `Arc` a value of unknown alignment is would be reckoned for each event.
+/// The observers of a middleware, in the order in which they were added.
 #[derive(Clone, Default)]
-pub(crate) struct Observers(Vec<Arc<Box<Tell>>>);
+pub(crate) struct Observers(Vec<Arc<ObserveFn>>);
 
-type Tell = dyn Fn(&Event<'_>) + Send + Sync;
+type ObserveFn = dyn Fn(&Event<'_>) + Send + Sync;
 
 impl Observers {
     pub(crate) fn add<O: Observer + ?Sized>(&mut self, observer: Arc<O>) {
-        self.add_fn(move |event| tell(&*observer, event));
+        self.add_fn(move |event| dispatch(&*observer, event));
     }
 
     pub(crate) fn add_fn(&mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) {
-        self.0.push(Arc::new(Box::new(observe)));
+        self.0.push(Arc::new(observe));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn tell(&self, event: &Event<'_>) {
-        let mut next = self.0.iter();
-        // One that panics leaves the rest untold, who are told then. Whatever state it leaves behind is its own.
-        while !next.as_slice().is_empty() {
-            let rest = AssertUnwindSafe(|| {
-                for tell in next.by_ref() {
-                    tell(event);
-                }
-            });
-            if let Err(payload) = catch_unwind(rest) {
-                observer_panicked(payload);
+    /// Passes the event to every observer, even if some of them panic.
+    pub(crate) fn notify(&self, event: &Event<'_>) {
+        for observe in &self.0 {
+            // An observer that panics can break only its own state.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| observe(event))) {
+                discard(payload);
+                log::observer_panicked();
             }
         }
     }
 }
 
-#[cold]
-fn observer_panicked(payload: Box<dyn Any + Send>) {
-    // What it panicked with may panic when it is dropped; and then one has to stop.
+/// Drops the payload of a panic. The drop can panic too; that second payload is leaked.
+fn discard(payload: Box<dyn Any + Send>) {
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
     dropped.unwrap_or_else(std::mem::forget);
-    log::observer_panicked();
 }
 
 impl fmt::Debug for Observers {
@@ -145,7 +139,8 @@ impl fmt::Debug for Observers {
     }
 }
 
-fn tell<O: Observer + ?Sized>(observer: &O, event: &Event<'_>) {
+/// Calls the method of the observer that belongs to the event.
+fn dispatch<O: Observer + ?Sized>(observer: &O, event: &Event<'_>) {
     let call = &event.call;
     match &event.kind {
         EventKind::CallStarted => observer.call_started(call),

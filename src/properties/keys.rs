@@ -7,9 +7,8 @@ use http::{HeaderName, HeaderValue, Method};
 use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 
 use super::{address, headers_of};
-use crate::decide::KeyRule;
-use crate::request::{RequestBuilderExt, RequestOptions};
-use crate::{AutoKey, IdempotencyKey};
+use crate::decide::{AutoKey, KeyRule};
+use crate::request::{IdempotencyKey, RequestBuilderExt, RequestOptions};
 
 /// No text of ours has this in it, so whatever shows it has shown a key.
 const MARK: &str = "zqx";
@@ -122,7 +121,7 @@ fn request(input: &mut Unstructured<'_>) -> Result<()> {
         false => None,
     };
     let marked = marked && own.is_some();
-    let settled = rule.settle(&mut request, own);
+    let settled = rule.apply(&mut request, own);
 
     let lines_of = |name: &str| {
         let lines = by_hand.iter().filter(move |(of, _)| *of == name);

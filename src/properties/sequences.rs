@@ -23,8 +23,11 @@ use self::model::{Course, Model, Tried};
 use self::plan::{Asked, Plan};
 use self::script::{AnswerBody, Step, reply};
 use super::{address, headers_of};
+use crate::admit::Budget;
+use crate::clock;
+use crate::outcome::{ReportSlot, TimedOut};
+use crate::request::RequestBuilderExt;
 use crate::testing::{Received, ScriptedServer};
-use crate::{Budget, ReportSlot, RequestBuilderExt, TimedOut, clock};
 
 /// Whatever the server does and whenever the caller goes away, calls do what the documentation says.
 pub fn sequences(data: &[u8]) {

@@ -5,9 +5,9 @@ use std::fmt;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::Url;
-use sha2::{Digest, Sha256};
 
 use super::without_fragment;
+use crate::entropy::Uuid;
 
 const MAX_LENGTH: usize = 255;
 
@@ -44,7 +44,7 @@ impl IdempotencyKey {
 
     /// A new random key: a UUID of version 4.
     pub fn random() -> Self {
-        Self::from_visible_ascii(uuid::Uuid::new_v4().to_string())
+        Self::from_visible_ascii(Uuid::random().to_string())
     }
 
     /// A key computed from what is sent: the SHA-256 of method, URL and body, in hexadecimal. The
@@ -64,13 +64,15 @@ impl IdempotencyKey {
     /// ```
     pub fn from_content(method: &Method, url: &Url, body: impl AsRef<[u8]>) -> Self {
         let url = without_fragment(url);
-        let mut hash = Sha256::new();
+        let mut hash = hmac_sha256::Hash::new();
         for part in [method.as_str().as_bytes(), url.as_bytes(), body.as_ref()] {
             // With its length, so that no two ways to divide the same bytes meet.
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
-        Self::from_visible_ascii(format!("{:x}", hash.finalize()))
+        let hash = hash.finalize();
+        let hex = hash.iter().map(|byte| format!("{byte:02x}"));
+        Self::from_visible_ascii(hex.collect())
     }
 
     /// The same key in the form of the IETF draft: a structured-field string, in quotes.
@@ -285,7 +287,15 @@ mod tests {
             .collect();
         assert_eq!(keys.len(), 1000);
         for key in keys {
-            assert_eq!(uuid::Uuid::parse_str(&key).unwrap().get_version_num(), 4);
+            let fields: Vec<_> = key.split('-').map(str::len).collect();
+            assert_eq!(fields, [8, 4, 4, 4, 12], "{key}");
+            let digits = key.chars().filter(|digit| *digit != '-');
+            assert!(
+                { digits }.all(|digit| matches!(digit, '0'..='9' | 'a'..='f')),
+                "{key}"
+            );
+            let (version, variant) = (key.as_bytes()[14], key.as_bytes()[19]);
+            assert!(version == b'4' && b"89ab".contains(&variant), "{key}");
         }
     }
 
@@ -296,7 +306,11 @@ mod tests {
             IdempotencyKey::from_content(&method, &Url::parse(url).unwrap(), body)
         };
         let base = key("POST", "http://a/b", "c");
-        assert_eq!(base.as_str().len(), 64);
+        // Computed elsewhere: a new version of this crate must not change the keys of the same payloads.
+        assert_eq!(
+            base.as_str(),
+            "1b8a5f2da104d5e314ac5f7a3751577c4ef2ed72798f5a7e92c9c84c6f2d0d46"
+        );
         assert_eq!(base, key("POST", "http://a/b", "c"));
         assert_eq!(base, key("POST", "http://a/b#fragment", "c"));
         assert_ne!(base, key("PATCH", "http://a/b", "c"));

@@ -15,7 +15,7 @@ use crate::entropy::Entropy;
 use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
-use crate::observe::{Event, Following, Observer};
+use crate::observe::{Event, Observer, Tracking};
 use crate::schedule::Backoff;
 
 /// Builds a [`RetryMiddleware`].
@@ -188,7 +188,7 @@ impl RetryMiddlewareBuilder {
     /// let refused = RetryMiddleware::builder().fleet(fleet).no_budget().build();
     /// assert_eq!(
     ///     refused.unwrap_err().to_string(),
-    ///     "fleet (with `budget` or `no_budget`) should be given with budgets for each host, for it shares those",
+    ///     "fleet (with `budget` or `no_budget`) should be given with budgets per host, because it shares those",
     /// );
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
@@ -530,15 +530,15 @@ impl RetryMiddlewareBuilder {
         }
         #[cfg(feature = "tracing")]
         {
-            settings.following = settings.levels.following();
+            settings.tracking = settings.levels.tracking();
         }
         if !settings.observers.is_empty() || settings.dead_letters.is_some() {
-            settings.following = Following::ALWAYS;
+            settings.tracking = Tracking::ALWAYS;
         }
         settings.backoff.check()?;
         match (self.budget, self.budget_per_host) {
             (None, None) => {}
-            (Some(budget), None) => settings.budgets = Budgets::Shared(budget),
+            (Some(budget), None) => settings.budgets = Budgets::Single(budget),
             (None, Some(each)) => settings.budgets = Budgets::per_host(each),
             (Some(_), Some(_)) => {
                 return Err(ConfigError::new(

@@ -22,7 +22,7 @@ use super::permit::HandedOff;
 use super::settings::Settings;
 use crate::admit::{Budget, Scope, ScopeHandle};
 use crate::clock;
-use crate::decide::{Safety, is_idempotent};
+use crate::decide::{RepeatRules, is_idempotent};
 use crate::entropy::up_to;
 use crate::handoff::{Handoff, Terms, ThrottleVisit};
 use crate::outcome::{Attempt, FailedReport};
@@ -38,7 +38,7 @@ pub(crate) struct Call<'a> {
     options: Option<Arc<RequestOptions>>,
     time: CallTime<'a>,
     max_retries: u32,
-    safety: Safety,
+    rules: RepeatRules,
     has_key: bool,
     /// A response to a HEAD has no body, whatever its length says.
     is_head: bool,
@@ -91,7 +91,7 @@ impl<'a> Call<'a> {
             }
             options.check(request).map_err(Error::middleware)?;
         }
-        let has_key = settings.keys.settle(request, options.as_deref());
+        let has_key = settings.keys.apply(request, options.as_deref());
         let has_key = has_key.map_err(Error::middleware)?;
         let mut call = Self::new(settings, request, options, has_key);
         if let Some((outer, terms)) = outer {
@@ -115,7 +115,7 @@ impl<'a> Call<'a> {
         let max_retries = max_retries.unwrap_or(settings.max_retries);
         let is_idempotent =
             own.is_some_and(|own| own.idempotent) || is_idempotent(request.method());
-        let safety = Safety {
+        let rules = RepeatRules {
             repeatable: has_key || is_idempotent,
             without_key: settings.retry_without_key,
             unsent: settings.retry_unsent,
@@ -127,7 +127,7 @@ impl<'a> Call<'a> {
             deadline: own.and_then(|own| own.deadline).or(limits.deadline),
             attempt: own.and_then(|own| own.attempt_timeout).or(limits.attempt),
         };
-        let could_retry = max_retries > 0 && safety.allows_any();
+        let could_retry = max_retries > 0 && rules.allows_any();
         let budget = match could_retry {
             true => settings.budgets.of(request.url()),
             // It neither needs nor credits one.
@@ -156,7 +156,7 @@ impl<'a> Call<'a> {
             settings,
             time,
             max_retries,
-            safety,
+            rules,
             has_key,
             is_head: options.is_some() && request.method() == Method::HEAD,
             options,
@@ -204,7 +204,7 @@ impl<'a> Call<'a> {
 
     /// Returns whether any outcome of an attempt could lead to another attempt.
     fn could_retry(&self) -> bool {
-        self.max_retries > 0 && self.safety.allows_any()
+        self.max_retries > 0 && self.rules.allows_any()
     }
 
     /// Returns whether the body of a final response belongs to the attempt.

@@ -1,12 +1,12 @@
 //! What a retry costs, and when that is spent.
 
-use crate::admit::{ScopeHold, Withdrawal};
+use crate::admit::{BudgetHold, ScopeHold};
 use crate::handoff::Handoff;
 
 /// The permit for a retry that is not sent yet. Dropping it gives everything back.
 #[must_use = "it is given back when dropped"]
 pub(crate) struct RetryPermit {
-    pub(crate) withdrawal: Withdrawal,
+    pub(crate) withdrawal: BudgetHold,
     pub(crate) hold: ScopeHold,
 }
 

@@ -7,7 +7,7 @@ use http::HeaderName;
 
 use super::inner::InnerRetry;
 use crate::admit::Budgets;
-use crate::clock::Timers;
+use crate::config::Timers;
 use crate::config::{CREDENTIALS, ConfigError, longer_than_zero, reserved};
 use crate::dead_letter::{DeadLetters, Secrets};
 use crate::decide::{Classifier, KeyRule};
@@ -15,7 +15,7 @@ use crate::entropy::Entropy;
 use crate::log::two_retries_in_one_chain;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
-use crate::observe::{Event, Following, Observers};
+use crate::observe::{Event, Observers, Tracking};
 use crate::request::DEFAULT_HEADER;
 use crate::schedule::{Backoff, TimeLimits};
 
@@ -40,7 +40,7 @@ pub(crate) struct Settings {
     pub(crate) dead_letters: Option<DeadLetters>,
     pub(crate) secrets: Secrets,
     pub(crate) observers: Observers,
-    pub(crate) following: Following,
+    pub(crate) tracking: Tracking,
     #[cfg(feature = "tracing")]
     pub(crate) levels: LogLevels,
     pub(crate) timers: Timers,
@@ -120,22 +120,22 @@ impl Settings {
 
     /// Returns whether calls are followed from their start.
     pub(crate) fn follows(&self, could_retry: bool) -> bool {
-        self.following.is_on(could_retry)
+        self.tracking.is_on(could_retry)
     }
 
     /// Returns whether the log tells of calls that fail.
     pub(crate) fn says_anything(&self) -> bool {
         #[cfg(feature = "tracing")]
-        return self.levels.says_anything();
+        return self.levels.logs_problems();
         #[cfg(not(feature = "tracing"))]
         false
     }
 
     /// Tells observers and the log.
     pub(crate) fn tell(&self, event: &Event<'_>) {
-        self.observers.tell(event);
+        self.observers.notify(event);
         #[cfg(feature = "tracing")]
-        self.levels.say(event);
+        self.levels.log(event);
     }
 }
 
@@ -163,7 +163,7 @@ impl Default for Settings {
             dead_letters: None,
             secrets: Secrets::default(),
             observers: Observers::default(),
-            following: Following::default(),
+            tracking: Tracking::default(),
             #[cfg(feature = "tracing")]
             levels: LogLevels::default(),
             timers: Timers::default(),

@@ -1,38 +1,39 @@
-//! Settings of the throttle: defaults, and every check.
+//! Settings of the throttle: defaults, builder and checks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::key::KeyBy;
-use super::rate::Rate;
+use super::token_bucket::FixedRate;
+use crate::config::ConfigError;
 use crate::entropy::Entropy;
 use crate::fleet::{FleetLimits, SharedRate};
 use crate::observe::{Event, Observer, Observers};
-use crate::{ConfigError, ThrottleMiddleware};
+use crate::throttle::ThrottleMiddleware;
 
-/// What a [`ThrottleMiddleware`] goes by. Checked, and never changed again.
+/// The settings of a [`ThrottleMiddleware`], checked by `build`.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct ThrottleSettings {
     pub(super) max_in_flight: u32,
     pub(super) max_queue: usize,
     pub(super) max_wait: Duration,
-    /// That of this client alone.
-    pub(super) rate: Option<Rate>,
-    pub(super) common: Option<Common>,
+    /// The fixed rate of this client alone. Never together with `fleet`.
+    pub(super) rate: Option<FixedRate>,
+    pub(super) fleet: Option<FleetSettings>,
     pub(super) adaptive: bool,
     pub(super) key_by: KeyBy,
     pub(super) entropy: Entropy,
     pub(super) observers: Observers,
 }
 
-impl Default for Settings {
+impl Default for ThrottleSettings {
     fn default() -> Self {
         Self {
             max_in_flight: 1024,
             max_queue: 10_000,
             max_wait: Duration::from_secs(30),
             rate: None,
-            common: None,
+            fleet: None,
             adaptive: true,
             key_by: KeyBy::Host,
             entropy: Entropy::System,
@@ -41,23 +42,22 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// Whether somebody wants to know.
-    #[inline]
-    pub(super) fn is_watched(&self) -> bool {
+impl ThrottleSettings {
+    pub(super) fn has_observers(&self) -> bool {
         !self.observers.is_empty()
     }
 }
 
-/// What is shared with other workers.
+/// The limits that a fleet shares.
 #[derive(Debug)]
-pub(super) struct Common {
-    pub(super) fleet: FleetLimits,
+pub(super) struct FleetSettings {
+    pub(super) limits: FleetLimits,
     pub(super) rate: Option<SharedRate>,
 }
 
-/// Builds a [`ThrottleMiddleware`]. A value that makes no sense is refused in
-/// [`build`](ThrottleMiddlewareBuilder::build).
+/// Builds a [`ThrottleMiddleware`].
+///
+/// [`build`](ThrottleMiddlewareBuilder::build) checks all values and returns an error for an invalid one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -81,30 +81,39 @@ pub(super) struct Common {
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct ThrottleMiddlewareBuilder {
-    settings: Settings,
+    settings: ThrottleSettings,
     rate: Option<(f64, u32)>,
     fleet: Option<FleetLimits>,
 }
 
 impl ThrottleMiddlewareBuilder {
-    /// At most this many requests of one key wait for the head of their answer. Default: 1024.
+    /// Limits the requests in flight per key.
+    ///
+    /// A request is in flight until its response headers arrive.
+    ///
+    /// Default: 1024.
     pub fn max_in_flight(mut self, requests: u32) -> Self {
         self.settings.max_in_flight = requests;
         self
     }
 
-    /// At most this many calls of one key wait for their turn; more are refused at once. Repeated
-    /// attempts, which go first, are counted apart. Default: 10,000.
+    /// Limits the calls in the queue of one key.
+    ///
+    /// More are refused at once. Retries wait ahead of first attempts, and have a limit of the same size
+    /// for themselves.
+    ///
+    /// Default: 10,000.
     pub fn max_queue(mut self, calls: usize) -> Self {
         self.settings.max_queue = calls;
         self
     }
 
-    /// Limits the time that a call spends in the queue, all its attempts together.
+    /// Limits the time of one call in the queue, over all its attempts.
     ///
-    /// When the time is used up, the call ends with a [`Refusal`](crate::Refusal), or with the response or error of its
-    /// last attempt. An attempt that would certainly wait longer is refused at once. The attempts themselves and the
-    /// backoff between them do not count: set `attempt_timeout` or `deadline` to limit those.
+    /// After that, the call ends with a [`Refusal`](crate::Refusal), or with the response or error of its
+    /// last attempt. An attempt that would certainly wait longer is refused at once. The time of the
+    /// attempts and the backoff between them does not count: limit those with `attempt_timeout` or
+    /// `deadline`.
     ///
     /// Default: 30 s.
     pub fn max_wait(mut self, wait: Duration) -> Self {
@@ -112,17 +121,21 @@ impl ThrottleMiddlewareBuilder {
         self
     }
 
-    /// At most so many requests of one key a second, and `burst` at once after a silence. Default:
-    /// none; the adaptive rate finds out what the server takes.
+    /// Limits the requests per second and key.
+    ///
+    /// After idling, `burst` requests can go at once.
+    ///
+    /// Default: none. The throttle learns which rate the server accepts.
     pub fn rate(mut self, per_second: f64, burst: u32) -> Self {
         self.rate = Some((per_second, burst));
         self
     }
 
-    /// Shares the limits of each key with all workers of a fleet: the [`rate`](Self::rate) is that of all of
-    /// them together then, a pause that one was asked for holds for all, and so does what they learn of the
-    /// rate that the server accepts. One that is not [`adaptive`](Self::adaptive) shares the rate only: it neither
-    /// tells of pauses nor is held by them. See [`FleetLimits`].
+    /// Shares the limits of each key with all workers of a fleet.
+    ///
+    /// The [`rate`](Self::rate) is then the rate of all workers together. When a server asks one worker to
+    /// pause, all workers pause. They also share the rate that they learn. A throttle that is not
+    /// [`adaptive`](Self::adaptive) shares only the fixed rate, and ignores pauses. See [`FleetLimits`].
     ///
     /// ```
     /// use reqwest_steady::{FleetLimits, ThrottleMiddleware};
@@ -140,40 +153,53 @@ impl ThrottleMiddlewareBuilder {
         self
     }
 
-    /// Whether to learn from the server's answers. Without it there are only the fixed limits: no
-    /// pause, no pace, and a window that is always open. Default: on.
+    /// Sets whether the throttle learns from responses.
+    ///
+    /// If not, only the fixed limits hold: there is no pause, no learned rate and no congestion window.
+    ///
+    /// Default: on.
     pub fn adaptive(mut self, adaptive: bool) -> Self {
         self.settings.adaptive = adaptive;
         self
     }
 
-    /// Which requests share one throttle. Default: those to one host.
+    /// Sets which requests share one gate.
+    ///
+    /// Default: [`KeyBy::Host`].
     pub fn key_by(mut self, key_by: KeyBy) -> Self {
         self.settings.key_by = key_by;
         self
     }
 
-    /// Tells this [`Observer`] of what happens at the gates. There can be several, and the same one may
-    /// be told by a [`RetryMiddleware`](crate::RetryMiddleware) as well.
+    /// Adds an [`Observer`] of events at the gates.
+    ///
+    /// There can be several. A [`RetryMiddleware`](crate::RetryMiddleware) can have the same one.
     pub fn observer<O: Observer + ?Sized>(mut self, observer: Arc<O>) -> Self {
         self.settings.observers.add(observer);
         self
     }
 
-    /// Tells a function of yours of what happens at the gates: an [`Observer`] in one piece.
+    /// Adds a function that is called for each event at the gates.
     pub fn observe_fn(mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.settings.observers.add_fn(observe);
         self
     }
 
-    /// Draws all jitter from a generator with this seed, for tests and simulations that must come
-    /// out the same every time. Never in production: clients with one seed come back in step.
+    /// Draws all jitter from a generator with this seed.
+    ///
+    /// Use it in tests and simulations that must repeat exactly. Never use it in production, because
+    /// clients with the same seed send at the same moments.
     pub fn seed(mut self, seed: u64) -> Self {
         self.settings.entropy = Entropy::seeded(seed);
         self
     }
 
-    /// Checks every value.
+    /// Builds the middleware.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `max_in_flight` or the burst is 0, or if the rate is not between one request
+    /// per day and a million per second.
     pub fn build(mut self) -> Result<ThrottleMiddleware, ConfigError> {
         if self.settings.max_in_flight == 0 {
             return Err(ConfigError::new("max_in_flight", 0, "should be at least 1"));
@@ -198,14 +224,17 @@ impl ThrottleMiddlewareBuilder {
         let rate = self.rate;
         match self.fleet {
             None => {
-                self.settings.rate = rate.map(|(per_second, burst)| Rate {
-                    each: Duration::from_secs_f64(1.0 / per_second),
+                self.settings.rate = rate.map(|(per_second, burst)| FixedRate {
+                    interval: Duration::from_secs_f64(1.0 / per_second),
                     burst,
                 });
             }
             Some(fleet) => {
                 let rate = rate.map(|(per_second, burst)| SharedRate { per_second, burst });
-                self.settings.common = Some(Common { fleet, rate });
+                self.settings.fleet = Some(FleetSettings {
+                    limits: fleet,
+                    rate,
+                });
             }
         }
         Ok(ThrottleMiddleware::new(Arc::new(self.settings)))

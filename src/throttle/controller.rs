@@ -2,7 +2,7 @@
 //!
 //! Pure: time, chance and signals come in, decisions come out. Nothing here waits, locks or knows HTTP.
 //!
-//! Two limits work in series. The [`Window`] limits how many requests are in flight; it opens while the
+//! Two limits work in series. The [`CongestionWindow`] limits how many requests are in flight; it opens while the
 //! server keeps up. The [`Pace`] limits how many go per second; there is none until the server refuses
 //! something, so a server that never refuses is never slowed.
 //!
@@ -28,7 +28,7 @@ use latency::RoundTrip;
 use pace::Pace;
 use quota::QuotaTracker;
 use recovery::Recovery;
-use window::Window;
+use window::CongestionWindow;
 
 use super::meter::Meter;
 use super::signal::{Signal, SignalKind};
@@ -78,7 +78,7 @@ impl SendRecord {
 
 #[derive(Debug)]
 pub(crate) struct Controller {
-    window: Window,
+    window: CongestionWindow,
     /// `None` until the server has refused something.
     pace: Option<Pace>,
     /// `Some` from a refusal until a probe comes through.
@@ -108,7 +108,7 @@ impl Controller {
     /// The window never grows beyond `max_in_flight`.
     pub(crate) fn new(max_in_flight: u32) -> Self {
         Self {
-            window: Window::new(max_in_flight),
+            window: CongestionWindow::new(max_in_flight),
             pace: None,
             half_open: None,
             quota: QuotaTracker::default(),

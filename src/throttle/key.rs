@@ -1,4 +1,4 @@
-//! What has a throttle of its own.
+//! Keys: which requests share one gate.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -8,12 +8,12 @@ use reqwest::{Request, Url};
 
 use crate::host::Host;
 
-/// Which requests share one throttle: those with the same key.
+/// Selects which requests share one gate: those with the same key.
 ///
 /// ```
 /// use reqwest_steady::{KeyBy, ThrottleMiddleware};
 ///
-/// // Each tenant has a quota of its own at this service:
+/// // This service has one quota per tenant:
 /// let throttle = ThrottleMiddleware::builder()
 ///     .key_by(KeyBy::with(|request| {
 ///         let tenant = request.headers().get("x-tenant");
@@ -26,31 +26,32 @@ use crate::host::Host;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum KeyBy {
-    /// The host, and the port if it is not the scheme's own.
+    /// The host, and the port if it is not the default of the scheme.
     #[default]
     Host,
-    /// The same, and so many segments of the path: with 2, `/v1/orders/7` and `/v1/orders/8` share a
-    /// throttle, and `/v1/users` has another.
+    /// The host, the port and this many segments of the path.
+    ///
+    /// With 2, `/v1/orders/7` and `/v1/orders/8` share a gate, and `/v1/users` has another.
     HostAndPath(usize),
-    /// What a function says; see [`KeyBy::with`].
+    /// The key that a function returns; see [`KeyBy::with`].
     With(KeyFn),
 }
 
 impl KeyBy {
-    /// Asks a function for the key of each request.
+    /// Uses a function that returns the key of each request.
     pub fn with(key: impl Fn(&Request) -> String + Send + Sync + 'static) -> Self {
         Self::With(KeyFn(Arc::new(key)))
     }
 
-    pub(super) fn key<'r>(&self, request: &'r Request) -> Key<'r> {
+    pub(super) fn key<'r>(&self, request: &'r Request) -> RequestKey<'r> {
         let url = request.url();
         match self {
-            Self::Host => Key::Url { url, path: "" },
-            Self::HostAndPath(segments) => Key::Url {
+            Self::Host => RequestKey::Url { url, path: "" },
+            Self::HostAndPath(segments) => RequestKey::Url {
                 url,
                 path: prefix(url.path(), *segments),
             },
-            Self::With(KeyFn(key)) => Key::Text(key(request)),
+            Self::With(KeyFn(key)) => RequestKey::Text(key(request)),
         }
     }
 }
@@ -67,34 +68,33 @@ impl fmt::Debug for KeyFn {
 
 fn prefix(path: &str, segments: usize) -> &str {
     let mut slashes = path.match_indices('/').map(|(at, _)| at);
-    // The first one is where the first segment begins.
+    // The first segment begins at the first slash.
     match slashes.nth(segments) {
         Some(end) => &path[..end],
         None => path.trim_end_matches('/'),
     }
 }
 
-/// Longer texts do not leave their memory to others.
-const KEPT_TEXT: usize = 256;
+/// The memory of longer texts is not reused.
+const MAX_REUSED: usize = 256;
 
-/// The key of one request. Its text is made only for a key that is new.
+/// The key of one request. It becomes a [`GateKey`] only for a new gate.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Key<'r> {
+pub(super) enum RequestKey<'r> {
     Url { url: &'r Url, path: &'r str },
     Text(String),
 }
 
-impl Key<'_> {
-    /// The same for as long as there is a gate for it.
+impl RequestKey<'_> {
     pub(super) fn to_owned(&self) -> GateKey {
         let mut key = GateKey::default();
         self.clone_into(&mut key);
         key
     }
 
-    /// The same, in the memory of another that is not needed any more.
+    /// Writes the key over another one, and reuses its memory.
     pub(super) fn clone_into(&self, key: &mut GateKey) {
-        if key.text.capacity() > KEPT_TEXT {
+        if key.text.capacity() > MAX_REUSED {
             key.text = String::new();
         }
         key.text.clear();
@@ -114,12 +114,13 @@ impl Key<'_> {
     }
 }
 
-/// The key of a gate. A function of the user's may have made it of anything, of an API key perhaps:
-/// such a text is not shown.
+/// The key of a gate.
+///
+/// A key from a user's function may contain a secret, like an API key, so it is never shown.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct GateKey {
     text: String,
-    /// How much of the text is the host. `None` if a function has made it.
+    /// The length of the host at the start of `text`. `None` if a user's function made the key.
     host: Option<usize>,
 }
 
@@ -136,12 +137,12 @@ impl GateKey {
         &self.text
     }
 
-    /// The text, if it may be shown.
+    /// Returns the text if it may be shown.
     pub(super) fn public(&self) -> Option<&str> {
         self.host.map(|_| self.text.as_str())
     }
 
-    /// The host of all requests with this key, unless a function may have mixed them.
+    /// Returns the host of all requests with this key. `None` if a user's function made the key.
     pub(super) fn host(&self) -> Option<&str> {
         self.host.map(|end| &self.text[..end])
     }
@@ -153,18 +154,15 @@ impl fmt::Debug for GateKey {
     }
 }
 
-impl Hash for Key<'_> {
+impl Hash for RequestKey<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Url { url, path } => {
                 let (host, port) = Host(url).parts();
-                // The port is of one length, so it need not be told where the host ends.
+                // The port has a fixed length, so nothing needs to mark the end of the host.
                 state.write(host.as_bytes());
                 state.write_u16(port);
-                // Most have none, and hashing nothing takes its time, too.
-                if !path.is_empty() {
-                    path.hash(state);
-                }
+                path.hash(state);
             }
             Self::Text(text) => text.hash(state),
         }

@@ -1,73 +1,76 @@
-//! Who waits for a turn, first in, first out; a repeated attempt before those never tried.
+//! The queue of a gate: first in, first out, and retries ahead of first attempts.
 //!
-//! Everybody can leave from anywhere, and every step takes the same time however many wait.
+//! A waiter can leave from anywhere, and every step takes constant time. The waiters are in a slab; two
+//! linked lists through it keep the order.
 
 use std::task::Waker;
 use std::time::Duration;
 
-use super::controller::{SendRecord, Time};
+use super::controller::Time;
+use super::gate::Grant;
 use crate::outcome::RefusalReason;
 use slab::Slab;
 
-/// A place in the queue. Valid until it is given back with [`Queue::remove`].
-pub(super) type Place = usize;
+/// Identifies a waiter. Valid until [`WaitQueue::remove`].
+pub(super) type WaiterId = usize;
 
-/// An empty queue keeps room for so many.
-const KEPT_ROOM: usize = 64;
+/// An empty queue keeps memory for this many waiters.
+const KEPT_CAPACITY: usize = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct WaitQueue {
     waiters: Slab<Waiter>,
-    again: Line,
-    fresh: Line,
+    retries: WaitLine,
+    first_attempts: WaitLine,
 }
 
-/// One who waits, or has been told and does not know yet.
+/// A call that waits, or that was admitted or refused and has not noticed yet.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) waker: Option<Waker>,
-    pub(super) state: State,
-    /// Waiting longer makes no sense.
-    pub(super) limit: Limit,
+    pub(super) state: WaiterState,
+    pub(super) limit: WaitLimit,
     since: Time,
-    again: bool,
-    before: Option<Place>,
-    behind: Option<Place>,
+    is_retry: bool,
+    /// Neighbours in its line, while the state is `Waiting`.
+    previous: Option<WaiterId>,
+    next: Option<WaiterId>,
 }
 
-/// The last moment to go, and which limit set it.
+/// How long a call may wait, and the reason for its refusal after that.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
+pub(super) struct WaitLimit {
     pub(super) at: Time,
     pub(super) reason: RefusalReason,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum State {
+pub(super) enum WaiterState {
     Waiting,
-    Granted(Option<SendRecord>),
+    Admitted(Grant),
     Refused(RefusalReason),
 }
 
+/// The waiters in one order. Only those whose state is `Waiting`.
 #[derive(Debug, Default)]
-struct Line {
-    first: Option<Place>,
-    last: Option<Place>,
+struct WaitLine {
+    first: Option<WaiterId>,
+    last: Option<WaiterId>,
     len: usize,
 }
 
-impl Queue {
-    /// How many wait.
+impl WaitQueue {
+    /// Returns how many calls wait.
     pub(super) fn len(&self) -> usize {
-        self.again.len + self.fresh.len
+        self.retries.len + self.first_attempts.len
     }
 
-    /// How many wait in the same line as this one would.
-    pub(super) fn len_of(&self, again: bool) -> usize {
-        if again {
-            self.again.len
+    /// Returns how many retries wait, or how many first attempts.
+    pub(super) fn line_len(&self, is_retry: bool) -> usize {
+        if is_retry {
+            self.retries.len
         } else {
-            self.fresh.len
+            self.first_attempts.len
         }
     }
 
@@ -75,25 +78,24 @@ impl Queue {
         self.len() == 0
     }
 
-    /// Whose turn is next. A probe takes a call that was never tried, if there is one, or a single
-    /// call would spend all its retries on probing.
-    pub(super) fn next(&self, probing: bool) -> Option<Place> {
+    /// Returns the next waiter. A probe takes a first attempt if there is one: otherwise one call would
+    /// spend all its retries on probes.
+    pub(super) fn next(&self, probing: bool) -> Option<WaiterId> {
         if probing {
-            self.fresh.first.or(self.again.first)
+            self.first_attempts.first.or(self.retries.first)
         } else {
-            self.again.first.or(self.fresh.first)
+            self.retries.first.or(self.first_attempts.first)
         }
     }
 
-    pub(super) fn get(&mut self, place: Place) -> &mut Waiter {
-        &mut self.waiters[place]
+    pub(super) fn get(&mut self, id: WaiterId) -> &mut Waiter {
+        &mut self.waiters[id]
     }
 
-    /// How long the one waits that waits longest. Mostly nobody does, and then nobody asks.
-    #[cold]
+    /// Returns the age of the oldest waiter, or zero if the queue is empty.
     pub(super) fn longest_wait(&self, now: Time) -> Duration {
-        let firsts = [self.again.first, self.fresh.first];
-        let wait = |place: Place| now.saturating_sub(self.waiters[place].since);
+        let firsts = [self.retries.first, self.first_attempts.first];
+        let wait = |id: WaiterId| now.saturating_sub(self.waiters[id].since);
         firsts
             .into_iter()
             .flatten()
@@ -102,86 +104,86 @@ impl Queue {
             .unwrap_or_default()
     }
 
-    pub(super) fn push(&mut self, again: bool, now: Time, limit: Limit) -> Place {
-        let line = if again {
-            &mut self.again
+    pub(super) fn push(&mut self, is_retry: bool, now: Time, limit: WaitLimit) -> WaiterId {
+        let line = if is_retry {
+            &mut self.retries
         } else {
-            &mut self.fresh
+            &mut self.first_attempts
         };
-        let before = line.last;
-        let place = self.waiters.insert(Waiter {
+        let previous = line.last;
+        let id = self.waiters.insert(Waiter {
             waker: None,
-            state: State::Waiting,
+            state: WaiterState::Waiting,
             limit,
             since: now,
-            again,
-            before,
-            behind: None,
+            is_retry,
+            previous,
+            next: None,
         });
-        line.last = Some(place);
+        line.last = Some(id);
         line.len += 1;
-        match before {
-            Some(before) => self.waiters[before].behind = Some(place),
-            None => line.first = Some(place),
+        match previous {
+            Some(previous) => self.waiters[previous].next = Some(id),
+            None => line.first = Some(id),
         }
-        place
+        id
     }
 
-    /// Ends the waiting of one, who still has to be told.
-    pub(super) fn settle(&mut self, place: Place, state: State) -> Option<Waker> {
-        self.unlink(place);
-        let waiter = &mut self.waiters[place];
+    /// Admits or refuses a waiter, and returns its waker.
+    pub(super) fn finish(&mut self, id: WaiterId, state: WaiterState) -> Option<Waker> {
+        self.unlink(id);
+        let waiter = &mut self.waiters[id];
         waiter.state = state;
         waiter.waker.take()
     }
 
-    /// Gives a place back.
-    pub(super) fn remove(&mut self, place: Place) -> State {
-        let state = self.waiters[place].state;
-        if let State::Waiting = state {
-            self.unlink(place);
+    /// Removes a waiter, and returns its last state.
+    pub(super) fn remove(&mut self, id: WaiterId) -> WaiterState {
+        let state = self.waiters[id].state;
+        if let WaiterState::Waiting = state {
+            self.unlink(id);
         }
-        self.waiters.remove(place);
-        if self.waiters.is_empty() && self.waiters.capacity() > KEPT_ROOM {
-            self.waiters = Slab::with_capacity(KEPT_ROOM);
+        self.waiters.remove(id);
+        if self.waiters.is_empty() && self.waiters.capacity() > KEPT_CAPACITY {
+            self.waiters = Slab::with_capacity(KEPT_CAPACITY);
         }
         state
     }
 
-    /// Refuses all whose limit comes before this.
+    /// Refuses all waiters whose limit ends before this time.
     pub(super) fn refuse_before(&mut self, end: Time, wakers: &mut Vec<Waker>) {
-        for first in [self.again.first, self.fresh.first] {
+        for first in [self.retries.first, self.first_attempts.first] {
             let mut next = first;
-            while let Some(place) = next {
-                let waiter = &self.waiters[place];
-                next = waiter.behind;
+            while let Some(id) = next {
+                let waiter = &self.waiters[id];
+                next = waiter.next;
                 if waiter.limit.at < end {
                     let reason = waiter.limit.reason;
-                    wakers.extend(self.settle(place, State::Refused(reason)));
+                    wakers.extend(self.finish(id, WaiterState::Refused(reason)));
                 }
             }
         }
     }
 
-    fn unlink(&mut self, place: Place) {
+    fn unlink(&mut self, id: WaiterId) {
         let Waiter {
-            again,
-            before,
-            behind,
+            is_retry,
+            previous,
+            next,
             ..
-        } = self.waiters[place];
-        let line = if again {
-            &mut self.again
+        } = self.waiters[id];
+        let line = if is_retry {
+            &mut self.retries
         } else {
-            &mut self.fresh
+            &mut self.first_attempts
         };
-        match before {
-            Some(before) => self.waiters[before].behind = behind,
-            None => line.first = behind,
+        match previous {
+            Some(previous) => self.waiters[previous].next = next,
+            None => line.first = next,
         }
-        match behind {
-            Some(behind) => self.waiters[behind].before = before,
-            None => line.last = before,
+        match next {
+            Some(next) => self.waiters[next].previous = previous,
+            None => line.last = previous,
         }
         line.len -= 1;
     }
@@ -193,8 +195,8 @@ mod tests {
 
     use super::*;
 
-    fn limit(seconds: u64) -> Limit {
-        Limit {
+    fn limit(seconds: u64) -> WaitLimit {
+        WaitLimit {
             at: Duration::from_secs(seconds),
             reason: RefusalReason::WaitTooLong,
         }
@@ -202,22 +204,22 @@ mod tests {
 
     #[test]
     fn first_in_is_first_out_and_anybody_may_leave() {
-        let mut queue = Queue::default();
+        let mut queue = WaitQueue::default();
         let fresh: Vec<_> = (0..5)
             .map(|_| queue.push(false, Time::ZERO, limit(1)))
             .collect();
         let again: Vec<_> = (0..2)
             .map(|_| queue.push(true, Time::ZERO, limit(1)))
             .collect();
-        assert_eq!((queue.len_of(false), queue.len_of(true)), (5, 2));
+        assert_eq!((queue.line_len(false), queue.line_len(true)), (5, 2));
         queue.remove(fresh[0]);
         queue.remove(fresh[2]);
         queue.remove(fresh[4]);
         let mut order = Vec::new();
-        while let Some(place) = queue.next(false) {
-            queue.settle(place, State::Granted(None));
-            assert!(matches!(queue.remove(place), State::Granted(None)));
-            order.push(place);
+        while let Some(id) = queue.next(false) {
+            queue.finish(id, WaiterState::Admitted(Grant::default()));
+            assert!(matches!(queue.remove(id), WaiterState::Admitted(_)));
+            order.push(id);
         }
         assert_eq!(order, [again[0], again[1], fresh[1], fresh[3]]);
         assert!(queue.is_empty());
@@ -225,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_probe_takes_one_that_was_never_tried() {
-        let mut queue = Queue::default();
+        let mut queue = WaitQueue::default();
         let again = queue.push(true, Time::ZERO, limit(1));
         assert_eq!(queue.next(true), Some(again));
         let fresh = queue.push(false, Time::ZERO, limit(1));
@@ -235,27 +237,27 @@ mod tests {
 
     #[test]
     fn those_whose_limit_comes_first_are_refused() {
-        let mut queue = Queue::default();
-        let places: Vec<_> = (0..6)
+        let mut queue = WaitQueue::default();
+        let ids: Vec<_> = (0..6)
             .map(|at| queue.push(at % 2 == 0, Time::ZERO, limit(at)))
             .collect();
         queue.refuse_before(Duration::from_secs(3), &mut Vec::new());
         assert_eq!(queue.len(), 3);
-        for (at, place) in places.into_iter().enumerate() {
-            let refused = matches!(queue.remove(place), State::Refused(_));
+        for (at, id) in ids.into_iter().enumerate() {
+            let refused = matches!(queue.remove(id), WaiterState::Refused(_));
             assert_eq!(refused, at < 3);
         }
     }
 
     #[test]
     fn an_empty_queue_gives_its_memory_back() {
-        let mut queue = Queue::default();
-        let places: Vec<_> = (0..10_000)
+        let mut queue = WaitQueue::default();
+        let ids: Vec<_> = (0..10_000)
             .map(|_| queue.push(false, Time::ZERO, limit(1)))
             .collect();
-        for place in places {
-            queue.remove(place);
+        for id in ids {
+            queue.remove(id);
         }
-        assert!(queue.waiters.capacity() <= 2 * KEPT_ROOM);
+        assert!(queue.waiters.capacity() <= 2 * KEPT_CAPACITY);
     }
 }

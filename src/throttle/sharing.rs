@@ -1,8 +1,8 @@
-//! What a gate shares with the gates of other workers.
+//! How a gate talks to the store of its fleet.
 //!
-//! The gate decides by what it holds, under its own lock, and asks nobody. Questions to the store come out of
-//! that as a by-product, and are put in tasks of their own: no call waits for one, unless it has nothing to go
-//! by.
+//! A gate decides by the tokens that it holds, under its lock, and never waits for the store. Asks and pauses
+//! come out of these decisions, and background tasks send them. A call waits for the store only if the gate
+//! holds no token.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,46 +10,48 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::builder::Settings;
+use super::builder::ThrottleSettings;
 use super::gate::Gate;
 use super::key::GateKey;
 use crate::clock;
-use crate::fleet::{FleetLimits, KeyKind, Lease, LeaseAsk, PauseListener};
+use crate::fleet::{FleetLimits, KeyKind, LeaseAsk, PauseListener};
 
-/// A pause that the store did not take is told again after this long, and then after a while that doubles.
+/// A pause that the store did not take is sent again after this long. The wait doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// By which name a gate is known to the store, and how to get back to it.
-#[derive(Debug)]
-pub(super) struct Sharing {
+/// Sends the asks and pauses of one gate to the store.
+///
+/// It holds the gate weakly: without the gate, no result is needed.
+#[derive(Clone, Debug)]
+pub(super) struct GateStore {
     fleet: FleetLimits,
     key: String,
     gate: Weak<Gate>,
 }
 
-/// What is to be told to the store, once the lock of the gate is free again.
+/// What to send to the store once the lock of the gate is free.
 #[derive(Debug, Default)]
-pub(super) struct ToTell {
+pub(super) struct StoreMessages {
     pub(super) ask: Option<LeaseAsk>,
     pub(super) pause: Option<Duration>,
 }
 
 impl Gate {
-    /// With others, if the settings say so.
-    pub(super) fn in_arc(key: GateKey, settings: &Settings, now: Instant) -> Arc<Self> {
-        let Some(common) = &settings.common else {
+    /// Creates a gate, which shares its limits if the settings name a fleet.
+    pub(super) fn in_arc(key: GateKey, settings: &ThrottleSettings, now: Instant) -> Arc<Self> {
+        let Some(shared) = &settings.fleet else {
             return Arc::new(Self::new(key, settings, now));
         };
-        let fleet = &common.fleet;
-        let name = FleetLimits::key(KeyKind::Gate, key.text(), key.public().is_none());
+        let fleet = &shared.limits;
+        let name = KeyKind::Gate.store_key(key.text(), key.public().is_none());
         let gate = Arc::new_cyclic(|gate| {
-            let sharing = Sharing {
+            let store = GateStore {
                 fleet: fleet.clone(),
                 key: name.clone(),
                 gate: gate.clone(),
             };
-            Self::new(key, settings, now).shared_by(sharing)
+            Self::new(key, settings, now).shared_by(store)
         });
         if settings.adaptive {
             let listener: Weak<Self> = Arc::downgrade(&gate);
@@ -59,49 +61,32 @@ impl Gate {
     }
 }
 
-impl Sharing {
-    /// Sees to it that the store gets to know.
-    pub(super) fn tell(&self, news: ToTell) {
+impl GateStore {
+    /// Sends in background tasks. Without a tokio runtime, an ask times out in the gate.
+    pub(super) fn send(&self, messages: StoreMessages) {
         let Ok(runtime) = Handle::try_current() else {
-            // Nobody can ask. When a question is not answered in time, the gate goes by what it knows.
             return;
         };
-        if let Some(length) = news.pause {
-            runtime.spawn(self.question().pause(length));
+        if let Some(length) = messages.pause {
+            runtime.spawn(self.clone().pause(length));
         }
-        if let Some(ask) = news.ask {
-            runtime.spawn(self.question().put(ask));
+        if let Some(ask) = messages.ask {
+            let store = self.clone();
+            runtime.spawn(async move { store.lease(ask).await });
         }
     }
 
-    /// Looks at `at` whether there is something to give back.
-    pub(super) fn remind(&self, at: Instant) {
+    /// Gives unused tokens back at `at`, and again as long as the gate has some.
+    pub(super) fn give_back_at(&self, at: Instant) {
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(self.question().give_back(at));
+            runtime.spawn(self.clone().give_back(at));
         }
     }
 
-    fn question(&self) -> Question {
-        Question {
-            fleet: self.fleet.clone(),
-            key: self.key.clone(),
-            gate: self.gate.clone(),
-        }
-    }
-}
-
-/// Put without holding on to the gate: if nobody needs it any more, nobody needs the answer.
-struct Question {
-    fleet: FleetLimits,
-    key: String,
-    gate: Weak<Gate>,
-}
-
-impl Question {
-    async fn put(self, ask: LeaseAsk) {
-        let lease = self.ask(ask).await;
+    async fn lease(&self, ask: LeaseAsk) {
+        let lease = self.fleet.lease(&self.key, ask).await;
         if let Some(gate) = self.gate.upgrade() {
-            gate.told(lease);
+            gate.receive_lease(lease.map_err(|_| ()));
         }
     }
 
@@ -112,10 +97,7 @@ impl Question {
                 return;
             };
             if let Some(ask) = ask {
-                let lease = self.ask(ask).await;
-                if let Some(gate) = self.gate.upgrade() {
-                    gate.told(lease);
-                }
+                self.lease(ask).await;
             }
             match next {
                 Some(next) => at = next,
@@ -124,7 +106,7 @@ impl Question {
         }
     }
 
-    /// Tells of it until the store has taken it. The gate tells each pause once, so nobody else would.
+    /// Sends a pause until the store has taken it, because the gate sends each pause once.
     async fn pause(self, length: Duration) {
         let end = clock::after(clock::now(), length);
         let mut wait = FIRST_WAIT;
@@ -139,10 +121,6 @@ impl Question {
                 return;
             }
         }
-    }
-
-    async fn ask(&self, ask: LeaseAsk) -> Result<Lease, ()> {
-        self.fleet.lease(&self.key, ask).await.map_err(|_| ())
     }
 }
 

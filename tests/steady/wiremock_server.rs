@@ -54,7 +54,7 @@ async fn a_server_that_fails_n_times_is_answered_by_the_next_attempt() {
     }
 }
 
-/// The cost that `benches/call_cost.rs` counts for real answers rests on this: there is a table of
+/// The cost that `proof/benches/call_cost.rs` counts for real answers rests on this: there is a table of
 /// extensions already, and room in it for the report.
 #[tokio::test]
 async fn an_answer_from_a_socket_carries_two_extensions_without_us() {

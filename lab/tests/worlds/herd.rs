@@ -1,7 +1,7 @@
 //! What the retry and the throttle make of worlds in which many ask at once.
 //!
 //! Each of them as it comes, in virtual time, on the simulated service of `testing`. The numbers of
-//! reqwest-retry in the same worlds are printed by `cargo bench --bench throttle`.
+//! reqwest-retry in the same worlds are printed by `cargo bench -p proof --bench throttle`.
 
 use std::time::Duration;
 

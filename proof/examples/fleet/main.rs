@@ -1,6 +1,6 @@
 //! Eight workers that have one quota together: how much they waste alone, and how much if they share their limits.
 //!
-//! `cargo run --example fleet --features redis`, and `-- --help` for more
+//! `cargo run -p proof --example fleet`, and `-- --help` for more
 //!
 //! Each worker is a process of its own. The server takes 500 requests a second of all of them, and refuses the others.
 //! Redis is started from the PATH, and stopped at the end; with `--redis` or `REDIS_URL` it is any other.
@@ -64,7 +64,7 @@ There is no Redis here, so nothing can be shared. Either install `redis-server`,
 or start one yourself, and say where it is:
 
     docker run --rm --publish 127.0.0.1:6379:6379 redis
-    cargo run --example fleet --features redis -- --redis redis://127.0.0.1:6379";
+    cargo run -p proof --example fleet -- --redis redis://127.0.0.1:6379";
 
 /// How long a Redis may take to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,7 +1,7 @@
 //! Connections that turn out to be HTTP/2 (ALPN, RFC 7301): one is enough, so hyper-util cancels the calls that open
 //! another at the same moment. Nothing of them was sent.
 //!
-//! With rustls that takes two threads and bad luck, which `tests/torment` sometimes has. With native-tls one thread is
+//! With rustls that takes two threads and bad luck, which `proof/tests/torment` sometimes has. With native-tls one thread is
 //! enough.
 
 use std::pin::pin;

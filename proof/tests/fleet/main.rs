@@ -1,6 +1,6 @@
 //! Eight workers, each a process of its own, with one quota and a real Redis.
 //!
-//! `cargo test --all-features --test fleet -- --nocapture` prints what came of it. `STEADY_FLEET_SECONDS=60` is the
+//! `cargo test -p proof --test fleet -- --nocapture` prints what came of it. `STEADY_FLEET_SECONDS=60` is the
 //! long run. The workers and the server are those of `examples/fleet/`.
 
 #![cfg(unix)]
@@ -228,10 +228,7 @@ fn trouble(
 /// What each worker has said about the store.
 fn expect_said(trial: &mut Trial, outcome: &Outcome, levels: &[&str]) {
     for report in &outcome.reports {
-        let said = report
-            .said
-            .iter()
-            .filter(|it| it.contains("store of the fleet"));
+        let said = report.said.iter().filter(|it| it.contains("fleet store"));
         let said: Vec<&str> = said.filter_map(|line| line.split(' ').next()).collect();
         trial.expect(
             said == levels,

@@ -1,7 +1,7 @@
 //! Payments over real sockets, to a server that for each connection and each request draws what it
 //! does wrong, and keeps a ledger of what it has done.
 //!
-//! `cargo test --all-features --test torment -- --nocapture` prints what came of it. With
+//! `cargo test -p proof --test torment -- --nocapture` prints what came of it. With
 //! `STEADY_TORMENT_CALLS=100000` it is the long run; `STEADY_TORMENT_SEED` draws other faults.
 
 #![cfg(target_os = "linux")] // what a process holds is read from /proc

@@ -1,13 +1,13 @@
-//! A ratio as two whole numbers, so that nothing is lost to rounding.
+//! A ratio as a fraction of whole numbers, so that nothing is lost to rounding.
 
-/// Neither number gets larger than this.
+/// Largest numerator and denominator.
 const LIMIT: u64 = 1_000_000;
 
-/// The simplest fraction that is the ratio, as near as `LIMIT` allows: 0.75 becomes 3/4.
+/// Returns the simplest fraction for the ratio, as close as `LIMIT` allows: 0.75 becomes 3/4.
 ///
 /// `ratio` is finite, not negative, and at most `LIMIT`.
 pub(super) fn fraction(ratio: f64) -> (u64, u64) {
-    // Continued fractions give the best approximations, simplest first.
+    // Continued fractions give the best approximations, the simplest first.
     let (mut before, mut best) = ((0, 1), (1, 0));
     let mut rest = ratio;
     loop {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_become_the_fractions_that_people_mean() {
+    fn ratios_become_simple_fractions() {
         for (ratio, expected) in [
             (0.0, (0, 1)),
             (0.1, (1, 10)),
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn any_ratio_is_met_closely_or_is_too_small_to_matter() {
+    fn every_ratio_is_matched_closely_or_is_zero() {
         for step in 0..100_000_u32 {
             let ratio = f64::from(step) * std::f64::consts::PI / 1e5;
             let (p, q) = fraction(ratio);
@@ -69,5 +69,7 @@ mod tests {
             assert!(q > 0 && p <= LIMIT && q <= LIMIT);
         }
         assert_eq!(fraction(1e-9), (0, 1));
+        // The smallest ratio that a budget accepts.
+        assert_eq!(fraction(1e-6), (1, 1_000_000));
     }
 }

@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use super::state::SLOTS;
+use super::window::Window;
 use super::*;
 
 fn budget(ratio: f64) -> Budget {
@@ -9,7 +13,7 @@ fn budget(ratio: f64) -> Budget {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ratio_is_the_ratio() {
+async fn retries_match_the_ratio() {
     for (ratio, expected) in [
         (0.1, 1000),
         (0.25, 2500),
@@ -35,7 +39,7 @@ async fn the_ratio_is_the_ratio() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_reserve_is_there_from_the_start_and_comes_back_when_its_debits_expire() {
+async fn the_reserve_returns_when_its_debits_expire() {
     let budget = Budget::builder().build().unwrap();
     assert_eq!(budget.balance(), 20.0);
     for _ in 0..20 {
@@ -55,7 +59,7 @@ async fn the_reserve_is_there_from_the_start_and_comes_back_when_its_debits_expi
 }
 
 #[tokio::test(start_paused = true)]
-async fn deposits_count_for_their_time_and_then_not_at_all() {
+async fn deposits_count_for_the_ttl() {
     let budget = budget(1.0);
     for second in 0..10 {
         budget.deposit();
@@ -70,15 +74,15 @@ async fn deposits_count_for_their_time_and_then_not_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_back_is_as_if_it_had_never_been_taken() {
+async fn a_dropped_hold_undoes_its_debit() {
     for pause in [0, 500, 3000, 9000, 10_700, 60_000] {
         let budget = Budget::builder().retry_ratio(0.5).build().unwrap();
         for _ in 0..10 {
             budget.deposit();
         }
-        let withdrawal = budget.withdraw_at(clock::now()).unwrap();
+        let hold = budget.withdraw_at(clock::now()).unwrap();
         tokio::time::advance(Duration::from_millis(pause)).await;
-        drop(withdrawal);
+        drop(hold);
         let untouched = if pause > 10_000 { 20.0 } else { 25.0 };
         assert_eq!(budget.balance(), untouched, "after {pause} ms");
         tokio::time::advance(Duration::from_secs(20)).await;
@@ -87,14 +91,14 @@ async fn what_is_given_back_is_as_if_it_had_never_been_taken() {
 }
 
 #[test]
-fn unlimited_means_it() {
+fn an_unlimited_budget_always_pays() {
     let budget = Budget::unlimited();
     assert!((0..100_000).all(|_| budget.try_withdraw()));
     assert_eq!(budget.balance(), f64::INFINITY);
 }
 
 #[test]
-fn values_that_make_no_sense_are_named() {
+fn an_invalid_setting_is_named_with_its_value() {
     let builder = Budget::builder;
     for (builder, said) in [
         (
@@ -156,8 +160,8 @@ fn values_that_make_no_sense_are_named() {
     assert!(shortest.build().is_ok());
     assert!(
         builder()
-            .ttl(MAX_TTL)
-            .retry_ratio(MAX_RATIO)
+            .ttl(Duration::from_secs(3600))
+            .retry_ratio(1.0)
             .build()
             .is_ok()
     );
@@ -165,7 +169,7 @@ fn values_that_make_no_sense_are_named() {
 
 /// Eight threads, a million operations each, on a clock that moves: slots roll all the time.
 #[test]
-fn racing_threads_end_with_exact_sums_and_never_overdraw() {
+fn racing_threads_count_exactly_and_never_overdraw() {
     use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
     const THREADS: u64 = 8;

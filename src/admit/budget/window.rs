@@ -1,22 +1,22 @@
-//! A sliding window of credits and debits, in constant memory, with no lock on the usual way.
+//! A sliding window of credits and debits, in constant memory, without a lock per operation.
 //!
-//! One word holds the net of everything that is still live. What it was when the open slot began is
-//! kept behind a lock that is taken once per slot; the difference is what the slot has gathered.
-//! So an operation changes one word, and a slot's share is known when it closes.
+//! One atomic holds the net of all live slots. A ring behind a lock, taken once per slot, holds the net of
+//! each closed slot and what the atomic was when the open slot began. So an operation changes one word, and
+//! the difference is the net of a slot when it closes.
 //!
-//! `models/` runs this very file under loom, and then runs it with each of the mistakes that are easy
-//! to make here, to see that the model finds them.
+//! `models/` runs this file under loom. It also runs the file with typical mistakes and expects loom to find
+//! each.
 
 use std::sync::PoisonError;
 
 use super::sync::{AtomicI64, AtomicU64, Mutex, Ordering};
 
-/// Entries live for at least `SLOTS - 1` slots, and for one more at most.
+/// Entries live for at least `SLOTS - 1` slots, and at most for one more.
 #[derive(Debug)]
 pub(crate) struct Window<const SLOTS: usize> {
     /// The net of all live slots.
     live: AtomicI64,
-    /// When the open slot ends. Slot n ends at (n + 1) · width, so this also numbers it.
+    /// When the open slot ends. Slot n ends at (n + 1) · width, so this is also its number.
     end: AtomicU64,
     width: u64,
     ring: Mutex<Ring<SLOTS>>,
@@ -26,16 +26,16 @@ pub(crate) struct Window<const SLOTS: usize> {
 struct Ring<const SLOTS: usize> {
     /// The net of each closed slot, at its number modulo `SLOTS`.
     nets: [i64; SLOTS],
-    /// What `live` was when the open slot began.
+    /// Value of `live` when the open slot began.
     opened_at: i64,
 }
 
-/// When the slot ends in which something was taken; it is given back there.
+/// End of the slot of a debit. Giving back credits this slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotEnd(u64);
 
 impl<const SLOTS: usize> Window<SLOTS> {
-    /// Times are counted from zero in any unit, of which a slot lasts `width`.
+    /// Times count from zero in any unit. A slot lasts `width`.
     pub(crate) fn new(width: u64) -> Self {
         Self {
             live: AtomicI64::new(0),
@@ -57,10 +57,10 @@ impl<const SLOTS: usize> Window<SLOTS> {
     /// Takes from the open slot, unless the net would fall below `floor`.
     pub(crate) fn try_take(&self, now: u64, amount: i64, floor: i64) -> Option<SlotEnd> {
         self.roll_if_due(now);
-        // Before the debit: if a slot closes in between, the debit lives longer than what is given
-        // back for it. The other way round, there would be credit out of nothing for a while.
+        // Before the debit: if a slot closes in between, the debit lives longer than its refund. In the
+        // other order, a refund would outlive its debit and create credit.
         let slot = SlotEnd(self.end.load(Ordering::Relaxed));
-        // Check and debit in one step.
+        // Checks and debits in one step.
         self.live
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| {
                 let rest = live - amount;
@@ -70,12 +70,12 @@ impl<const SLOTS: usize> Window<SLOTS> {
             .map(|_| slot)
     }
 
-    /// Undoes a debit, as if it had never been. Reads no clock, so that it may be done in a `Drop`.
+    /// Undoes a debit completely. Reads no clock, so that `Drop` may call it.
     pub(crate) fn give_back(&self, slot: SlotEnd, amount: i64) {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let age = (self.end.load(Ordering::Relaxed) - slot.0) / self.width;
         if age >= SLOTS as u64 {
-            // It has come back by itself.
+            // The debit has expired already.
             return;
         }
         if age > 0 {
@@ -85,30 +85,29 @@ impl<const SLOTS: usize> Window<SLOTS> {
         self.live.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// The net of all that is live now.
+    /// Returns the net of all live slots.
     pub(crate) fn net(&self, now: u64) -> i64 {
         self.roll_if_due(now);
         self.live.load(Ordering::Relaxed)
     }
 
     fn roll_if_due(&self, now: u64) {
-        // Acquire: who sees the new end also sees `live` without what has expired.
+        // Acquire: a thread that sees the new end also sees `live` without expired slots.
         if now >= self.end.load(Ordering::Acquire) {
             self.roll(now);
         }
     }
 
-    #[cold]
     fn roll(&self, now: u64) {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have done it meanwhile.
+        // Another thread may have rolled meanwhile.
         let end = self.end.load(Ordering::Relaxed);
         if now < end {
             return;
         }
         let passed = (now - end) / self.width + 1;
         if passed >= SLOTS as u64 {
-            // All of it has expired.
+            // All slots have expired.
             self.live.swap(0, Ordering::Relaxed);
             ring.nets = [0; SLOTS];
             ring.opened_at = 0;
@@ -122,7 +121,7 @@ impl<const SLOTS: usize> Window<SLOTS> {
             ring.nets[open] = before - ring.opened_at;
             ring.opened_at = before - expired;
         }
-        // Last, so that nobody takes what has expired for live.
+        // Last, so that no thread takes expired slots for live.
         self.end.store(end + passed * self.width, Ordering::Release);
     }
 

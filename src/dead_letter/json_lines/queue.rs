@@ -1,4 +1,6 @@
-//! Lines that wait to be written, by one thread at a time and as many of them at once as there are.
+//! Queues lines for one writer thread.
+//!
+//! In an outage many calls give up at the same time. One thread writes all queued lines together, with one sync.
 
 use std::io;
 use std::mem;
@@ -8,78 +10,83 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::writer::{Line, Writer};
+use super::writer::{LetterLine, LetterWriter};
 
-/// So many bytes may wait. A disk that hangs must not take all memory.
+/// The most bytes in the queue, so that a blocked disk does not fill the memory.
 const LIMIT: usize = 64 * 1024 * 1024;
 
-pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
-    writer: Mutex<Writer>,
+pub(super) struct WriteQueue {
+    pending: Mutex<PendingLines>,
+    /// Locked by the writer thread before `pending`.
+    writer: Mutex<LetterWriter>,
     limit: usize,
 }
 
 #[derive(Default)]
-struct Waiting {
-    lines: Vec<Line>,
-    /// Who learns what became of each line.
+struct PendingLines {
+    lines: Vec<LetterLine>,
+    /// Receives the result of the line with the same index.
     senders: Vec<oneshot::Sender<io::Result<()>>>,
-    /// With those that are being written.
+    /// The bytes of `lines`, and of the lines that are being written.
     bytes: usize,
-    /// Whether there is a [`Job`], which will see whatever is added.
+    /// Whether there is a [`WriteJob`], which will write all lines in `lines`.
     has_job: bool,
 }
 
-impl Queue {
-    pub(super) fn new(writer: Writer) -> Self {
+impl WriteQueue {
+    pub(super) fn new(writer: LetterWriter) -> Self {
         Self {
-            waiting: Mutex::default(),
+            pending: Mutex::default(),
             writer: Mutex::new(writer),
             limit: LIMIT,
         }
     }
 
-    /// Adds a line, which will be written whether or not somebody waits for that.
+    /// Adds a line. It is written even if the receiver is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the queue is full, or if there is no runtime.
     pub(super) fn push(
         self: &Arc<Self>,
-        line: Line,
+        line: LetterLine,
     ) -> io::Result<oneshot::Receiver<io::Result<()>>> {
         let (sender, receiver) = oneshot::channel();
-        let mut waiting = lock(&self.waiting);
-        let bytes = waiting.bytes.saturating_add(line.bytes.len());
-        // One is always taken, however long it is.
-        if waiting.bytes > 0 && bytes > self.limit {
+        let mut pending = lock(&self.pending);
+        let bytes = pending.bytes.saturating_add(line.bytes.len());
+        // An empty queue accepts a line of any length.
+        if pending.bytes > 0 && bytes > self.limit {
             return Err(io::Error::other(format!(
                 "{} bytes wait to be written already, and {} may at most",
-                waiting.bytes, self.limit
+                pending.bytes, self.limit
             )));
         }
-        let runtime = match waiting.has_job {
+        let runtime = match pending.has_job {
             true => None,
             false => Some(Handle::try_current().map_err(io::Error::other)?),
         };
-        waiting.lines.push(line);
-        waiting.senders.push(sender);
-        waiting.bytes = bytes;
-        waiting.has_job = true;
-        // A runtime that is shutting down drops the job here and now.
-        drop(waiting);
+        pending.lines.push(line);
+        pending.senders.push(sender);
+        pending.bytes = bytes;
+        pending.has_job = true;
+        // A runtime that is shutting down drops the job in `spawn_blocking`, and its drop locks `pending`.
+        drop(pending);
         if let Some(runtime) = runtime {
-            let job = Job(self.clone());
+            let job = WriteJob(self.clone());
             runtime.spawn_blocking(move || drop(job));
         }
         Ok(receiver)
     }
 
-    /// Writes until nothing waits.
+    /// Writes until the queue is empty.
     fn drain(&self) {
         let mut writer = lock(&self.writer);
         loop {
-            let mut waiting = lock(&self.waiting);
-            let lines = mem::take(&mut waiting.lines);
-            let senders = mem::take(&mut waiting.senders);
-            waiting.has_job = !lines.is_empty();
-            drop(waiting);
+            let mut pending = lock(&self.pending);
+            let lines = mem::take(&mut pending.lines);
+            let senders = mem::take(&mut pending.senders);
+            pending.has_job = !lines.is_empty();
+            drop(pending);
             if lines.is_empty() {
                 return;
             }
@@ -88,32 +95,34 @@ impl Queue {
             while !rest.is_empty() {
                 let (count, written) = writer.append(rest);
                 for sender in senders.by_ref().take(count) {
-                    // Whoever does not wait any more need not know.
-                    let _ = sender.send(same(&written));
+                    // The receiver may be dropped.
+                    let _ = sender.send(clone_result(&written));
                 }
                 rest = &rest[count..];
             }
             let bytes: usize = lines.iter().map(|line| line.bytes.len()).sum();
-            lock(&self.waiting).bytes -= bytes;
+            lock(&self.pending).bytes -= bytes;
         }
     }
 }
 
-/// Writes all that waits when it is dropped: after the runtime has given it a thread, or because the
-/// runtime is shutting down and gives none. Then this is the last chance for the letters.
-struct Job(Arc<Queue>);
+/// Writes all queued lines when it is dropped.
+///
+/// The runtime drops it on a blocking thread. A runtime that is shutting down drops it at once; this is then the last
+/// chance to write the letters.
+struct WriteJob(Arc<WriteQueue>);
 
-impl Drop for Job {
+impl Drop for WriteJob {
     fn drop(&mut self) {
         if catch_unwind(AssertUnwindSafe(|| self.0.drain())).is_err() {
-            // The next line begins anew, and nobody waits for one that is not written.
-            *lock(&self.0.waiting) = Waiting::default();
+            // This drops the senders, so that no delivery waits for a line that is not written.
+            *lock(&self.0.pending) = PendingLines::default();
         }
     }
 }
 
-/// What became of one write is told to many.
-fn same(written: &io::Result<()>) -> io::Result<()> {
+/// Copies the result of one write for each of its lines.
+fn clone_result(written: &io::Result<()>) -> io::Result<()> {
     let Err(error) = written else { return Ok(()) };
     Err(match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),

@@ -2,13 +2,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, process};
 
-use super::super::writer::Options;
+use super::super::writer::WriteOptions;
 use super::*;
 
-/// A path of its own for each test, where nothing is left after it.
-struct Place(PathBuf);
+/// A path that only one test uses. The file is removed at the end.
+struct TestFile(PathBuf);
 
-impl Place {
+impl TestFile {
     fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::SeqCst);
@@ -16,8 +16,8 @@ impl Place {
         Self(env::temp_dir().join(name))
     }
 
-    fn queue(&self, limit: usize) -> Arc<Queue> {
-        let mut queue = Queue::new(Writer::open(self.0.clone()).unwrap());
+    fn queue(&self, limit: usize) -> Arc<WriteQueue> {
+        let mut queue = WriteQueue::new(LetterWriter::open(self.0.clone()).unwrap());
         queue.limit = limit;
         Arc::new(queue)
     }
@@ -27,18 +27,18 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
 }
 
-fn line(number: usize) -> Line {
-    Line {
+fn line(number: usize) -> LetterLine {
+    LetterLine {
         bytes: format!("{number:0>399}\n").into_bytes(),
-        options: Options {
+        options: WriteOptions {
             sync: true,
-            ..Options::default()
+            ..WriteOptions::default()
         },
     }
 }
@@ -51,49 +51,49 @@ fn text(numbers: impl IntoIterator<Item = usize>) -> String {
 
 type Pushed = io::Result<oneshot::Receiver<io::Result<()>>>;
 
-/// Adds so many lines while the disk does nothing.
-fn push_while_it_hangs(queue: &Arc<Queue>, lines: usize) -> Vec<Pushed> {
+/// Adds lines while the writer is blocked.
+fn push_while_it_hangs(queue: &Arc<WriteQueue>, lines: usize) -> Vec<Pushed> {
     let _writer = lock(&queue.writer);
     (0..lines).map(|number| queue.push(line(number))).collect()
 }
 
 #[tokio::test]
 async fn lines_that_wait_are_written_and_synced_together() {
-    let place = Place::new();
-    let queue = place.queue(LIMIT);
+    let file = TestFile::new();
+    let queue = file.queue(LIMIT);
     for pushed in push_while_it_hangs(&queue, 20_000) {
         pushed.unwrap().await.unwrap().unwrap();
     }
-    assert_eq!(place.text(), text(0..20_000));
+    assert_eq!(file.text(), text(0..20_000));
     let writer = lock(&queue.writer);
-    // 8 MB, of which up to 1 MiB goes into one write.
+    // These are 8 MB, and one write takes up to 1 MiB.
     assert_eq!((writer.writes, writer.syncs), (8, 8));
 }
 
 #[tokio::test]
 async fn one_line_after_the_other_is_written_at_once() {
-    let place = Place::new();
-    let queue = place.queue(LIMIT);
+    let file = TestFile::new();
+    let queue = file.queue(LIMIT);
     for number in 0..5 {
         queue.push(line(number)).unwrap().await.unwrap().unwrap();
-        assert_eq!(place.text(), text(0..=number));
+        assert_eq!(file.text(), text(0..=number));
     }
     assert_eq!(lock(&queue.writer).syncs, 5);
 }
 
 #[tokio::test]
 async fn lines_that_nobody_waits_for_any_more_are_written_all_the_same() {
-    let place = Place::new();
-    let queue = place.queue(LIMIT);
+    let file = TestFile::new();
+    let queue = file.queue(LIMIT);
     drop(push_while_it_hangs(&queue, 3));
     queue.push(line(3)).unwrap().await.unwrap().unwrap();
-    assert_eq!(place.text(), text(0..4));
+    assert_eq!(file.text(), text(0..4));
 }
 
 #[tokio::test]
 async fn a_disk_that_hangs_makes_lines_fail_at_once_when_too_much_waits() {
-    let place = Place::new();
-    let queue = place.queue(1000);
+    let file = TestFile::new();
+    let queue = file.queue(1000);
     for round in 1..=2 {
         let pushed = push_while_it_hangs(&queue, 4);
         let (taken, refused): (Vec<_>, Vec<_>) = pushed.into_iter().partition(Result::is_ok);
@@ -105,16 +105,16 @@ async fn a_disk_that_hangs_makes_lines_fail_at_once_when_too_much_waits() {
         for taken in taken {
             taken.unwrap().await.unwrap().unwrap();
         }
-        assert_eq!(place.text(), text(0..2).repeat(round));
+        assert_eq!(file.text(), text(0..2).repeat(round));
     }
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn all_lines_of_a_write_that_fails_learn_of_it() {
-    let place = Place::new();
-    std::os::unix::fs::symlink("/dev/full", &place.0).unwrap();
-    let queue = place.queue(LIMIT);
+    let file = TestFile::new();
+    std::os::unix::fs::symlink("/dev/full", &file.0).unwrap();
+    let queue = file.queue(LIMIT);
     for pushed in push_while_it_hangs(&queue, 10) {
         let error = pushed.unwrap().await.unwrap().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
@@ -124,24 +124,24 @@ async fn all_lines_of_a_write_that_fails_learn_of_it() {
 
 #[test]
 fn a_runtime_that_ends_takes_no_line_with_it() {
-    let place = Place::new();
-    let queue = place.queue(LIMIT);
+    let file = TestFile::new();
+    let queue = file.queue(LIMIT);
     let runtime = || tokio::runtime::Builder::new_current_thread().build();
     let ends = runtime().unwrap();
-    // Its job may not have begun.
+    // Its job may not have started.
     ends.block_on(async { drop(queue.push(line(0)).unwrap()) });
     let ended = ends.handle().clone();
     drop(ends);
-    assert_eq!(place.text(), text(0..1));
+    assert_eq!(file.text(), text(0..1));
 
-    // Its job cannot begin.
+    // Its job cannot start.
     let entered = ended.enter();
     let written = queue.push(line(1)).unwrap();
     drop(entered);
-    assert_eq!(place.text(), text(0..2));
+    assert_eq!(file.text(), text(0..2));
     runtime().unwrap().block_on(written).unwrap().unwrap();
 
     let error = queue.push(line(2)).unwrap_err();
     assert!(error.to_string().contains("no reactor running"), "{error}");
-    assert_eq!(place.text(), text(0..2));
+    assert_eq!(file.text(), text(0..2));
 }

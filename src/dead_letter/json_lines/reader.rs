@@ -1,4 +1,4 @@
-//! Letters that are read back.
+//! Reads letters from files, in the order in which they were written.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,21 +6,21 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use super::super::DeadLetter;
-use super::{MAX_LINE, named, record, writer};
+use super::record::{self, InvalidLine};
+use super::{MAX_LINE, open_error, writer};
+use crate::dead_letter::DeadLetter;
 
-/// An editor may have put it at the beginning of a file. It means nothing.
+/// Some editors write this at the start of a file. It is skipped.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Reads the letters that a [`JsonLinesSink`](crate::JsonLinesSink) has written, in their order.
+/// Reads the letters that a [`JsonLinesSink`](crate::JsonLinesSink) wrote, in the same order.
 ///
-/// A line that is no letter is an error, and the next one is read all the same. So is a file that
-/// cannot be read: the next file follows.
+/// A line that is not a letter gives an error, and reading continues with the next line. A file that cannot be
+/// read gives an error, and reading continues with the next file.
 ///
-/// What is written to a file after it was opened is not read, so that letters which are given up again
-/// while they are replayed do not come back for ever. Only a line that was being written at that moment
-/// is read to its end. [`open_all`](JsonLinesReader::open_all) opens the file itself at once, and each
-/// rotated one when its turn comes.
+/// Lines that are added after the file was opened are not read. This way a letter that fails again during its
+/// replay does not come back forever. Only a line that was incomplete at that moment is read to its end.
+/// [`open_all`](JsonLinesReader::open_all) opens the current file at once, and each rotated file when it is reached.
 ///
 /// ```no_run
 /// use reqwest_steady::JsonLinesReader;
@@ -35,35 +35,39 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// It reads as a file is read, and so blocks its thread while the disk is busy.
+/// Reading blocks the thread.
 #[derive(Debug)]
 pub struct JsonLinesReader {
+    /// The path of the file that is read now.
     path: PathBuf,
-    file: Option<Opened>,
+    file: Option<OpenFile>,
+    /// The number of the last line that was read from `file`.
     line: u64,
-    later: VecDeque<Source>,
+    /// The files that follow.
+    later: VecDeque<LetterSource>,
     max_line: u64,
 }
 
-/// A file that comes later.
+/// A file to read.
 #[derive(Debug)]
-enum Source {
+enum LetterSource {
     Closed(PathBuf),
-    Open(PathBuf, Opened),
+    Open(PathBuf, OpenFile),
 }
 
-/// A file, and how much of what was in it when it was opened is still to be read.
+/// An open file that is read up to its length at opening.
 #[derive(Debug)]
-struct Opened {
+struct OpenFile {
     file: BufReader<File>,
+    /// The bytes that are left of that length.
     left: u64,
 }
 
-impl Opened {
+impl OpenFile {
     fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
-        // A pipe says nothing about its length.
+        // A pipe has no length.
         let left = if metadata.is_file() {
             metadata.len()
         } else {
@@ -75,12 +79,11 @@ impl Opened {
         })
     }
 
-    /// The next line, with its newline if it has one. Nothing of what comes after `limit` bytes of it
-    /// and one more.
-    //
-    // One that begins before the end is read as far as it goes: if its writer was not done with it
-    // when the file was opened, it may be now. It is torn only if it is so after that.
-    fn line(&mut self, limit: u64) -> io::Result<Vec<u8>> {
+    /// Reads the next line with its newline, but at most `limit + 1` bytes of it.
+    ///
+    /// A line that starts before the end is read completely. If its writer was still busy when the file was
+    /// opened, the line may be complete now.
+    fn read_line(&mut self, limit: u64) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
         if self.left > 0 {
             let mut bounded = self.file.by_ref().take(limit.saturating_add(1));
@@ -90,8 +93,8 @@ impl Opened {
         Ok(line)
     }
 
-    /// Goes on to the next line.
-    fn skip(&mut self) -> io::Result<()> {
+    /// Skips the rest of the line.
+    fn skip_line(&mut self) -> io::Result<()> {
         let length = self.file.skip_until(b'\n')?;
         self.left = self.left.saturating_sub(length as u64);
         Ok(())
@@ -99,39 +102,48 @@ impl Opened {
 }
 
 impl JsonLinesReader {
-    /// The letters of one file.
+    /// Opens one file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be opened. The error names the path.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
-        let file = Opened::open(&path).map_err(|error| named(&path, error))?;
-        Ok(Self::of([Source::Open(path, file)].into()))
+        let file = OpenFile::open(&path).map_err(|error| open_error(&path, error))?;
+        Ok(Self::new([LetterSource::Open(path, file)].into()))
     }
 
-    /// The letters of all files that were rotated away, by their numbers, and then of the file itself.
-    /// There has to be at least one.
+    /// Opens all rotated files, in the order of their numbers, and then the current file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no file at all, or if the directory or the current file cannot be read.
     pub fn open_all(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
-        let list = || writer::numbered(&path).map_err(|error| named(&path, error));
+        let list = || writer::rotated_files(&path).map_err(|error| open_error(&path, error));
         let mut rotated = list()?;
         let current = loop {
-            let current = Opened::open(&path);
-            // If the file was rotated away in the meantime, it is another one now.
+            let current = OpenFile::open(&path);
+            // If the file was rotated in the meantime, the path has a new file.
             let again = list()?;
             if again == rotated {
                 break current;
             }
             rotated = again;
         };
-        let rotated = rotated.into_iter().map(|(_, path)| Source::Closed(path));
+        let rotated = rotated
+            .into_iter()
+            .map(|(_, path)| LetterSource::Closed(path));
         let mut sources: VecDeque<_> = rotated.collect();
         match current {
-            Ok(file) => sources.push_back(Source::Open(path, file)),
+            Ok(file) => sources.push_back(LetterSource::Open(path, file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !sources.is_empty() => {}
-            Err(error) => return Err(named(&path, error)),
+            Err(error) => return Err(open_error(&path, error)),
         }
-        Ok(Self::of(sources))
+        Ok(Self::new(sources))
     }
 
-    fn of(later: VecDeque<Source>) -> Self {
+    fn new(later: VecDeque<LetterSource>) -> Self {
         Self {
             path: PathBuf::new(),
             file: None,
@@ -141,35 +153,37 @@ impl JsonLinesReader {
         }
     }
 
-    /// Goes on to the next file. `None` if there is none.
-    fn turn(&mut self) -> Option<io::Result<()>> {
+    /// Opens the next file. Returns `None` after the last one.
+    fn next_file(&mut self) -> Option<io::Result<()>> {
         self.line = 0;
         let opened;
         (self.path, opened) = match self.later.pop_front()? {
-            Source::Open(path, file) => (path, Ok(file)),
-            Source::Closed(path) => {
-                let file = Opened::open(&path);
+            LetterSource::Open(path, file) => (path, Ok(file)),
+            LetterSource::Closed(path) => {
+                let file = OpenFile::open(&path);
                 (path, file)
             }
         };
         Some(opened.map(|file| self.file = Some(file)))
     }
 
-    /// The letter in the next line that is not blank. `None` at the end of the file.
-    fn read(&mut self) -> Option<Result<DeadLetter, Fault>> {
+    /// Reads the next line that is not blank. Returns `None` at the end of the file.
+    fn read(&mut self) -> Option<Result<DeadLetter, ReadFault>> {
         let file = self.file.as_mut()?;
         loop {
-            let mut line = match file.line(self.max_line) {
+            let mut line = match file.read_line(self.max_line) {
                 Ok(line) if line.is_empty() => return None,
                 Ok(line) => line,
-                Err(error) => return Some(Err(Fault::Io(error))),
+                Err(error) => return Some(Err(ReadFault::Io(error))),
             };
             self.line += 1;
             let whole = line.last() == Some(&b'\n');
             if whole {
                 line.pop();
             } else if line.len() as u64 > self.max_line {
-                return Some(Err(file.skip().map_or_else(Fault::Io, |()| Fault::TooLong)));
+                return Some(Err(file
+                    .skip_line()
+                    .map_or_else(ReadFault::Io, |()| ReadFault::TooLong)));
             }
             if self.line == 1 && line.starts_with(BYTE_ORDER_MARK) {
                 line.drain(..BYTE_ORDER_MARK.len());
@@ -177,14 +191,14 @@ impl JsonLinesReader {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            return Some(match record::letter(&line) {
-                Err(_) if !whole => Err(Fault::Line(record::Fault::Torn)),
-                read => read.map_err(Fault::Line),
+            return Some(match record::decode(&line) {
+                Err(_) if !whole => Err(ReadFault::Line(InvalidLine::Torn)),
+                read => read.map_err(ReadFault::Line),
             });
         }
     }
 
-    fn unreadable(&self, fault: Fault) -> UnreadableLetter {
+    fn unreadable(&self, fault: ReadFault) -> UnreadableLetter {
         UnreadableLetter {
             path: self.path.clone(),
             line: self.line,
@@ -201,49 +215,50 @@ impl Iterator for JsonLinesReader {
             match self.read() {
                 Some(Ok(letter)) => return Some(Ok(letter)),
                 Some(Err(fault)) => break fault,
-                None => match self.turn()? {
+                None => match self.next_file()? {
                     Ok(()) => {}
-                    Err(error) => break Fault::Io(error),
+                    Err(error) => break ReadFault::Io(error),
                 },
             }
         };
-        if matches!(fault, Fault::Io(_)) {
+        if matches!(fault, ReadFault::Io(_)) {
             self.file = None;
         }
         Some(Err(self.unreadable(fault)))
     }
 }
 
-/// A line that is no letter, or a file that cannot be read. The text says which and why, and shows
-/// nothing of what is in it.
+/// Describes a line that is not a letter, or a file that cannot be read.
+///
+/// The text names the file, the line and the reason. It shows no data from the file.
 #[derive(Debug)]
 pub struct UnreadableLetter {
     path: PathBuf,
     line: u64,
-    fault: Fault,
+    fault: ReadFault,
 }
 
 #[derive(Debug)]
-enum Fault {
-    Line(record::Fault),
+enum ReadFault {
+    Line(InvalidLine),
     TooLong,
     Io(io::Error),
 }
 
 impl UnreadableLetter {
-    /// Whether the line ends in the middle, because the process that wrote it ended there, or the disk
-    /// was full.
+    /// Returns whether the line is incomplete, because its writer was killed or the disk was full.
     pub fn is_torn(&self) -> bool {
-        matches!(self.fault, Fault::Line(record::Fault::Torn))
+        matches!(self.fault, ReadFault::Line(InvalidLine::Torn))
     }
 
-    /// The number of the line in its file, from 1 on. If the file could not be read, that of the last
-    /// line that could.
+    /// Returns the number of the line in its file, starting at 1.
+    ///
+    /// If the file could not be read, this is the last line that could.
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -252,23 +267,23 @@ impl UnreadableLetter {
 impl fmt::Display for UnreadableLetter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
-        if let Fault::Io(_) = self.fault {
+        if let ReadFault::Io(_) = self.fault {
             return write!(f, "{path} cannot be read after line {}", self.line);
         }
         write!(f, "line {} of {path} ", self.line)?;
         match &self.fault {
-            Fault::Line(record::Fault::Torn) => f.write_str("is cut off in the middle"),
-            Fault::Line(record::Fault::Version(version)) => {
+            ReadFault::Line(InvalidLine::Torn) => f.write_str("is cut off in the middle"),
+            ReadFault::Line(InvalidLine::Version(version)) => {
                 write!(f, "has the version {version}, which is not known here")
             }
-            Fault::Line(record::Fault::Syntax { column }) => {
+            ReadFault::Line(InvalidLine::Syntax { column }) => {
                 write!(f, "is no dead letter, from column {column} on")
             }
-            Fault::Line(record::Fault::Field(name)) => {
+            ReadFault::Line(InvalidLine::Field(name)) => {
                 write!(f, "is no dead letter: its field {name:?} makes no sense")
             }
-            Fault::TooLong => write!(f, "is longer than {MAX_LINE} bytes"),
-            Fault::Io(_) => Ok(()),
+            ReadFault::TooLong => write!(f, "is longer than {MAX_LINE} bytes"),
+            ReadFault::Io(_) => Ok(()),
         }
     }
 }
@@ -276,7 +291,7 @@ impl fmt::Display for UnreadableLetter {
 impl std::error::Error for UnreadableLetter {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.fault {
-            Fault::Io(error) => Some(error),
+            ReadFault::Io(error) => Some(error),
             _ => None,
         }
     }
@@ -297,7 +312,7 @@ mod tests {
             let mut reader = JsonLinesReader::open(&path).unwrap();
             reader.max_line = 10;
             let read = reader.map(|letter| letter.unwrap_err());
-            read.map(|error| (error.line(), matches!(error.fault, Fault::TooLong)))
+            read.map(|error| (error.line(), matches!(error.fault, ReadFault::TooLong)))
                 .collect()
         };
         let long = "x".repeat(1_000_000);

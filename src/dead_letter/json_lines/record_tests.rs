@@ -1,7 +1,11 @@
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode};
 use proptest::prelude::*;
 
 use super::*;
-use crate::outcome::StopReason;
+use crate::dead_letter::{LetterBody, Redacted};
+use crate::outcome::{AttemptOutcome, AttemptReport, FailureKind, StopReason};
 
 fn header_value() -> impl Strategy<Value = HeaderValue> {
     proptest::collection::vec(any::<u8>(), 0..20).prop_filter_map("no header value", |bytes| {
@@ -92,22 +96,22 @@ prop_compose! {
 proptest! {
     #[test]
     fn a_letter_that_is_read_is_the_one_that_was_written(letter in any_letter()) {
-        let line = line(&letter, u64::MAX).unwrap();
+        let line = encode(&letter, u64::MAX).unwrap();
         prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
-        prop_assert!(super::letter(&line).unwrap() == letter);
+        prop_assert!(decode(&line).unwrap() == letter);
     }
 
     #[test]
     fn any_part_of_a_letter_is_torn(letter in any_letter(), part in 0.0..1.0f64) {
-        let line = line(&letter, u64::MAX).unwrap();
+        let line = encode(&letter, u64::MAX).unwrap();
         let length = (line.len() - 1) as f64 * part;
-        let read = super::letter(&line[..length as usize]);
-        prop_assert!(matches!(read, Err(Fault::Torn)), "{:?}", read);
+        let read = decode(&line[..length as usize]);
+        prop_assert!(matches!(read, Err(InvalidLine::Torn)), "{:?}", read);
     }
 
     #[test]
     fn no_line_makes_it_panic(line in any::<Vec<u8>>()) {
-        let _ = super::letter(&line);
+        let _ = decode(&line);
     }
 }
 
@@ -115,8 +119,8 @@ const EXAMPLE: &str = r#"{"version":1,"time":"2026-11-16T09:00:00.5Z","method":"
 
 #[test]
 fn the_form_of_version_1_stays_as_it_is() {
-    let letter = letter(EXAMPLE.as_bytes()).unwrap();
-    let text = String::from_utf8(line(&letter, u64::MAX).unwrap()).unwrap();
+    let letter = decode(EXAMPLE.as_bytes()).unwrap();
+    let text = String::from_utf8(encode(&letter, u64::MAX).unwrap()).unwrap();
     assert_eq!(text.trim_end(), EXAMPLE);
     assert_eq!(letter.stop(), Some(StopReason::RetriesExhausted));
     assert_eq!(letter.attempts()[1].sent_at(), Duration::from_millis(1380));
@@ -125,10 +129,10 @@ fn the_form_of_version_1_stays_as_it_is() {
 
 #[test]
 fn a_line_that_could_not_be_read_is_not_written() {
-    let letter = letter(EXAMPLE.as_bytes()).unwrap();
+    let letter = decode(EXAMPLE.as_bytes()).unwrap();
     let length = EXAMPLE.len() as u64;
-    assert!(line(&letter, length).is_ok());
-    let error = line(&letter, length - 1).unwrap_err().to_string();
+    assert!(encode(&letter, length).is_ok());
+    let error = encode(&letter, length - 1).unwrap_err().to_string();
     let (length, max) = (length.to_string(), (length - 1).to_string());
     assert!(error.contains(&length) && error.contains(&max), "{error}");
 }
@@ -137,9 +141,9 @@ fn a_line_that_could_not_be_read_is_not_written() {
 fn a_body_is_text_unless_control_characters_make_that_longer_than_base64() {
     let of = |text: &str| {
         let body = LetterBody::Bytes(text.to_owned().into());
-        let written = serde_json::to_string(&Content::of(&body)).unwrap();
-        let read: Content<'_> = serde_json::from_str(&written).unwrap();
-        assert!(read.body().unwrap() == body, "{written}");
+        let written = serde_json::to_string(&BodyRecord::new(&body)).unwrap();
+        let read: BodyRecord<'_> = serde_json::from_str(&written).unwrap();
+        assert!(read.into_body().unwrap() == body, "{written}");
         written
     };
     assert_eq!(of(""), r#"{"text":""}"#);
@@ -148,7 +152,7 @@ fn a_body_is_text_unless_control_characters_make_that_longer_than_base64() {
     assert_eq!(of("\r\n\t"), r#"{"text":"\r\n\t"}"#);
     assert_eq!(of("\0\0\0"), r#"{"base64":"AAAA"}"#);
     assert_eq!(of("\u{1b}[1m, once"), r#"{"text":"\u001b[1m, once"}"#);
-    // However many there are of one character, it takes at most twice as much.
+    // No single character makes the text more than twice as long.
     for byte in 0..0x80u8 {
         let text = char::from(byte).to_string().repeat(300);
         assert!(of(&text).len() <= 600 + r#"{"text":""}"#.len(), "{byte}");
@@ -161,7 +165,7 @@ fn what_a_later_version_adds_does_not_make_a_letter_unreadable() {
         .replace("{\"version\":1,", "{\"version\":1,\"new\":[{}],")
         .replace("retries_exhausted", "bored")
         .replace("timeout", "sunspots");
-    let letter = letter(later.as_bytes()).unwrap();
+    let letter = decode(later.as_bytes()).unwrap();
     assert_eq!(letter.stop(), None);
     assert_eq!(letter.reason(), "bored");
     let last = letter.attempts()[1].outcome();
@@ -170,10 +174,13 @@ fn what_a_later_version_adds_does_not_make_a_letter_unreadable() {
 
 #[test]
 fn a_line_that_is_no_letter_says_why_and_shows_nothing() {
-    let fault = |line: &str| letter(line.as_bytes()).unwrap_err();
-    assert_eq!(fault(r#"{"version":2,"hidden":true}"#), Fault::Version(2));
+    let fault = |line: &str| decode(line.as_bytes()).unwrap_err();
+    assert_eq!(
+        fault(r#"{"version":2,"hidden":true}"#),
+        InvalidLine::Version(2)
+    );
     let another = EXAMPLE.replace("\"version\":1", "\"version\":7");
-    assert_eq!(fault(&another), Fault::Version(7));
+    assert_eq!(fault(&another), InvalidLine::Version(7));
     for (from, to, field) in [
         ("https://api", "hidden", "url"),
         ("\"POST\"", "\"hid den\"", "method"),
@@ -188,7 +195,7 @@ fn a_line_that_is_no_letter_says_why_and_shows_nothing() {
     ] {
         assert_eq!(
             fault(&EXAMPLE.replace(from, to)),
-            Fault::Field(field),
+            InvalidLine::Field(field),
             "{to}"
         );
     }
@@ -200,14 +207,14 @@ fn a_line_that_is_no_letter_says_why_and_shows_nothing() {
         "{} hidden",
     ] {
         let fault = fault(line);
-        assert!(matches!(fault, Fault::Syntax { .. }), "{fault:?}");
+        assert!(matches!(fault, InvalidLine::Syntax { .. }), "{fault:?}");
     }
 }
 
 #[test]
 fn all_labels_can_be_read_back() {
     for kind in FailureKind::ALL {
-        // A new one is missed here first, and belongs into `ALL` as well.
+        // The match makes the compiler complain about a new kind. Add it to `ALL` as well.
         match kind {
             FailureKind::Dns
             | FailureKind::Connect

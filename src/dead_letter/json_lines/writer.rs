@@ -1,49 +1,55 @@
-//! The file that letters are appended to, and the files before it.
+//! Appends lines to the letter file, and rotates it.
+//!
+//! Several processes can share one file. Before each write the writer checks that its file still has the name, and
+//! that the last line is complete.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+/// The settings of a [`JsonLinesSink`](super::JsonLinesSink).
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Options {
+pub(super) struct WriteOptions {
     pub(super) rotate_at: Option<u64>,
     pub(super) sync: bool,
 }
 
-/// A line, with its newline, and how it is to be written.
-pub(super) struct Line {
+/// An encoded letter that waits to be written.
+pub(super) struct LetterLine {
+    /// Ends with the only newline in it.
     pub(super) bytes: Vec<u8>,
-    pub(super) options: Options,
+    pub(super) options: WriteOptions,
 }
 
-impl Line {
-    /// Whether a file that is so long should not get this line any more.
-    fn is_too_much_after(&self, length: u64) -> bool {
+impl LetterLine {
+    /// Returns whether this line would make a file of this length too long.
+    fn exceeds_limit_after(&self, length: u64) -> bool {
         let after = length.saturating_add(self.bytes.len() as u64);
         self.options.rotate_at.is_some_and(|limit| after > limit)
     }
 }
 
-/// So many bytes are written at once, if there are several lines.
-const TOGETHER: usize = 1024 * 1024;
+/// The most bytes in one write of several lines.
+const MAX_BATCH: usize = 1024 * 1024;
 
-pub(super) struct Writer {
+pub(super) struct LetterWriter {
     path: PathBuf,
     file: File,
-    /// Whether the file would be found by its name after a power cut.
+    /// Whether the directory is synced, so that the file keeps its name after a power failure.
     name_synced: bool,
-    /// Since it was opened.
+    /// Writes since the file was opened.
     #[cfg(test)]
     pub(super) writes: usize,
+    /// Syncs since the file was opened.
     #[cfg(test)]
     pub(super) syncs: usize,
 }
 
-impl Writer {
+impl LetterWriter {
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
         Ok(Self {
-            file: options().create(true).open(&path)?,
+            file: open_options().create(true).open(&path)?,
             path,
             name_synced: false,
             #[cfg(test)]
@@ -53,27 +59,28 @@ impl Writer {
         })
     }
 
-    /// Appends the first of these lines, and with the same write as many of the next as belong into
-    /// the same file. Returns how many that were, and what became of them.
-    pub(super) fn append(&mut self, lines: &[Line]) -> (usize, io::Result<()>) {
+    /// Appends the first line, and in the same write all further lines that belong into the same file.
+    ///
+    /// Returns the number of lines, and the result for all of them.
+    pub(super) fn append(&mut self, lines: &[LetterLine]) -> (usize, io::Result<()>) {
         let mut count = 1;
         let written = self.append_some(lines, &mut count);
         (count, written)
     }
 
-    fn append_some(&mut self, lines: &[Line], count: &mut usize) -> io::Result<()> {
-        if !self.is_in_its_place() {
+    fn append_some(&mut self, lines: &[LetterLine], count: &mut usize) -> io::Result<()> {
+        if !self.file_has_path() {
             match Self::open(self.path.clone()) {
                 Ok(new) => *self = new,
-                // Rather in a file with another name than nowhere.
-                Err(_) if self.has_a_name() => {}
+                // A renamed file is better than a lost letter.
+                Err(_) if self.file_has_any_name() => {}
                 Err(error) => return Err(error),
             }
         }
         let mut length = self.file.metadata()?.len();
-        // Rather a file that is too large than a letter that is lost.
-        if length > 0 && lines[0].is_too_much_after(length) && self.rotate().is_ok() {
-            // If there can be no new one, the old one is still open.
+        // If rotation fails, the file grows: a file that is too large is better than a lost letter.
+        if length > 0 && lines[0].exceeds_limit_after(length) && self.rotate().is_ok() {
+            // If the new file cannot be created, the old one is still open.
             if let Ok(new) = Self::open(self.path.clone()) {
                 *self = new;
                 length = self.file.metadata()?.len();
@@ -83,14 +90,14 @@ impl Writer {
         for line in &lines[1..] {
             let before = length.saturating_add(bytes as u64);
             bytes = bytes.saturating_add(line.bytes.len());
-            if bytes > TOGETHER || line.is_too_much_after(before) {
+            if bytes > MAX_BATCH || line.exceeds_limit_after(before) {
                 break;
             }
             *count += 1;
         }
         let lines = &lines[..*count];
-        // Looked at each time: another process may have ended in the middle of a line, or the last
-        // write may have failed there. A line in vain is blank, and nobody minds.
+        // Another process may have died in the middle of a line, or the last write may have failed there.
+        // Readers skip a blank line, so an unnecessary newline does no harm.
         let is_torn = length > 0 && self.last_byte().ok() != Some(b'\n');
         self.write(lines, is_torn)?;
         if lines.iter().any(|line| line.options.sync) {
@@ -99,7 +106,7 @@ impl Writer {
         Ok(())
     }
 
-    fn write(&mut self, lines: &[Line], is_torn: bool) -> io::Result<()> {
+    fn write(&mut self, lines: &[LetterLine], is_torn: bool) -> io::Result<()> {
         #[cfg(test)]
         {
             self.writes += 1;
@@ -137,9 +144,9 @@ impl Writer {
         Ok(last[0])
     }
 
-    /// Whether the open file is still the one that has the name.
+    /// Returns whether the open file is still the one at `path`.
     #[cfg(unix)]
-    fn is_in_its_place(&self) -> bool {
+    fn file_has_path(&self) -> bool {
         use std::os::unix::fs::MetadataExt;
         let identity = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
         let (open, named) = (self.file.metadata(), fs::metadata(&self.path));
@@ -147,38 +154,39 @@ impl Writer {
     }
 
     #[cfg(not(unix))]
-    fn is_in_its_place(&self) -> bool {
+    fn file_has_path(&self) -> bool {
         self.path.exists()
     }
 
-    /// Whether the open file can still be found, by whatever name.
+    /// Returns whether the open file still has any name, so that it can be found.
     #[cfg(unix)]
-    fn has_a_name(&self) -> bool {
+    fn file_has_any_name(&self) -> bool {
         use std::os::unix::fs::MetadataExt;
         let metadata = self.file.metadata();
         metadata.is_ok_and(|metadata| metadata.nlink() > 0)
     }
 
     #[cfg(not(unix))]
-    fn has_a_name(&self) -> bool {
+    fn file_has_any_name(&self) -> bool {
         false
     }
 
-    /// Gives the file the next number that is free.
+    /// Renames the file to the next free number.
     ///
-    /// The number is taken first, under a name that no reader looks at, so that two processes cannot
-    /// rename to the same one. Under the name itself there is never anything but a full file: whoever
-    /// reads and removes such files would remove a placeholder as well, and with it what takes its
-    /// place in that moment. (A hard link under the new name, and then the removal of the old one,
-    /// would not do either: two processes at once would remove the file that the first has just begun.)
+    /// It first reserves the number with a second file (`<name>.taken`), which readers ignore. So two processes
+    /// cannot rename to the same number. A placeholder under the number itself would not work: a consumer that reads
+    /// and removes numbered files could remove the full file that replaces it. A hard link under the new name and
+    /// a removal of the old one would not work either: two processes could remove the file that the first created.
     fn rotate(&self) -> io::Result<()> {
-        let mut number = numbered(&self.path)?.last().map_or(1, |(last, _)| last + 1);
+        let mut number = rotated_files(&self.path)?
+            .last()
+            .map_or(1, |(last, _)| last + 1);
         loop {
             let name = with_number(&self.path, number);
-            let taken = Taken::of(&name)?;
-            if taken.is_some() && !is_there(&name) {
-                if !self.is_in_its_place() {
-                    // Another process was faster, and what has the name now need not be full.
+            let reservation = NumberReservation::new(&name)?;
+            if reservation.is_some() && !name_exists(&name) {
+                if !self.file_has_path() {
+                    // Another process rotated first. The file at the path may be almost empty.
                     return Ok(());
                 }
                 return fs::rename(&self.path, &name);
@@ -188,17 +196,18 @@ impl Writer {
     }
 }
 
-/// A number that no other process can take meanwhile. If this one is killed here, it stays taken, and
-/// the next number is as good.
-struct Taken(PathBuf);
+/// A number that no other process can use until this is dropped.
+///
+/// If the process is killed in between, the number stays reserved, and later rotations use the next one.
+struct NumberReservation(PathBuf);
 
-impl Taken {
-    /// `None` if somebody else has it.
-    fn of(name: &Path) -> io::Result<Option<Self>> {
+impl NumberReservation {
+    /// Returns `None` if another process has reserved the number.
+    fn new(name: &Path) -> io::Result<Option<Self>> {
         let mut taken = OsString::from(name);
         taken.push(".taken");
         let taken = PathBuf::from(taken);
-        match options().create_new(true).open(&taken) {
+        match open_options().create_new(true).open(&taken) {
             Ok(_) => Ok(Some(Self(taken))),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
             Err(error) => Err(error),
@@ -206,19 +215,19 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for NumberReservation {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Whether the name is in use. A link that leads nowhere is something as well.
-fn is_there(name: &Path) -> bool {
+/// Returns whether the name is in use. A broken symbolic link counts.
+fn name_exists(name: &Path) -> bool {
     !matches!(fs::symlink_metadata(name), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Bodies are private, so on Unix nobody else may read a file that is created.
-fn options() -> OpenOptions {
+/// Returns the options to open the file. On Unix only the owner may read a new file, because bodies are private.
+fn open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).append(true);
     #[cfg(unix)]
@@ -226,7 +235,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// A new name is on the disk when its directory is. Where that cannot be asked for, it need not.
+/// Syncs the directory, which stores the name of a new file. Systems that cannot open a directory do not need it.
 fn sync_directory(path: &Path) {
     if let Ok(directory) = File::open(directory_of(path)) {
         let _ = directory.sync_all();
@@ -246,8 +255,8 @@ fn with_number(path: &Path, number: u64) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The files that were rotated away, by their numbers.
-pub(super) fn numbered(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+/// Returns the rotated files, sorted by number.
+pub(super) fn rotated_files(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let own = path.file_name().map(OsStr::as_encoded_bytes);
     let own = own.unwrap_or_default();
     let mut found = Vec::new();
@@ -257,7 +266,7 @@ pub(super) fn numbered(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
             .and_then(|rest| rest.strip_prefix(b"."))
             .and_then(|digits| std::str::from_utf8(digits).ok())
             .and_then(|digits| digits.parse().ok());
-        // As we would have written it: `.007` and `.+7` are somebody else's.
+        // Other spellings of a number, such as `.007` and `.+7`, are not our files.
         if let Some(number) = number {
             let whole = with_number(path, number);
             if whole.file_name() == Some(&name) && number < u64::MAX {

@@ -1,6 +1,6 @@
-//! Which names say by themselves that something is secret.
+//! Recognises secrets by the names of headers and parameters.
 
-/// Words that say it.
+/// Words that make a name secret.
 const WORDS: &[&str] = &[
     "appid",
     "assertion",
@@ -25,7 +25,7 @@ const WORDS: &[&str] = &[
     "xsrf",
 ];
 
-/// What says it within a longer word, too.
+/// Parts of words that make a name secret.
 const PARTS: &[&str] = &[
     "apikey",
     "authorization",
@@ -44,11 +44,11 @@ const PARTS: &[&str] = &[
     "token",
 ];
 
-/// What says it at the end of a word, unless that is one of those below.
+/// Endings of words that make a name secret, except for the words in `HARMLESS_WORDS`.
 const ENDINGS: &[&str] = &["auth", "key", "keys", "pass", "pwd", "sig"];
 
-/// Words that only look as if they said it.
-const OTHERS: &[&str] = &[
+/// Words with such an ending that are not secret.
+const HARMLESS_WORDS: &[&str] = &[
     "bypass",
     "cachekey",
     "compass",
@@ -74,12 +74,12 @@ const OTHERS: &[&str] = &[
     "whiskey",
 ];
 
-/// Whole names that hold secrets, though none of their words says so.
+/// Whole names that are secret, although none of their words is.
 const NAMES: &[&str] = &[
     "access-code",
     "authcode",
     "backup-code",
-    // OAuth's, and often no secret: but it is better to keep too little.
+    // The authorization code of OAuth. Other uses are common, but redacting too much is safer.
     "code",
     "device-code",
     "devicecode",
@@ -103,11 +103,11 @@ const NAMES: &[&str] = &[
     "x-ms-client-principal",
 ];
 
-/// Parts of header names that carry a client certificate. A server behind a proxy trusts them, so they are credentials.
+/// Parts of header names that carry a client certificate. Servers behind a proxy trust them, so they are credentials.
 const CERTIFICATES: &[&str] = &["client-cert", "clientcert"];
 
-/// Whole names that hold none, though one of their words says so; also with `x-` before them.
-const HARMLESS: &[&str] = &[
+/// Whole names that are not secret, although one of their words is. They may start with `x-`.
+const HARMLESS_NAMES: &[&str] = &[
     "amz-server-side-encryption-aws-kms-key-id",
     "cache-key",
     "idempotency-key",
@@ -120,22 +120,22 @@ const HARMLESS: &[&str] = &[
     "surrogate-key",
 ];
 
-/// Whether the name of a header or parameter says that its value is secret.
-pub(super) fn say_secret(name: &str) -> bool {
+/// Returns whether the name of a header or parameter stands for a secret.
+pub(super) fn sounds_secret(name: &str) -> bool {
     let words = words(name);
     let joined = words.join("-");
     let harmless = joined.strip_prefix("x-").unwrap_or(&joined);
-    if HARMLESS.contains(&harmless) {
+    if HARMLESS_NAMES.contains(&harmless) {
         return false;
     }
     NAMES.contains(&joined.as_str())
         || words.iter().any(|word| is_secret(word))
         || CERTIFICATES.iter().any(|part| joined.contains(part))
-        // `api-sign` is a signature, `sign-in` is none.
+        // `api-sign` is a signature, `sign-in` is not.
         || words.last().is_some_and(|last| last == "sign")
 }
 
-/// Words that say what a key or token stands for, if it stands for an operation.
+/// Words before `key` or `token` that make it the name of an operation.
 const OPERATIONS: &[&str] = &[
     "client",
     "deduplication",
@@ -147,8 +147,8 @@ const OPERATIONS: &[&str] = &[
     "transaction",
 ];
 
-/// Whether the name says that its value names an operation: `X-Order-Key`, `X-Amz-Client-Token`.
-pub(super) fn say_operation(name: &str) -> bool {
+/// Returns whether the name stands for an operation, as in `X-Order-Key` or `X-Amz-Client-Token`.
+pub(super) fn sounds_like_operation(name: &str) -> bool {
     match &words(name)[..] {
         [.., of, last] => {
             OPERATIONS.contains(&of.as_str()) && ["key", "token"].contains(&last.as_str())
@@ -158,14 +158,14 @@ pub(super) fn say_operation(name: &str) -> bool {
 }
 
 fn is_secret(word: &str) -> bool {
-    // As in `key1`.
+    // Strips the digit of `key1`.
     let word = word.trim_end_matches(|c: char| c.is_ascii_digit());
     WORDS.contains(&word)
         || PARTS.iter().any(|part| word.contains(part))
-        || (ENDINGS.iter().any(|ending| word.ends_with(ending)) && !OTHERS.contains(&word))
+        || (ENDINGS.iter().any(|ending| word.ends_with(ending)) && !HARMLESS_WORDS.contains(&word))
 }
 
-/// `X-Api-Key`, `x_api_key` and `xApiKey` are the same three words.
+/// Splits a name into words. `X-Api-Key`, `x_api_key` and `xApiKey` have the same three words.
 fn words(name: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -297,7 +297,7 @@ mod tests {
             "SAMLResponse",
             "SAMLart",
             "hdnts",
-            // OAuth, and what is sent to a user.
+            // Codes of OAuth, and codes that are sent to a user.
             "code",
             "device_code",
             "deviceCode",
@@ -310,7 +310,7 @@ mod tests {
             "refresh_token",
             "id_token",
             "assertion",
-            // Certificates that a proxy has checked.
+            // Certificates that a proxy checked.
             "X-Forwarded-Client-Cert",
             "Client-Cert",
             "Client-Cert-Chain",
@@ -319,7 +319,7 @@ mod tests {
             "X-ARR-ClientCert",
             "X-Amzn-Mtls-Clientcert",
         ] {
-            assert!(say_secret(name), "{name}");
+            assert!(sounds_secret(name), "{name}");
         }
     }
 
@@ -333,7 +333,7 @@ mod tests {
             "X-Order-Key",
             "x-request-key",
         ] {
-            assert!(say_operation(name), "{name}");
+            assert!(sounds_like_operation(name), "{name}");
         }
         for name in [
             "cf-access-client-secret",
@@ -346,7 +346,7 @@ mod tests {
             "x-request-signature",
             "",
         ] {
-            assert!(!say_operation(name), "{name}");
+            assert!(!sounds_like_operation(name), "{name}");
         }
     }
 
@@ -416,7 +416,7 @@ mod tests {
             "",
             "-",
         ] {
-            assert!(!say_secret(name), "{name}");
+            assert!(!sounds_secret(name), "{name}");
         }
     }
 }

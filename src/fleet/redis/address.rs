@@ -1,4 +1,4 @@
-//! Which Redis, and how to speak of it without its password.
+//! Reads the address of Redis, and shows it without its password.
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use reqwest::Url;
@@ -7,18 +7,18 @@ use crate::config::ConfigError;
 
 const SCHEMES: [&str; 5] = ["redis", "rediss", "valkey", "valkeys", "redis+unix"];
 
-/// What a URL leads to.
+/// Reads a URL.
 pub(super) fn of_url(url: &str) -> Result<ConnectionInfo, ConfigError> {
     let refused = |rule: &str| ConfigError::new("url", shown(url), rule);
     let parsed = redis::parse_redis_url(url)
         .ok_or_else(|| refused("should be like redis://user:password@host:6379/0"))?;
     if is_misread(&parsed) {
-        // It would go to a host that is half of the password.
+        // The host would be a part of the password.
         return Err(refused(
             "should have `/`, `?`, `#` and `@` in its password percent-encoded",
         ));
     }
-    // The client says so too, but not what to do.
+    // The crate `redis` refuses it too, but gives no advice.
     let needs_tls = ["rediss", "valkeys"].contains(&parsed.scheme()) && !has_tls();
     let info = parsed.into_connection_info().map_err(|_| match needs_tls {
         true => refused(
@@ -30,7 +30,7 @@ pub(super) fn of_url(url: &str) -> Result<ConnectionInfo, ConfigError> {
     supported(info, shown(url))
 }
 
-/// What a client was made for.
+/// Takes the address of a client.
 pub(super) fn of_client(client: &Client) -> Result<ConnectionInfo, ConfigError> {
     let info = client.get_connection_info().clone();
     let shown = info.addr().to_string();
@@ -48,7 +48,7 @@ fn supported(info: ConnectionInfo, shown: String) -> Result<ConnectionInfo, Conf
     ))
 }
 
-/// Whether somebody has built the client with TLS.
+/// Whether the crate `redis` is built with TLS.
 fn has_tls() -> bool {
     let encrypted = ConnectionAddr::TcpTls {
         host: String::new(),
@@ -59,10 +59,10 @@ fn has_tls() -> bool {
     encrypted.is_supported()
 }
 
-/// The host and no more. Hidden as a whole, where a password may be taken for something else: one with a `/`
-/// in it, or that of a URL without its scheme.
+/// Shows scheme and host. Hides all of it where a part of the password may look like something else: with a
+/// `/` in the password, or without a scheme.
 fn shown(url: &str) -> String {
-    let hidden = || "hidden, for it may hold a password".to_owned();
+    let hidden = || "hidden, because it may hold a password".to_owned();
     let Ok(parsed) = Url::parse(url) else {
         return hidden();
     };
@@ -74,11 +74,11 @@ fn shown(url: &str) -> String {
     }
 }
 
-/// Whether what comes before the host seems to be after it.
+/// Whether a part of the login seems to follow the host.
 fn is_misread(url: &Url) -> bool {
     let rest = [Some(url.path()), url.query(), url.fragment()];
     let mut rest = rest.iter().flatten();
-    // A path to a socket may be anything.
+    // The path of a socket may hold an `@`.
     let has_host = url.host_str().is_some_and(|host| !host.is_empty());
     has_host && rest.any(|part| part.contains('@'))
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_that_cannot_be_used_is_named_without_its_password() {
+    fn an_invalid_url_is_shown_without_its_password() {
         for (url, named) in [
             ("redis://user:secret@host/none", "url (redis://host)"),
             ("rediss://:secret@host", "url (rediss://host) needs TLS"),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_urls_are_taken() {
+    fn usual_urls_are_accepted() {
         for url in [
             "redis://127.0.0.1",
             "redis://user:secret@host:6380/3",

@@ -1,10 +1,10 @@
-//! What went wrong at Redis, in words that hold no secret.
+//! Turns errors of Redis into errors that show no secret.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::fleet::FleetError;
 
-/// What a script can run into. An old Redis says `ERR`, and these further on in a text.
+/// Codes that a script can cause. An old Redis sends `ERR`, with one of these later in the text.
 const WORDS: [&str; 9] = [
     "WRONGTYPE",
     "NOPERM",
@@ -16,16 +16,16 @@ const WORDS: [&str; 9] = [
     "MASTERDOWN",
     "CLUSTERDOWN",
 ];
-/// What Redis says to a long command of a client that has not logged in, in place of `NOAUTH`.
+/// What Redis sends instead of `NOAUTH` for a long command before a login.
 const UNAUTHENTICATED: &str = "unauthenticated";
-/// What Redis says where it has no better code.
+/// The code of Redis for other errors.
 const UNKNOWN: &str = "ERR";
 /// Upper limit in bytes. The longest known code is `CLUSTERDOWN`, with 11.
 const LONGEST_CODE: usize = 20;
 
-/// Keeps the code by which Redis says what is wrong: `NOAUTH`, `READONLY`, `BUSY` …
+/// Keeps only the error code of Redis: `NOAUTH`, `READONLY`, `BUSY` …
 ///
-/// The text behind it is not shown: of a command that it does not know, Redis repeats the arguments.
+/// The text after the code may hold a secret, because Redis repeats the arguments of an unknown command.
 pub(super) fn of(error: &RedisError) -> FleetError {
     if error.is_connection_refusal() {
         return unavailable("it refuses connections");
@@ -36,7 +36,7 @@ pub(super) fn of(error: &RedisError) -> FleetError {
         ErrorKind::ClusterConnectionNotFound => unavailable("no node of the cluster is connected"),
         ErrorKind::AuthenticationFailed => refused("AUTH"),
         ErrorKind::RESP3NotSupported => refused("HELLO"),
-        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => refused("an unknown answer"),
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => refused("an unknown reply"),
         _ => refused(&code(error)),
     }
 }
@@ -45,7 +45,7 @@ pub(super) fn unavailable(why: &'static str) -> FleetError {
     FleetError::Unavailable { why }
 }
 
-/// Whether another connection may do better: this one is broken, or leads to one that is no longer the master.
+/// Whether to reconnect: the connection is broken, or its node is no longer the master.
 pub(super) fn breaks(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -56,27 +56,27 @@ pub(super) fn breaks(error: &RedisError) -> bool {
     ) || error.is_unrecoverable_error()
 }
 
-/// The first word of what Redis says.
+/// The error code: the first word of the message.
 fn code(error: &RedisError) -> String {
-    // Of a command that was sent among others, only these know what it was.
+    // For a pipelined command, only the server errors hold the code.
     let errors = error.clone().into_server_errors();
     let (code, detail) = match errors.as_deref().and_then(<[_]>::first) {
         Some((_, error)) => (error.code(), error.details()),
         None => (error.code().unwrap_or(UNKNOWN), error.detail()),
     };
     let detail = detail.unwrap_or_default();
-    let mut words = detail.split(|letter| !is_of_a_code(letter));
+    let mut words = detail.split(|letter| !is_code_letter(letter));
     let code = match code {
         UNKNOWN if detail.contains(UNAUTHENTICATED) => "NOAUTH",
         UNKNOWN => words.find(|word| WORDS.contains(word)).unwrap_or(code),
-        // A proxy may begin with any word of a sentence.
-        _ if !code.chars().all(is_of_a_code) || code.len() > LONGEST_CODE => UNKNOWN,
+        // The message of a proxy may begin with any word.
+        _ if !code.chars().all(is_code_letter) || code.len() > LONGEST_CODE => UNKNOWN,
         _ => code,
     };
     code.to_owned()
 }
 
-fn is_of_a_code(letter: char) -> bool {
+fn is_code_letter(letter: char) -> bool {
     letter.is_ascii_uppercase()
 }
 

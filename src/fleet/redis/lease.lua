@@ -1,4 +1,4 @@
--- One decision about sending. The same as `Shared::lease` in memory/shared.rs, line by line.
+-- One decision about sending. The same as `KeyState::lease` in memory/key_state.rs, line by line.
 local state_key, workers_key, waiting_key = KEYS[1], KEYS[2], KEYS[3]
 local worker = ARGV[1]
 local per_second = number(ARGV[2])
@@ -19,7 +19,7 @@ if back > SECOND then
   redis.call('DEL', workers_key, waiting_key)
 end
 
--- Who is there.
+-- The workers.
 local life = math.max(3 * period, 3 * SECOND)
 redis.call('ZREMRANGEBYSCORE', workers_key, '-inf', string.format('%.0f', now))
 redis.call('ZADD', workers_key, string.format('%.0f', now + life), worker)
@@ -30,7 +30,7 @@ local tokens, retry_after = want, 0
 if per_second then
   local fair = math.max(1, per_second * period / SECOND / workers)
 
-  -- What is there.
+  -- The tokens.
   local level = state.level
   if level and level < 0 and state.rate and state.rate ~= per_second then
     level = math.max(level * per_second / state.rate, -fair)
@@ -39,7 +39,7 @@ if per_second then
   level = level and level + passed * per_second / SECOND or burst
   level = math.min(burst, level + unused)
 
-  -- Who was refused and comes again.
+  -- Refused workers that wait for their turn.
   local patience = math.min(math.max(period, SECOND / 20), SECOND)
   redis.call('ZREMRANGEBYSCORE', waiting_key, '-inf', string.format('%.0f', now - patience))
   local turn = number(redis.call('ZSCORE', waiting_key, worker))
@@ -47,7 +47,7 @@ if per_second then
   others = math.min(others, workers - 1)
   local due = turn and turn <= now
 
-  -- What may be taken.
+  -- What this worker may take.
   local chunk = math.ceil(fair / 2)
   local ahead = due and 0 or others * chunk
   local room = level + fair - ahead
@@ -74,7 +74,7 @@ if per_second then
   state.level, state.at, state.rate = level, now, per_second
 end
 
--- The adaptive rate of all together.
+-- The adaptive rate of all workers together.
 if state.pace_at and now - state.pace_at > PACE_LIFE then
   state.pace, state.pace_at = nil, nil
 end

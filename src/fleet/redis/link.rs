@@ -1,9 +1,9 @@
-//! The connection that all questions share, and what becomes of it.
+//! The connection that all scripts share.
 //!
-//! It is made when it is first needed, by a task of its own: to connect may take longer than a question may
-//! wait. A question that finds it broken, or waits for too long, is answered with an error, and so are all
-//! others for a short time, at once. So a call waits at most once for a Redis that is away. With a connection
-//! of the user's own it is the same, but that one has to see for itself that it is whole again.
+//! A background task connects when the first script runs, because connecting may take longer than a script
+//! may wait. If the connection breaks or a script times out, all scripts fail at once for a short time. So a
+//! call waits at most once for a Redis that is unavailable. A user's connection is treated the same way, but
+//! it must reconnect by itself.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,69 +19,69 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::connection_source::{ConnectionSource, SharedConnection};
 use super::failure::{self, unavailable};
-use super::script::Call;
-use super::source::{Connection, Source};
+use super::script::ScriptCall;
 use crate::clock;
 use crate::entropy::{Entropy, up_to};
 use crate::fleet::FleetError;
 
-/// How long connecting may take, of which a question waits for its own limit only.
+/// Longest time to connect. A script waits for `max_wait` of it only.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(1);
-/// When to try again: after this at first, and after up to [`LAST_REST`] if that fails too.
-const FIRST_REST: Duration = Duration::from_millis(100);
-const LAST_REST: Duration = Duration::from_secs(1);
+/// Delay before the first reconnect. It doubles up to [`LONGEST_DELAY`].
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
-pub(super) struct Link(Arc<Shared>);
+pub(super) struct RedisLink(Arc<LinkInner>);
 
-struct Shared {
-    source: Source,
+struct LinkInner {
+    source: ConnectionSource,
     max_wait: Duration,
-    room: Mutex<Room>,
-    /// Sent whenever the task that connects has ended.
+    state: Mutex<LinkState>,
+    /// Sends when the connecting task has ended.
     changed: watch::Sender<()>,
     round_trips: AtomicU64,
 }
 
-struct Room {
-    state: State,
-    /// Of the connection, so that what befalls an old one is not blamed on the next.
+struct LinkState {
+    phase: LinkPhase,
+    /// Number of the connection, so that errors of older connections are ignored.
     number: u64,
-    /// How often in a row it could not be made.
+    /// Failed connects in a row.
     failures: u32,
-    /// Why Redis refused the login, since a login last worked.
+    /// Why Redis refuses the login. Cleared when a login succeeds.
     refusal: Option<RedisError>,
 }
 
-enum State {
+enum LinkPhase {
     New,
     Connecting { since: Instant },
-    Connected(Box<dyn Connection>),
+    Connected(Box<dyn SharedConnection>),
     Failed { until: Instant, error: FleetError },
 }
 
-/// A connection that was there a moment ago.
-struct Live {
-    connection: Box<dyn Connection>,
+/// A connection, and the number of it.
+struct LiveConnection {
+    connection: Box<dyn SharedConnection>,
     number: u64,
 }
 
-/// What one who needs the connection finds.
-enum Found {
-    Live(Live),
-    /// It is being made, and may be waited for until then.
-    Soon(Instant),
+/// What a script finds when it needs the connection.
+enum Lookup {
+    Live(LiveConnection),
+    /// The connection is being made. The script may wait until then.
+    Connecting(Instant),
     Failed(FleetError),
 }
 
-impl Link {
-    pub(super) fn new(source: Source, max_wait: Duration) -> Self {
-        Self(Arc::new(Shared {
+impl RedisLink {
+    pub(super) fn new(source: ConnectionSource, max_wait: Duration) -> Self {
+        Self(Arc::new(LinkInner {
             source,
             max_wait,
-            room: Mutex::new(Room {
-                state: State::New,
+            state: Mutex::new(LinkState {
+                phase: LinkPhase::New,
                 number: 0,
                 failures: 0,
                 refusal: None,
@@ -95,62 +95,66 @@ impl Link {
         self.0.round_trips.load(Ordering::Relaxed)
     }
 
-    /// Runs a script, within the limit of time whatever happens.
-    pub(super) async fn run<T: FromRedisValue>(&self, call: Call<'_>) -> Result<T, FleetError> {
+    /// Runs a script. Always ends within `max_wait`.
+    pub(super) async fn run<T: FromRedisValue>(
+        &self,
+        call: ScriptCall<'_>,
+    ) -> Result<T, FleetError> {
         if Handle::try_current().is_err() {
             return Err(unavailable("there is no tokio runtime"));
         }
-        let given_up = clock::after(clock::now(), self.0.max_wait);
-        let mut live = self.live(given_up).await?;
-        match timeout_at(given_up, self.evaluate(&mut *live.connection, call)).await {
-            Ok(Ok(answer)) => Ok(answer),
+        let end = clock::after(clock::now(), self.0.max_wait);
+        let mut live = self.live(end).await?;
+        match timeout_at(end, self.evaluate(&mut *live.connection, call)).await {
+            Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => {
                 let failure = failure::of(&error);
                 if failure::breaks(&error) {
-                    self.0.lost(live.number, &failure);
+                    self.0.drop_connection(live.number, &failure);
                 }
                 Err(failure)
             }
             Err(_) => {
                 let failure = self.0.timed_out();
-                self.0.lost(live.number, &failure);
+                self.0.drop_connection(live.number, &failure);
                 Err(failure)
             }
         }
     }
 
-    /// By its hash, in one round trip. Redis forgets scripts when it is restarted, or told to.
+    /// Calls a script by its hash, in one round trip. Redis may have lost the script after a restart or a
+    /// `SCRIPT FLUSH`; then it is sent as text.
     async fn evaluate<T: FromRedisValue>(
         &self,
-        connection: &mut dyn Connection,
-        call: Call<'_>,
+        connection: &mut dyn SharedConnection,
+        call: ScriptCall<'_>,
     ) -> RedisResult<T> {
         match self.send(connection, call.by_hash()).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.send(connection, call.by_text()).await
             }
-            answered => answered,
+            result => result,
         }
     }
 
     async fn send<T: FromRedisValue>(
         &self,
-        connection: &mut dyn Connection,
+        connection: &mut dyn SharedConnection,
         command: Cmd,
     ) -> RedisResult<T> {
         self.0.round_trips.fetch_add(1, Ordering::Relaxed);
-        let answer = connection.req_packed_command(&command).await?;
-        Ok(from_redis_value(answer.extract_error()?)?)
+        let reply = connection.req_packed_command(&command).await?;
+        Ok(from_redis_value(reply.extract_error()?)?)
     }
 
-    async fn live(&self, given_up: Instant) -> Result<Live, FleetError> {
-        // Before the first look, so that no change is missed.
+    async fn live(&self, end: Instant) -> Result<LiveConnection, FleetError> {
+        // Before the first lookup, so that no change is missed.
         let mut changed = self.0.changed.subscribe();
         loop {
-            let until = match self.0.look(clock::now()) {
-                Found::Live(live) => return Ok(live),
-                Found::Failed(error) => return Err(error),
-                Found::Soon(until) => until.min(given_up),
+            let until = match self.0.lookup(clock::now()) {
+                Lookup::Live(live) => return Ok(live),
+                Lookup::Failed(error) => return Err(error),
+                Lookup::Connecting(until) => until.min(end),
             };
             if timeout_at(until, changed.changed()).await.is_err() {
                 return Err(self.0.timed_out());
@@ -159,9 +163,9 @@ impl Link {
     }
 }
 
-impl Shared {
-    fn room(&self) -> MutexGuard<'_, Room> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+impl LinkInner {
+    fn state(&self) -> MutexGuard<'_, LinkState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn timed_out(&self) -> FleetError {
@@ -170,38 +174,40 @@ impl Shared {
         }
     }
 
-    fn look(self: &Arc<Self>, now: Instant) -> Found {
-        let mut room = self.room();
-        match &room.state {
-            State::Connected(connection) => {
-                return Found::Live(Live {
-                    connection: connection.again(),
-                    number: room.number,
+    fn lookup(self: &Arc<Self>, now: Instant) -> Lookup {
+        let mut state = self.state();
+        match &state.phase {
+            LinkPhase::Connected(connection) => {
+                return Lookup::Live(LiveConnection {
+                    connection: connection.clone_box(),
+                    number: state.number,
                 });
             }
-            State::Failed { until, error } if now < *until => return Found::Failed(error.clone()),
-            // Twice as long means that the runtime has ended in which the task was.
-            State::Connecting { since } if now < *since + CONNECT_LIMIT * 2 => {
+            LinkPhase::Failed { until, error } if now < *until => {
+                return Lookup::Failed(error.clone());
+            }
+            // After twice the limit, the runtime of the connecting task has ended.
+            LinkPhase::Connecting { since } if now < *since + CONNECT_LIMIT * 2 => {
                 let until = clock::after(*since, self.max_wait);
                 return match now < until {
-                    true => Found::Soon(until),
-                    false => Found::Failed(unavailable("it is not connected yet")),
+                    true => Lookup::Connecting(until),
+                    false => Lookup::Failed(unavailable("it is not connected yet")),
                 };
             }
             _ => {}
         }
-        room.number += 1;
-        let number = room.number;
+        state.number += 1;
+        let number = state.number;
         match &self.source {
-            Source::Client(client) => {
-                room.state = State::Connecting { since: now };
+            ConnectionSource::Client(client) => {
+                state.phase = LinkPhase::Connecting { since: now };
                 tokio::spawn(self.clone().connect(client.clone(), number));
-                Found::Soon(clock::after(now, self.max_wait))
+                Lookup::Connecting(clock::after(now, self.max_wait))
             }
-            Source::Given(given) => {
-                room.state = State::Connected(given.again());
-                let connection = given.again();
-                Found::Live(Live { connection, number })
+            ConnectionSource::Given(given) => {
+                state.phase = LinkPhase::Connected(given.clone_box());
+                let connection = given.clone_box();
+                Lookup::Live(LiveConnection { connection, number })
             }
         }
     }
@@ -211,16 +217,17 @@ impl Shared {
             Ok(connected) => connected,
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
         };
-        let connected = connected.map(|connection| Box::new(connection) as Box<dyn Connection>);
-        self.connected(number, connected);
+        let connected =
+            connected.map(|connection| Box::new(connection) as Box<dyn SharedConnection>);
+        self.finish_connect(number, connected);
         self.changed.send_replace(());
     }
 
-    /// Opens a connection so that a refusal keeps the code by which Redis says why.
+    /// Connects so that the error of a refused login keeps the code of Redis.
     async fn open(&self, client: &Client) -> RedisResult<MultiplexedConnection> {
         let settings = client.get_connection_info().redis_settings();
         let database = settings.db();
-        // The library forgets the code of a refused `SELECT`, so that is asked for here.
+        // The crate `redis` drops the code of a refused `SELECT`, so it is sent below.
         let settings = settings.clone().set_db(0);
         let opened = open_with(client, settings.clone()).await;
         let mut connection = match opened {
@@ -229,7 +236,7 @@ impl Shared {
             }
             opened => opened?,
         };
-        self.room().refusal = None;
+        self.state().refusal = None;
         if database != 0 {
             let mut select = redis::cmd("SELECT");
             select.arg(database).exec_async(&mut connection).await?;
@@ -237,46 +244,46 @@ impl Shared {
         Ok(connection)
     }
 
-    /// Why Redis refuses the login. It is asked only once until a login works, because each question is
-    /// another failed login. Servers count those.
+    /// Finds out why Redis refuses the login. Asks once until a login succeeds, because each ask is another
+    /// failed login and servers count those.
     async fn refusal(&self, client: &Client, settings: RedisConnectionInfo) -> Option<RedisError> {
-        let known = self.room().refusal.clone();
+        let known = self.state().refusal.clone();
         if known.is_some() {
             return known;
         }
-        let told = why_refused(client, settings).await;
-        self.room().refusal = told.clone();
-        told
+        let refusal = why_refused(client, settings).await;
+        self.state().refusal = refusal.clone();
+        refusal
     }
 
-    fn connected(&self, number: u64, connected: RedisResult<Box<dyn Connection>>) {
-        let mut room = self.room();
-        if room.number != number {
-            // It came too late: another task was begun meanwhile.
+    fn finish_connect(&self, number: u64, connected: RedisResult<Box<dyn SharedConnection>>) {
+        let mut state = self.state();
+        if state.number != number {
+            // Too late: another task has begun meanwhile.
             return;
         }
-        room.state = match connected {
+        state.phase = match connected {
             Ok(connection) => {
-                room.failures = 0;
-                State::Connected(connection)
+                state.failures = 0;
+                LinkPhase::Connected(connection)
             }
             Err(error) => {
-                let rest = rest_after(room.failures);
-                room.failures = room.failures.saturating_add(1);
-                State::Failed {
-                    until: clock::now() + rest,
+                let delay = reconnect_delay(state.failures);
+                state.failures = state.failures.saturating_add(1);
+                LinkPhase::Failed {
+                    until: clock::now() + delay,
                     error: failure::of(&error),
                 }
             }
         };
     }
 
-    /// Lets go of a connection, and with it of all answers that may still come there.
-    fn lost(&self, number: u64, error: &FleetError) {
-        let mut room = self.room();
-        if room.number == number && matches!(room.state, State::Connected(_)) {
-            room.state = State::Failed {
-                until: clock::now() + rest_after(0),
+    /// Drops a broken connection, and with it all late responses.
+    fn drop_connection(&self, number: u64, error: &FleetError) {
+        let mut state = self.state();
+        if state.number == number && matches!(state.phase, LinkPhase::Connected(_)) {
+            state.phase = LinkPhase::Failed {
+                until: clock::now() + reconnect_delay(0),
                 error: error.clone(),
             };
         }
@@ -285,11 +292,11 @@ impl Shared {
 
 /// Asks Redis why it refuses the login.
 ///
-/// The library drops the code of a refused `AUTH` and keeps that of `HELLO`, which Redis has since 6.0.
+/// The crate `redis` drops the code of a refused `AUTH`, but keeps that of `HELLO`, which Redis has since 6.0.
 async fn why_refused(client: &Client, settings: RedisConnectionInfo) -> Option<RedisError> {
     let settings = settings.set_protocol(ProtocolVersion::RESP3);
-    let told = open_with(client, settings).await.err()?;
-    told.clone().into_server_errors().map(|_| told)
+    let refusal = open_with(client, settings).await.err()?;
+    refusal.clone().into_server_errors().map(|_| refusal)
 }
 
 async fn open_with(
@@ -306,10 +313,10 @@ async fn open_with(
         .await
 }
 
-/// Longer by chance, so that not all workers come at the same moment to a Redis that has just started.
-fn rest_after(failures: u32) -> Duration {
-    let rest = FIRST_REST
+/// A random part keeps workers from reconnecting at the same moment to a Redis that has just started.
+fn reconnect_delay(failures: u32) -> Duration {
+    let delay = FIRST_DELAY
         .saturating_mul(1 << failures.min(10))
-        .min(LAST_REST);
-    rest + Entropy::System.with(|rng| up_to(rest / 4, rng))
+        .min(LONGEST_DELAY);
+    delay + Entropy::System.with(|rng| up_to(delay / 4, rng))
 }

@@ -1,4 +1,4 @@
--- Holds all workers back, and tells those who listen. The same as `Shared::pause` in memory/shared.rs.
+-- Pauses all workers and tells the subscribers. The same as `KeyState::pause` in memory/key_state.rs.
 local state_key = KEYS[1]
 local length = number(ARGV[1])
 local channel = ARGV[2]
@@ -10,7 +10,7 @@ local before = math.max(now, state.pause or now)
 state.pause = math.max(before, now + length)
 save_state(state_key, state)
 expire(state_key, math.max(60000000, state.pause - now + 1000000))
--- Many workers are told the same by a server. One message is enough.
+-- Many workers receive the same pause from a server. One message is enough.
 if state.pause - before > 5000 then
   local milliseconds = math.ceil((state.pause - now) / 1000)
   redis.call('PUBLISH', channel, string.format('%.0f ', milliseconds) .. name)

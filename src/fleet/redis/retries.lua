@@ -1,4 +1,4 @@
--- One decision about retrying. The same as `Slots::take` in memory/slots.rs, line by line.
+-- One decision about retries. The same as `RetrySlots::take` in memory/retry_slots.rs, line by line.
 local key = KEYS[1]
 local deposits = number(ARGV[1])
 local want = number(ARGV[2])
@@ -11,7 +11,7 @@ local life = number(ARGV[7])
 local now = clock()
 local open = math.floor(now / width) * width
 
--- Slots are named by the time at which they begin, so that workers with another time to live can read them.
+-- Slots are named by their start, so that workers with another ttl can read them.
 local slots, current = {}, {start = open, deposits = 0, taken = 0}
 local function forget(name)
   redis.call('HDEL', key, name)
@@ -30,7 +30,7 @@ for index = 1, #entries, 2 do
     current.deposits = current.deposits + deposited
     current.taken = current.taken + taken
   elseif start > now then
-    -- The clock was set back: it counts as of now, or it would count until it is that late again.
+    -- The clock was set back. The slot counts as the open one, because it would expire too late.
     forget(entries[index])
     current.deposits = current.deposits + deposited
     current.taken = current.taken + taken
@@ -41,7 +41,7 @@ end
 table.sort(slots, function(one, other) return one.start < other.start end)
 slots[#slots + 1] = current
 
--- To the oldest first: given back to a newer one, it would count twice once the debit expires.
+-- Gives back to the oldest slot first. In a newer one, the retry would count twice once the debit expires.
 for _, slot in ipairs(slots) do
   local back = math.min(unused, slot.taken)
   if back > 0 then
@@ -58,7 +58,7 @@ for _, slot in ipairs(slots) do
   taken = taken + slot.taken
 end
 local balance = math.max(0, deposited * ratio - taken + reserve)
--- So that ten times 0.1 is 1.
+-- The tolerance makes ten times 0.1 a whole retry.
 local granted = math.min(want, math.floor(balance + 0.000001))
 current.taken = current.taken + granted
 write(current)

@@ -1,4 +1,4 @@
-//! The scripts, and how they are called.
+//! The Lua scripts, and how to call them.
 
 use redis::{Cmd, Script};
 
@@ -7,30 +7,30 @@ const LEASE: &str = include_str!("lease.lua");
 const PAUSE: &str = include_str!("pause.lua");
 const RETRIES: &str = include_str!("retries.lua");
 
-/// One for each decision.
+/// One script per decision.
 pub(super) struct Scripts {
-    pub(super) lease: Text,
-    pub(super) pause: Text,
-    pub(super) retries: Text,
+    pub(super) lease: ScriptText,
+    pub(super) pause: ScriptText,
+    pub(super) retries: ScriptText,
 }
 
 impl Scripts {
     pub(super) fn new() -> Self {
         Self {
-            lease: Text::new(LEASE),
-            pause: Text::new(PAUSE),
-            retries: Text::new(RETRIES),
+            lease: ScriptText::new(LEASE),
+            pause: ScriptText::new(PAUSE),
+            retries: ScriptText::new(RETRIES),
         }
     }
 }
 
-/// What a script says, and its hash.
-pub(super) struct Text {
+/// The text of a script and its SHA-1.
+pub(super) struct ScriptText {
     text: String,
     hash: String,
 }
 
-impl Text {
+impl ScriptText {
     fn new(script: &str) -> Self {
         let text = format!("{STATE}\n{script}");
         let hash = Script::new(&text).get_hash().to_owned();
@@ -38,20 +38,20 @@ impl Text {
     }
 }
 
-/// A script, with what it is for.
+/// A script with its keys and arguments.
 #[derive(Clone, Copy)]
-pub(super) struct Call<'a> {
-    pub(super) script: &'a Text,
+pub(super) struct ScriptCall<'a> {
+    pub(super) script: &'a ScriptText,
     pub(super) keys: &'a [String],
     pub(super) arguments: &'a [String],
 }
 
-impl Call<'_> {
+impl ScriptCall<'_> {
     pub(super) fn by_hash(&self) -> Cmd {
         self.command("EVALSHA", &self.script.hash)
     }
 
-    /// Redis keeps it, and knows its hash from then on.
+    /// Redis stores the script, and knows its hash from then on.
     pub(super) fn by_text(&self) -> Cmd {
         self.command("EVAL", &self.script.text)
     }

@@ -1,12 +1,12 @@
--- What all workers know about one key. In front of every script that needs it.
+-- What all workers share for one key. This text comes before every script.
 
--- Microseconds, on the one clock that all workers share.
+-- Microseconds, on the clock that all workers share.
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
 end
 
--- nil for what is not there, and for what is no number.
+-- nil if there is nothing, or no number.
 local function number(text)
   local value = text and tonumber(text)
   return value == value and value or nil
@@ -20,8 +20,8 @@ local function load_state(key, now)
   for index, field in ipairs(FIELDS) do
     state[field] = number(values[index])
   end
-  -- If the clock was set back, all that was noted by it moves with it: or nothing would refill, and a pause
-  -- would last, until it is that late again.
+  -- If the clock was set back, all stored times move with it. Otherwise nothing would refill, and a pause
+  -- would last, until the clock reaches the old time.
   local back = math.max(0, (state.seen or now) - now)
   for _, field in ipairs({'at', 'pause', 'pace_at'}) do
     state[field] = state[field] and state[field] - back
@@ -46,7 +46,7 @@ local function save_state(key, state)
   end
 end
 
--- Never sooner than somebody else has asked for.
+-- Never shortens the life that another worker has set.
 local function expire(key, microseconds)
   local milliseconds = math.ceil(microseconds / 1000)
   if redis.call('PTTL', key) < milliseconds then

@@ -1,4 +1,4 @@
-//! What there is to count, and what it is called.
+//! The names, kinds, units and descriptions of all metrics.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
@@ -15,21 +15,26 @@ pub(super) const LIMITER_WAIT: &str = "steady_rate_limiter_wait_seconds";
 pub(super) const DEAD_LETTERS: &str = "steady_dead_letters_total";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     Counter,
     Gauge,
     Histogram,
 }
 
-pub(super) struct Entry {
+pub(super) struct Metric {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) unit: Unit,
     pub(super) description: &'static str,
 }
 
-const fn entry(name: &'static str, kind: Kind, unit: Unit, description: &'static str) -> Entry {
-    Entry {
+const fn metric(
+    name: &'static str,
+    kind: MetricKind,
+    unit: Unit,
+    description: &'static str,
+) -> Metric {
+    Metric {
         name,
         kind,
         unit,
@@ -37,82 +42,84 @@ const fn entry(name: &'static str, kind: Kind, unit: Unit, description: &'static
     }
 }
 
-pub(super) const ALL: [Entry; 11] = [
-    entry(
+pub(super) const ALL: [Metric; 11] = [
+    metric(
         REQUESTS,
-        Kind::Counter,
+        MetricKind::Counter,
         Unit::Count,
-        "Calls that ended, by why they ended.",
+        "Ended calls, by the reason why they ended.",
     ),
-    entry(
+    metric(
         RETRIES,
-        Kind::Counter,
+        MetricKind::Counter,
         Unit::Count,
-        "Retries that were sent, by the status or failure that they repeat.",
+        "Retries that were sent, by the status or failure that caused them.",
     ),
-    entry(
+    metric(
         BUDGET_BALANCE,
-        Kind::Gauge,
+        MetricKind::Gauge,
         Unit::Count,
-        "Retries that the budget would pay for now.",
+        "Retries that the budget allows now.",
     ),
-    entry(
+    metric(
         BUDGET_EXHAUSTED,
-        Kind::Counter,
+        MetricKind::Counter,
         Unit::Count,
-        "Retries that were not made because the budget was empty.",
+        "Retries that were not sent because the budget was empty.",
     ),
-    entry(
+    metric(
         BACKOFF_DELAY,
-        Kind::Histogram,
+        MetricKind::Histogram,
         Unit::Seconds,
         "Waits before a retry.",
     ),
-    entry(
+    metric(
         LIMIT_HEADERS,
-        Kind::Counter,
+        MetricKind::Counter,
         Unit::Count,
-        "Answers with headers that tell of a limit, by the family of the headers.",
+        "Responses with rate limit headers, by the family of the headers.",
     ),
-    entry(
+    metric(
         IN_FLIGHT,
-        Kind::Gauge,
+        MetricKind::Gauge,
         Unit::Count,
-        "Requests that wait for the head of their answer.",
+        "Requests that wait for response headers.",
     ),
-    entry(
+    metric(
         QUEUE_DEPTH,
-        Kind::Gauge,
+        MetricKind::Gauge,
         Unit::Count,
-        "Attempts that wait for their turn in a throttle.",
+        "Attempts in the queue of a throttle.",
     ),
-    entry(
+    metric(
         QUEUE_AGE,
-        Kind::Gauge,
+        MetricKind::Gauge,
         Unit::Seconds,
-        "How long the attempt has waited that waits longest, when the queue last changed.",
+        "Age of the oldest queued attempt, when the queue last changed.",
     ),
-    entry(
+    metric(
         LIMITER_WAIT,
-        Kind::Histogram,
+        MetricKind::Histogram,
         Unit::Seconds,
-        "Waits for a turn in a throttle, also those that ended with a refusal.",
+        "Waits in the queue of a throttle, including waits that ended with a refusal.",
     ),
-    entry(
+    metric(
         DEAD_LETTERS,
-        Kind::Counter,
+        MetricKind::Counter,
         Unit::Count,
-        "Letters about calls that were given up, by what became of them.",
+        "Dead letters, by the outcome of their delivery.",
     ),
 ];
 
-/// Tells the recorder that is there now.
+/// Describes all metrics to the installed recorder.
 pub(super) fn describe_all() {
-    for entry in ALL {
-        match entry.kind {
-            Kind::Counter => describe_counter!(entry.name, entry.unit, entry.description),
-            Kind::Gauge => describe_gauge!(entry.name, entry.unit, entry.description),
-            Kind::Histogram => describe_histogram!(entry.name, entry.unit, entry.description),
+    for metric in ALL {
+        match metric.kind {
+            MetricKind::Counter => describe_counter!(metric.name, metric.unit, metric.description),
+            MetricKind::Gauge => describe_gauge!(metric.name, metric.unit, metric.description),
+            MetricKind::Histogram => {
+                describe_histogram!(metric.name, metric.unit, metric.description)
+            }
         }
     }
 }

@@ -1,26 +1,26 @@
-//! What `docs/` says of the metrics has to be true.
+//! Keeps `docs/` in step with the metrics.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::catalogue::{ALL, Kind};
+use super::catalogue::{ALL, MetricKind};
 
 const DASHBOARD: &str = include_str!("../../../docs/grafana-dashboard.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.yml");
 const REFERENCE: &str = include_str!("../../../docs/metrics.md");
 
-/// The names that Prometheus makes of ours.
+/// The names of our metrics as Prometheus stores them.
 fn series() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for entry in ALL {
-        match entry.kind {
-            Kind::Counter | Kind::Gauge => {
-                names.insert(entry.name.to_owned());
+    for metric in ALL {
+        match metric.kind {
+            MetricKind::Counter | MetricKind::Gauge => {
+                names.insert(metric.name.to_owned());
             }
-            Kind::Histogram => {
+            MetricKind::Histogram => {
                 for part in ["_bucket", "_sum", "_count"] {
-                    names.insert(format!("{}{part}", entry.name));
+                    names.insert(format!("{}{part}", metric.name));
                 }
             }
         }
@@ -28,7 +28,7 @@ fn series() -> BTreeSet<String> {
     names
 }
 
-/// Every word in it that looks like one of our names.
+/// Returns every word that looks like the name of one of our metrics.
 fn names_in(text: &str) -> BTreeSet<&str> {
     text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
         .filter(|word| word.starts_with("steady_"))
@@ -63,20 +63,20 @@ fn the_dashboard_shows_every_metric_and_asks_for_no_other() {
     for name in &used {
         assert!(known.contains(*name), "{name} does not exist");
     }
-    for entry in ALL {
+    for metric in ALL {
         assert!(
-            used.iter().any(|name| name.starts_with(entry.name)),
+            used.iter().any(|name| name.starts_with(metric.name)),
             "{} is not shown",
-            entry.name
+            metric.name
         );
     }
 }
 
 #[test]
-fn every_panel_has_a_place_of_its_own_and_asks_the_chosen_source_for_the_chosen_hosts() {
+fn panels_do_not_overlap_and_use_the_chosen_source_and_hosts() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
-    let places: BTreeSet<_> = panels
+    let positions: BTreeSet<_> = panels
         .iter()
         .map(|panel| {
             (
@@ -85,7 +85,7 @@ fn every_panel_has_a_place_of_its_own_and_asks_the_chosen_source_for_the_chosen_
             )
         })
         .collect();
-    assert_eq!(places.len(), panels.len());
+    assert_eq!(positions.len(), panels.len());
     for panel in panels {
         let targets = panel["targets"].as_array().unwrap();
         assert!(!targets.is_empty());
@@ -116,19 +116,19 @@ fn the_alerts_ask_for_no_metric_that_does_not_exist() {
 
 #[test]
 fn the_reference_has_a_row_for_each_metric_with_its_kind() {
-    for entry in ALL {
-        let kind = match entry.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+    for metric in ALL {
+        let kind = match metric.kind {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
-        let start = format!("| `{}` | {kind} | {} |", entry.name, entry.unit.as_str());
+        let start = format!("| `{}` | {kind} | {} |", metric.name, metric.unit.as_str());
         assert!(
             REFERENCE.contains(&start),
             "no row that begins with {start}"
         );
     }
-    let names: BTreeSet<_> = ALL.iter().map(|entry| entry.name).collect();
+    let names: BTreeSet<_> = ALL.iter().map(|metric| metric.name).collect();
     for name in names_in(REFERENCE) {
         assert!(names.contains(name), "{name} does not exist");
     }

@@ -1,4 +1,4 @@
-//! What is counted for one host.
+//! The metrics of one host.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -12,22 +12,25 @@ use super::catalogue::{
 use crate::observe::{LimitHeader, LimitHeaders, LoadChange, ThrottleLoad};
 use crate::outcome::{AttemptOutcome, DeadLetterOutcome, StopReason};
 
-/// The handles are kept, so that counting needs neither an allocation nor a search in the recorder.
+/// The recorder's handles for one host. They are kept, so that counting needs no lookup in the recorder.
 pub(super) struct HostMetrics {
     host: Arc<str>,
-    /// By why they ended. Made when they first count, as those that were abandoned.
+    /// Indexed by [`StopReason`]. Each counter is registered at its first count.
     requests: [OnceLock<Counter>; StopReason::ALL.len()],
+    /// Registered at its first count.
     abandoned: OnceLock<Counter>,
     retries: ByLabel<AttemptOutcome>,
-    /// Made when there is a balance: a gauge that nobody sets would say 0, and so that it is empty.
+    /// Registered with the first balance. Without a budget, a gauge at 0 would look like an empty budget.
     budget_balance: OnceLock<Gauge>,
     budget_exhausted: Counter,
     backoff_delay: Histogram,
+    /// Indexed by [`LimitHeader`].
     limit_headers: [Counter; LimitHeader::ALL.len()],
+    /// In the order of [`DEAD_LETTER_OUTCOMES`].
     dead_letters: [Counter; DEAD_LETTER_OUTCOMES.len()],
-    load: Mutex<Load>,
+    load: Mutex<HostLoad>,
     in_flight: Gauge,
-    /// Made when a throttle tells of itself.
+    /// Registered with the first event of a throttle.
     throttle: OnceLock<ThrottleMetrics>,
 }
 
@@ -94,7 +97,7 @@ impl HostMetrics {
         self.backoff_delay.record(wait);
     }
 
-    /// Infinite where there is no budget.
+    /// Sets the balance. It is infinite without a budget, and then there is no gauge.
     pub(super) fn balance(&self, balance: f64) {
         if balance.is_finite() {
             let make = || gauge!(BUDGET_BALANCE, "host" => self.host.clone());
@@ -118,14 +121,14 @@ impl HostMetrics {
     }
 
     pub(super) fn dead_letter(&self, outcome: DeadLetterOutcome) {
-        // Written out, so that a new one cannot be forgotten here.
-        let place = match outcome {
+        // The match makes the compiler complain about a new outcome.
+        let index = match outcome {
             DeadLetterOutcome::Delivered => 0,
             DeadLetterOutcome::Failed => 1,
             DeadLetterOutcome::TimedOut => 2,
             DeadLetterOutcome::Panicked => 3,
         };
-        self.dead_letters[place].increment(1);
+        self.dead_letters[index].increment(1);
     }
 
     pub(super) fn attempt_started(&self) {
@@ -136,19 +139,16 @@ impl HostMetrics {
         self.change_load(|load| load.attempts -= 1);
     }
 
-    pub(super) fn throttle_load(&self, told: &ThrottleLoad) {
+    pub(super) fn throttle_load(&self, event: &ThrottleLoad) {
         let throttle = self.throttle();
         self.change_load(|load| {
-            match told.change {
+            match event.change {
                 LoadChange::Sent => load.sent += 1,
                 LoadChange::Ended => load.sent -= 1,
                 LoadChange::Queued => throttle.change_queue(load, 1),
                 LoadChange::Left => throttle.change_queue(load, -1),
             }
-            // Most have no queue, and had none.
-            if load.waiting != 0 || load.aged {
-                throttle.tell_age(load, told);
-            }
+            throttle.update_age(load, event);
         });
     }
 
@@ -164,73 +164,73 @@ impl HostMetrics {
         })
     }
 
-    /// Gauges move while the counts are locked, so that no thread overtakes another; and in steps, so that
-    /// several `Metrics` at one recorder add up.
-    fn change_load(&self, change: impl FnOnce(&mut Load)) {
+    /// Changes the load and moves the gauge of requests in flight.
+    ///
+    /// The gauge moves while the load is locked, so that threads cannot overtake each other. It moves in steps,
+    /// so that several `Metrics` on one recorder add up.
+    fn change_load(&self, change: impl FnOnce(&mut HostLoad)) {
         let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
         let before = load.in_flight();
         change(&mut load);
-        match load.in_flight() - before {
-            0 => {}
-            step => self.move_in_flight(step),
-        }
+        move_gauge(&self.in_flight, load.in_flight() - before);
     }
+}
 
-    #[inline(never)] // Half of all changes make no difference.
-    fn move_in_flight(&self, step: i64) {
-        match step {
-            1.. => self.in_flight.increment(step as f64),
-            _ => self.in_flight.decrement(-step as f64),
-        }
+fn move_gauge(gauge: &Gauge, step: i64) {
+    match step {
+        0 => {}
+        1.. => gauge.increment(step as f64),
+        _ => gauge.decrement(-step as f64),
     }
 }
 
 impl ThrottleMetrics {
-    #[cold]
-    fn change_queue(&self, load: &mut Load, step: i64) {
+    fn change_queue(&self, load: &mut HostLoad, step: i64) {
         load.waiting += step;
-        match step {
-            1.. => self.queue_depth.increment(step as f64),
-            _ => self.queue_depth.decrement(-step as f64),
-        }
+        move_gauge(&self.queue_depth, step);
     }
 
-    /// What another thread saw before must not outlive the last who waited. And a host may have several
-    /// gates: an empty one says nothing of the others.
-    #[cold]
-    fn tell_age(&self, load: &mut Load, told: &ThrottleLoad) {
+    /// Sets the age of the queue, and resets it to 0 when the last attempt leaves.
+    ///
+    /// A host can have several gates, and an empty gate does not know the queues of the others. So the age comes
+    /// only from a gate that has a queue.
+    fn update_age(&self, load: &mut HostLoad, event: &ThrottleLoad) {
         if load.waiting == 0 {
-            load.aged = false;
-            self.queue_age.set(0);
-        } else if told.waiting > 0 {
-            self.queue_age.set(told.oldest);
-            load.aged = true;
+            if load.has_age {
+                load.has_age = false;
+                self.queue_age.set(0);
+            }
+        } else if event.waiting > 0 {
+            self.queue_age.set(event.oldest);
+            load.has_age = true;
         }
     }
 }
 
-/// What the middlewares have under way.
+/// The work in progress for one host, over all middlewares.
 #[derive(Default)]
-struct Load {
-    /// Of the retry: with those that wait in a throttle inside of it.
+struct HostLoad {
+    /// Attempts of the retry, including those in the queue of a throttle inside it.
     attempts: i64,
-    /// In throttles' queues.
+    /// Attempts in queues of throttles.
     waiting: i64,
-    /// By throttles.
+    /// Attempts that throttles sent.
     sent: i64,
-    /// The age of the queue was told, and is not 0.
-    aged: bool,
+    /// Whether the gauge of the queue's age may be above 0.
+    has_age: bool,
 }
 
-impl Load {
-    /// What the retry has under way and no throttle holds back. Where only a throttle is observed, or
-    /// it is outside of the retry, what the throttle has sent.
+impl HostLoad {
+    /// Returns the attempts that no queue holds back.
+    ///
+    /// The retry's count is right if the retry is observed and the throttle is inside it. Otherwise the
+    /// throttle's count is larger and right.
     fn in_flight(&self) -> i64 {
         self.sent.max(self.attempts - self.waiting)
     }
 }
 
-/// A counter for each value of a label, made when it is first needed.
+/// One counter for each value of a label, registered at its first use.
 struct ByLabel<L>(RwLock<Vec<(L, Counter)>>);
 
 impl<L: Copy + PartialEq> ByLabel<L> {

@@ -22,7 +22,7 @@ fn to(host: &str) -> CallInfo<'_> {
     }
 }
 
-/// What the recorder has, in a form that reads like a scrape. Only once: it empties the counters.
+/// Returns the recorder's metrics as lines of a scrape. Call it once, because it resets the counters.
 fn seen(recorder: &DebuggingRecorder) -> Vec<String> {
     let all = recorder.snapshotter().snapshot().into_vec();
     let mut lines: Vec<String> = all
@@ -45,7 +45,7 @@ fn seen(recorder: &DebuggingRecorder) -> Vec<String> {
     lines
 }
 
-/// The value of a metric that has no label but the host.
+/// Returns the value of a metric that has only the label `host`.
 fn value(lines: &[String], name: &str) -> Option<String> {
     let start = format!("{name}{{host=a}} ");
     let line = lines.iter().find_map(|line| line.strip_prefix(&start));
@@ -89,7 +89,7 @@ fn a_thousand_hosts_make_a_hundred_and_one_labels() {
         for index in 0..1000 {
             metrics.stopped(&to(&format!("{index}.example.com")), &stop(None));
         }
-        // It does not matter who else is there.
+        // Later hosts do not change the label of an earlier one.
         metrics.stopped(&to("7.example.com"), &stop(None));
         assert_eq!(
             format!("{metrics:?}"),
@@ -282,7 +282,7 @@ fn an_attempt_that_waits_in_a_throttle_is_not_in_flight() {
     metrics.throttle_load(call, &load(Ended, 1, 3));
     metrics.attempt_finished(call, &finished());
     check("0", "1", "3");
-    // Another gate of this host has nobody waiting, but that is not all.
+    // Another gate of this host has an empty queue. That does not reset the age.
     metrics.throttle_load(call, &load(Sent, 0, 0));
     metrics.attempt_started(call);
     check("1", "1", "3");
@@ -326,7 +326,7 @@ fn threads_that_come_and_go_leave_nothing_in_flight() {
     let recorder = DebuggingRecorder::new();
     let metrics = with_local_recorder(&recorder, || {
         let metrics = Metrics::new();
-        // All is made now: the other threads have no recorder.
+        // This registers all gauges. The other threads have no recorder.
         metrics.throttle_load(&to("a"), &load(Sent, 0, 0));
         metrics
     });
@@ -381,7 +381,7 @@ fn limit_headers_refused_budgets_and_dead_letters_are_counted_by_their_labels() 
         }
         let mut attempt = finished();
         metrics.attempt_started(&to("a"));
-        attempt.limit_headers = LimitHeaders::in_answer(&headers);
+        attempt.limit_headers = LimitHeaders::in_response(&headers);
         metrics.attempt_finished(&to("a"), &attempt);
         let refused = BudgetRefused {
             cause: AttemptOutcome::Status(StatusCode::SERVICE_UNAVAILABLE),

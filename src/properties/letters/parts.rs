@@ -7,13 +7,10 @@ use arbitrary::{Result, Unstructured};
 use http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request};
 
-use crate::dead_letter::Draft;
-use crate::outcome::FailureKind;
+use crate::dead_letter::{DeadLetter, LetterBody, LetterDraft, Secrets};
+use crate::outcome::{AttemptOutcome, AttemptReport, FailureKind, RetryReport, StopReason};
 use crate::properties::address;
 use crate::request::RequestSnapshot;
-use crate::{
-    AttemptOutcome, AttemptReport, DeadLetter, LetterBody, RetryReport, Secrets, StopReason,
-};
 
 const MAX_BODY: usize = 40;
 
@@ -53,7 +50,7 @@ pub(super) fn letter(input: &mut Unstructured<'_>) -> Result<Arc<DeadLetter>> {
     };
     *request.body_mut() = body.clone().map(Body::from);
 
-    let draft = Draft {
+    let draft = LetterDraft {
         request: RequestSnapshot::of(&mut request, false, &Extensions::new()),
         factory: None,
         key_header: &key_header,
@@ -62,7 +59,7 @@ pub(super) fn letter(input: &mut Unstructured<'_>) -> Result<Arc<DeadLetter>> {
         max_body: MAX_BODY,
     };
     let (time, not_before) = (moment(input)?, moment(input)?);
-    let letter = draft.seal(&Secrets::default(), &report(input)?, time, not_before);
+    let letter = draft.into_letter(&Secrets::default(), &report(input)?, time, not_before);
     check(&letter, &request, body, has_key.then_some(key));
     Ok(Arc::new(letter))
 }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use super::script::{Answer, AnswerBody, Hint};
-use crate::{AttemptOutcome, FailureKind, TimeLimit};
+use crate::outcome::{AttemptOutcome, FailureKind, TimeLimit};
 
 #[derive(Clone, Debug)]
 pub(super) enum Ending {

@@ -9,7 +9,8 @@ use super::ending::{Class, Ending, read};
 use super::ledger::Ledger;
 use super::plan::{Asked, Plan};
 use super::script::{AnswerBody, Step, What};
-use crate::{Deposit, StopReason, TimeLimit};
+use crate::admit::Deposit;
+use crate::outcome::{StopReason, TimeLimit};
 
 /// All times are counted from the beginning of the execution.
 pub(super) struct Model<'p> {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use arbitrary::{Result, Unstructured};
 
 use super::script::Step;
-use crate::{Backoff, Budget, Deposit, Jitter, RetryMiddleware, Scope};
+use crate::admit::{Budget, Deposit, Scope};
+use crate::retry::RetryMiddleware;
+use crate::schedule::{Backoff, Jitter};
 
 #[derive(Debug)]
 pub(super) struct Plan {

@@ -12,10 +12,11 @@ use tokio::time::Instant;
 
 use super::super::permit::RetryPermit;
 use super::Call;
-use crate::admit::{ScopeHandle, Withdrawal};
+use crate::admit::{BudgetHold, ScopeHandle};
 use crate::clock;
-use crate::decide::ClassifiedOutcome;
+use crate::decide::{self, CallFacts, ClassifiedOutcome};
 use crate::outcome::StopReason;
+use crate::request::RequestSnapshot;
 use crate::response;
 use crate::schedule::{self, server_hint};
 
@@ -156,17 +157,14 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         headers: Option<&HeaderMap>,
     ) -> StageResult<()> {
-        self.safety.allows(outcome, headers)?;
-        if self.max_retries == 0 {
-            return Err(StopReason::Disabled);
-        }
-        if self.attempt.retries() >= self.max_retries {
-            return Err(StopReason::RetriesExhausted);
-        }
-        match &self.snapshot {
-            Some(snapshot) if snapshot.is_replayable() => Ok(()),
-            _ => Err(StopReason::BodyNotReplayable),
-        }
+        let snapshot = self.snapshot.as_ref();
+        let call = CallFacts {
+            rules: self.rules,
+            retries: self.attempt.retries(),
+            max_retries: self.max_retries,
+            replayable: snapshot.is_some_and(RequestSnapshot::is_replayable),
+        };
+        decide::decide(outcome, headers, call)
     }
 
     /// **Schedule**: when is it sent?
@@ -196,12 +194,12 @@ impl Call<'_> {
         now: Instant,
     ) -> StageResult<RetryPermit> {
         let withdrawal = if self.is_paced() {
-            Withdrawal::free()
+            BudgetHold::free()
         } else if self.is_unprocessed_for_free(outcome, now) {
             self.budget.count_free();
-            Withdrawal::free()
-        } else if self.budget.is_common() && !self.settings.dry_run {
-            let paid = self.budget.withdraw_from_all(self.time.end()).await;
+            BudgetHold::free()
+        } else if self.budget.is_shared() && !self.settings.dry_run {
+            let paid = self.budget.withdraw_shared(self.time.end()).await;
             paid.ok_or(StopReason::BudgetEmpty)?
         } else {
             let paid = self.budget.withdraw_at(now);

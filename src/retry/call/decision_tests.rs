@@ -151,7 +151,7 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
     let full = budget.balance();
     assert_eq!(full, 1.0);
     let settings = Settings {
-        budgets: Budgets::Shared(budget.clone()),
+        budgets: Budgets::Single(budget.clone()),
         ..settings()
     };
     let unavailable = status(503, StatusClass::Retry);
@@ -182,7 +182,7 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
 async fn admit_lets_two_unprocessed_attempts_of_a_call_go_for_free() {
     let budget = Budget::builder().build().unwrap();
     let settings = Settings {
-        budgets: Budgets::Shared(budget.clone()),
+        budgets: Budgets::Single(budget.clone()),
         ..settings()
     };
     let full = budget.balance();

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::decision::Retry;
 use super::letter::{self, LetterDelivery};
 use super::{Call, Stop};
-use crate::admit::{BudgetTime, ScopeHandle};
+use crate::admit::ScopeHandle;
 use crate::clock;
 use crate::decide::ClassifiedOutcome;
 use crate::outcome::{AttemptReport, FailedReport, RetryReport, StopReason};
@@ -26,8 +26,7 @@ impl Call<'_> {
     ) {
         self.leave_attempt(retry, &result, extensions);
         let due = clock::after(retry.decided, retry.plan.wait);
-        let time = self.time;
-        let drain_end = move || time.drain_end(due);
+        let drain_end = self.time.drain_end(due);
         if self.visit.is_some() {
             // It is still wanted if the throttle does not send the retry.
             let held = HeldResponse::new(result);
@@ -54,7 +53,7 @@ impl Call<'_> {
         let history = self.history_or_new();
         history.attempts.extend(inside);
         history.attempts.push(ended);
-        history.unclear |= retry.outcome.is_unclear();
+        history.unclear |= retry.outcome.may_have_taken_effect();
         history.unprocessed += u32::from(retry.outcome.is_unprocessed());
         history.backoff = Some(retry.plan.backoff);
         history.queued = queued;
@@ -122,12 +121,11 @@ impl Call<'_> {
         result: &mut Result<Response>,
     ) -> Option<LetterDelivery> {
         let now = clock::now();
-        let budget_time = self.budget.time_at(now);
         if stop.is_deposit() {
-            self.credit_budget(Some((now, budget_time)));
+            self.credit_budget(Some(now));
         }
         let elapsed = self.time.elapsed(now);
-        self.tell_last(stop, result, elapsed, budget_time);
+        self.tell_last(stop, result, elapsed, now);
         let before = (self.history()).map_or(Duration::ZERO, |history| history.waited());
         let waited = report.waited().saturating_add(before);
         let leaves_letter = self.leaves_letter(stop);
@@ -135,7 +133,7 @@ impl Call<'_> {
         if let Some(history) = self.history_mut() {
             history.complete(report, result);
         }
-        self.tell_stop(report, waited, elapsed, budget_time);
+        self.tell_stop(report, waited, elapsed, now);
         self.write_letter(report, pause?)
     }
 
@@ -184,7 +182,7 @@ impl Call<'_> {
         extensions.insert(handoff);
     }
 
-    fn credit_budget(&self, now: Option<(Instant, BudgetTime)>) {
+    fn credit_budget(&self, now: Option<Instant>) {
         if self.credits_budget {
             self.budget.on_success(now);
         }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::super::settings::Settings;
 use super::decision::Retry;
 use super::{Call, Stop};
-use crate::admit::{Budget, BudgetTime};
+use crate::admit::Budget;
 use crate::clock;
 use crate::decide::ClassifiedOutcome;
 use crate::host::Host;
@@ -95,7 +95,7 @@ impl<'a> CallEvents<'a> {
             outcome: outcome.outcome,
             retry_of: self.retry_of,
             took,
-            limit_headers: headers.map(LimitHeaders::in_answer).unwrap_or_default(),
+            limit_headers: headers.map(LimitHeaders::in_response).unwrap_or_default(),
         }));
     }
 }
@@ -170,7 +170,7 @@ impl<'a> Call<'a> {
         stop: Stop,
         result: &Result<Response>,
         elapsed: Duration,
-        budget_time: BudgetTime,
+        now: Instant,
     ) {
         self.follow_failed();
         let took = self.attempt_took(elapsed);
@@ -184,7 +184,7 @@ impl<'a> Call<'a> {
         if stop.reason == StopReason::BudgetEmpty {
             events.tell(EventKind::BudgetRefused(BudgetRefused {
                 cause: stop.outcome.outcome,
-                budget: budget.balance_by(budget_time),
+                budget: budget.balance_at(now),
             }));
         }
     }
@@ -195,7 +195,7 @@ impl<'a> Call<'a> {
         report: &RetryReport,
         waited: Duration,
         took: Duration,
-        budget_time: BudgetTime,
+        now: Instant,
     ) {
         let (max_attempts, could_retry) = (self.max_attempts(), self.could_retry());
         let is_inner = self.is_inner;
@@ -210,11 +210,11 @@ impl<'a> Call<'a> {
             max_attempts,
             waited,
             took,
-            budget: could_retry.then(|| budget.balance_by(budget_time)),
+            budget: could_retry.then(|| budget.balance_at(now)),
         });
         match is_inner {
             // The retry around this one logs the end of the call.
-            true => events.settings.observers.tell(&events.event(stopped)),
+            true => events.settings.observers.notify(&events.event(stopped)),
             false => events.tell(stopped),
         }
     }

@@ -7,7 +7,7 @@ use reqwest_middleware::Result;
 
 use super::super::permit::RetryPermit;
 use super::events::CallEvents;
-use crate::decide::Target;
+use crate::decide::RequestTarget;
 use crate::outcome::{AttemptReport, RetryReport, StopReason};
 use crate::response::HeldResponse;
 
@@ -15,7 +15,7 @@ use crate::response::HeldResponse;
 #[derive(Default)]
 pub(super) struct CallExtras<'a> {
     /// Where the request goes, if a classifier will ask: the request is gone when its response comes.
-    pub(super) target: Option<Target>,
+    pub(super) target: Option<RequestTarget>,
     /// The attempts before the running one, if there were any.
     pub(super) history: Option<History>,
     /// For observers, the log and dead letters.
@@ -69,7 +69,7 @@ impl History {
 
 impl CallExtras<'_> {
     pub(super) fn with_target(request: &Request) -> Box<Self> {
-        let target = Target {
+        let target = RequestTarget {
             method: request.method().clone(),
             url: request.url().clone(),
         };

@@ -7,8 +7,8 @@ use reqwest_middleware::Result;
 
 use super::{Call, Stop};
 use crate::clock;
-use crate::dead_letter::Draft;
-use crate::log::LogPlace;
+use crate::dead_letter::LetterDraft;
+use crate::log::LogContext;
 use crate::observe::{CallInfo, Event, EventKind};
 use crate::outcome::{DeadLetterOutcome, Refusal, RetryReport};
 use crate::schedule::server_hint;
@@ -45,22 +45,22 @@ impl Call<'_> {
         let settings = self.settings;
         let letters = settings.dead_letters.as_ref()?;
         let latest = self.time.end();
-        let draft = Draft {
+        let draft = LetterDraft {
             request: self.snapshot.take()?,
             factory: self.body_factory(),
             key_header: settings.keys.header_of(self.options.as_deref()),
             has_key: self.has_key,
-            repeatable: self.safety.repeatable,
+            repeatable: self.rules.repeatable,
             max_body: letters.max_body,
         };
         let now = clock::wall();
-        let letter = draft.seal(&settings.secrets, report, now, now + pause);
+        let letter = draft.into_letter(&settings.secrets, report, now, now + pause);
         let events = self.events_mut()?;
 
         // The delivery may end after the call.
         let (method, host, attempt) = (events.method.clone(), events.host.clone(), events.attempt);
         let observers = settings.observers.clone();
-        let place = LogPlace::here();
+        let place = LogContext::current();
         let tell = move |outcome: DeadLetterOutcome, error: Option<String>| {
             if outcome != DeadLetterOutcome::Delivered {
                 place.letter_not_delivered(&host, outcome.label(), error.as_deref());
@@ -71,7 +71,7 @@ impl Call<'_> {
                 attempt: attempt.number(),
             };
             let kind = EventKind::DeadLettered(outcome);
-            observers.tell(&Event { call, kind });
+            observers.notify(&Event { call, kind });
         };
         Some(Box::pin(letters.deliver(letter, latest, tell)))
     }

@@ -49,14 +49,14 @@ pub(super) struct LatencyRounds {
 
 /// What one response says about its round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Round {
+pub(super) enum LatencyRound {
     Unfinished,
     Normal,
     /// Even the fastest response was slow.
     Slow,
 }
 
-impl Round {
+impl LatencyRound {
     pub(super) fn was_slow(self) -> bool {
         self == Self::Slow
     }
@@ -76,19 +76,23 @@ impl LatencyRounds {
         number: u64,
         last_sent: u64,
         latency: Duration,
-    ) -> Round {
+    ) -> LatencyRound {
         let fastest = self.fastest.map_or(latency, |fastest| fastest.min(latency));
         self.fastest = Some(fastest);
         self.responses += 1;
         if number <= self.ends_after || self.responses < MIN_ROUND {
-            return Round::Unfinished;
+            return LatencyRound::Unfinished;
         }
         let slow = self.is_slow(fastest);
         self.learn_usual(now, fastest);
         self.ends_after = last_sent;
         self.responses = 0;
         self.fastest = None;
-        if slow { Round::Slow } else { Round::Normal }
+        if slow {
+            LatencyRound::Slow
+        } else {
+            LatencyRound::Normal
+        }
     }
 
     /// Follows a lower latency at once, and a higher one slowly: what lasts is usual.

@@ -17,7 +17,7 @@ const SLOW_START_STEP: f64 = 1.25;
 const MIN_AVOIDANCE_STEP: f64 = 0.02;
 
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct CongestionWindow {
     /// Between 1 and `max`.
     size: f64,
     /// Slow start below this size, congestion avoidance from there on.
@@ -30,7 +30,7 @@ pub(super) struct Window {
     latency: LatencyRounds,
 }
 
-impl Window {
+impl CongestionWindow {
     pub(super) fn new(max: u32) -> Self {
         let max = f64::from(max);
         Self {

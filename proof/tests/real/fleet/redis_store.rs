@@ -370,7 +370,7 @@ async fn the_log_says_why_redis_refuses_a_login() {
             in_time(client.get(URL).send()).await.unwrap();
         }
         drop(listening);
-        let expected = format!("the store of the fleet refused with {refused};");
+        let expected = format!("fleet store refused with {refused};");
         assert!(log.last().starts_with(&expected), "{}", log.last());
         assert_eq!(log.count(), 1);
         assert_eq!(http.count(), 2);

@@ -1,0 +1,141 @@
+//! Builds a budget: checks its settings and turns them into whole numbers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::state::{BudgetState, BudgetUnits, SLOTS};
+use super::{Budget, Deposit, ratio};
+use crate::clock;
+use crate::config::ConfigError;
+use crate::fleet::RetryTerms;
+
+/// A deposit or a retry is worth this many units, or a little less; the other one is worth fewer.
+const SCALE: u64 = 1_000_000;
+
+/// Builds a [`Budget`]. [`build`](BudgetBuilder::build) checks all values.
+///
+/// ```
+/// use std::time::Duration;
+/// use reqwest_steady::Budget;
+///
+/// let budget = Budget::builder()
+///     .ttl(Duration::from_secs(30))
+///     .retry_ratio(0.1)
+///     .min_retries_per_sec(0.5)
+///     .build()?;
+/// assert_eq!(budget.balance(), 15.0);
+///
+/// let refused = Budget::builder().retry_ratio(10.0).build().unwrap_err();
+/// assert_eq!(
+///     refused.to_string(),
+///     "retry_ratio (10.0) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)",
+/// );
+/// # Ok::<(), reqwest_steady::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct BudgetBuilder {
+    ttl: Duration,
+    min_retries_per_sec: f64,
+    retry_ratio: f64,
+    deposit_on: Deposit,
+}
+
+impl Default for BudgetBuilder {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(10),
+            min_retries_per_sec: 2.0,
+            retry_ratio: 0.2,
+            deposit_on: Deposit::Success,
+        }
+    }
+}
+
+impl BudgetBuilder {
+    /// Sets how long deposits and withdrawals count, up to an hour.
+    ///
+    /// Default: 10 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Sets the reserve: retries per second that need no deposit, on average over `ttl`.
+    ///
+    /// After idling, 20 retries are available with the defaults (2 per second × 10 s).
+    ///
+    /// Default: 2.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses a reserve of less than one retry within `ttl`, unless it is 0.
+    pub fn min_retries_per_sec(mut self, retries: f64) -> Self {
+        self.min_retries_per_sec = retries;
+        self
+    }
+
+    /// Sets how many retries each deposit pays for, from 0 to 1.
+    ///
+    /// 0.1 allows 1 retry for 10 deposits (10 %), in addition to `min_retries_per_sec`.
+    ///
+    /// Default: 0.2.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses values below 0 or above 1, and NaN.
+    #[doc(alias = "percent_can_retry")]
+    pub fn retry_ratio(mut self, ratio: f64) -> Self {
+        self.retry_ratio = ratio;
+        self
+    }
+
+    /// Sets which calls feed the budget.
+    ///
+    /// Default: [`Deposit::Success`].
+    pub fn deposit_on(mut self, deposit_on: Deposit) -> Self {
+        self.deposit_on = deposit_on;
+        self
+    }
+
+    /// Builds the budget.
+    ///
+    /// # Errors
+    ///
+    /// Refuses values out of range. The error names the setting and the value.
+    pub fn build(self) -> Result<Budget, ConfigError> {
+        self.check()?;
+        let state = BudgetState::new(self.units(), clock::now(), None);
+        Ok(Budget(Some(Arc::new(state))))
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        self.retry_terms().check()
+    }
+
+    /// The settings as a fleet's store knows them.
+    pub(super) fn retry_terms(&self) -> RetryTerms {
+        RetryTerms {
+            ttl: self.ttl,
+            ratio: self.retry_ratio,
+            min_per_sec: self.min_retries_per_sec,
+        }
+    }
+
+    /// The settings in whole numbers. They must be valid: then no number exceeds 4e15.
+    pub(super) fn units(&self) -> BudgetUnits {
+        let (deposit, cost) = ratio::fraction(self.retry_ratio);
+        let scale = SCALE / deposit.max(cost);
+        let cost = cost * scale;
+        let reserve = self.min_retries_per_sec * self.ttl.as_secs_f64() * cost as f64;
+        // Entries live for at least 15 slots.
+        let width = self.ttl.as_nanos().div_ceil(SLOTS as u128 - 1) as u64;
+        BudgetUnits {
+            slot_width: width,
+            deposit_on: self.deposit_on,
+            deposit: (deposit * scale) as i64,
+            cost: cost as i64,
+            reserve: reserve.round() as i64,
+        }
+    }
+}

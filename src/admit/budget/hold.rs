@@ -1,0 +1,54 @@
+//! A retry that the budget has paid for and that is not sent yet.
+
+use std::sync::Arc;
+
+use super::state::BudgetState;
+use super::window::SlotEnd;
+
+/// Gives the retry back to its budget when dropped, unless it is [spent](BudgetHold::spend).
+#[must_use = "the retry is given back when this is dropped"]
+pub(crate) struct BudgetHold(HoldSource);
+
+/// Where the retry was paid from.
+enum HoldSource {
+    /// The retry costs nothing, or was spent.
+    Free,
+    /// The worker's own window.
+    Window(Arc<BudgetState>, SlotEnd),
+    /// What all workers of a fleet have.
+    Fleet(Arc<BudgetState>),
+}
+
+impl BudgetHold {
+    /// For a retry that costs nothing.
+    pub(crate) fn free() -> Self {
+        Self(HoldSource::Free)
+    }
+
+    pub(super) fn of_window(state: &Arc<BudgetState>, slot: SlotEnd) -> Self {
+        Self(HoldSource::Window(Arc::clone(state), slot))
+    }
+
+    pub(super) fn of_fleet(state: &Arc<BudgetState>) -> Self {
+        Self(HoldSource::Fleet(Arc::clone(state)))
+    }
+
+    /// Keeps what was paid, because the retry is sent.
+    pub(crate) fn spend(mut self) {
+        self.0 = HoldSource::Free;
+    }
+}
+
+impl Drop for BudgetHold {
+    fn drop(&mut self) {
+        match &self.0 {
+            HoldSource::Free => {}
+            HoldSource::Window(state, slot) => state.give_back(*slot),
+            HoldSource::Fleet(state) => {
+                if let Some(fleet) = &state.fleet {
+                    fleet.put_back();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The table of flights. A flight is one request on the wire and the callers that wait for its response.
+//!
+//! The first caller with an identity is the leader and sends the request; the others follow. All of this
+//! runs in the callers' own futures, and each of them can be dropped at any time. So leading is a value:
+//! when a [`Leader`] is dropped before its flight has ended, another follower becomes the leader.
+
+use std::collections::hash_map::{Entry, OccupiedEntry};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::follower::Follower;
+use super::identity::Identity;
+use super::leader::Leader;
+use crate::clock;
+use crate::response::BufferedResponse;
+
+/// A follower that has seen this many leaders fail or leave sends its own request.
+const MAX_FAILURES: u32 = 3;
+
+/// The flights of one middleware. Ended flights are removed, so there are never more flights than calls.
+pub(super) struct Flights {
+    /// The lock is never held over an `await` or over the sending of a message.
+    table: Mutex<Table>,
+    /// How long followers wait for one leader before another is sent as well.
+    pub(super) max_wait: Duration,
+}
+
+#[derive(Default)]
+struct Table {
+    flights: HashMap<Arc<Identity>, Flight>,
+    last_number: u64,
+}
+
+impl Table {
+    /// A number for a flight, a leader or a follower. No number is used twice.
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+}
+
+pub(super) struct Flight {
+    /// Tells this flight from an earlier one with the same identity.
+    number: u64,
+    /// The current leader. A leader that was overtaken finds another number here.
+    pub(super) leader: u64,
+    pub(super) led_since: Instant,
+    /// How many leaders have failed or left.
+    failures: u32,
+    /// By their numbers, so in the order of arrival.
+    followers: BTreeMap<u64, Waiting>,
+}
+
+impl Flight {
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.followers.is_empty()
+    }
+}
+
+/// A follower, as its flight knows it.
+struct Waiting {
+    sender: oneshot::Sender<FlightMessage>,
+    /// How many leaders had failed or left when it joined.
+    failures_before: u32,
+    /// The end of its request's timeout. All followers of a flight have the same timeout.
+    timeout_end: Option<Instant>,
+}
+
+impl Waiting {
+    fn is_done_waiting(&self, failures: u32, now: Instant) -> bool {
+        failures - self.failures_before >= MAX_FAILURES
+            || self.timeout_end.is_some_and(|end| end <= now)
+    }
+
+    fn tell(self, message: FlightMessage) {
+        // Fails if the follower has just left. Then a `Leader` in the message is dropped and hands over.
+        let _ = self.sender.send(message);
+    }
+}
+
+/// How the wait of a follower ends.
+pub(super) enum FlightMessage {
+    /// The leader shares its response.
+    Response(Arc<BufferedResponse>),
+    /// The follower is the leader now.
+    Lead(Leader),
+    /// There is nothing to share: the follower sends its own request.
+    Alone,
+}
+
+/// What a call does in its flight.
+pub(super) enum Role {
+    Leader(Leader),
+    Follower(Follower),
+}
+
+/// Which follower is the next leader.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Successor {
+    /// After a failure: the follower that has waited longest.
+    Oldest,
+    /// After a leader that ran out of time: the follower that joined last. Callers tend to have the same
+    /// patience, so the oldest would soon run out of time as well, in the middle of its request.
+    Newest,
+}
+
+impl Flights {
+    pub(super) fn new(max_wait: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            table: Mutex::default(),
+            max_wait,
+        })
+    }
+
+    /// Follows in the flight of this identity, or starts one as its leader.
+    pub(super) fn join(self: &Arc<Self>, identity: Identity, now: Instant) -> Role {
+        let timeout_end = identity.timeout().map(|timeout| clock::after(now, timeout));
+        let identity = Arc::new(identity);
+        let mut table = self.lock();
+        let number = table.next_number();
+        let flight = match table.flights.entry(identity.clone()) {
+            Entry::Occupied(flight) => flight.into_mut(),
+            Entry::Vacant(vacant) => {
+                vacant.insert(Flight {
+                    number,
+                    leader: number,
+                    led_since: now,
+                    failures: 0,
+                    followers: BTreeMap::new(),
+                });
+                let flight = self.flight_ref(identity, number);
+                return Role::Leader(Leader::new(flight, number));
+            }
+        };
+        let (sender, receiver) = oneshot::channel();
+        let waiting = Waiting {
+            sender,
+            failures_before: flight.failures,
+            timeout_end,
+        };
+        flight.followers.insert(number, waiting);
+        Role::Follower(Follower {
+            flight: self.flight_ref(identity, flight.number),
+            number,
+            first_leader: flight.leader,
+            overtake_at: clock::after(flight.led_since, self.max_wait),
+            timeout_end,
+            receiver,
+        })
+    }
+
+    fn flight_ref(self: &Arc<Self>, identity: Arc<Identity>, number: u64) -> FlightRef {
+        FlightRef {
+            flights: self.clone(),
+            identity,
+            number,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Nothing panics halfway through a change.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many followers each flight has.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> Vec<usize> {
+        let table = self.lock();
+        let flights = table.flights.values();
+        flights.map(|flight| flight.followers.len()).collect()
+    }
+}
+
+impl fmt::Debug for Flights {
+    /// Shows how many flights there are. Their identities contain credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flights")
+            .field("in_flight", &self.lock().flights.len())
+            .field("max_wait", &self.max_wait)
+            .finish()
+    }
+}
+
+/// Finds one flight in the table, for its leaders and followers.
+#[derive(Clone)]
+pub(super) struct FlightRef {
+    flights: Arc<Flights>,
+    identity: Arc<Identity>,
+    number: u64,
+}
+
+impl FlightRef {
+    pub(super) fn max_wait(&self) -> Duration {
+        self.flights.max_wait
+    }
+
+    /// Reads the flight. Returns `None` if it has ended.
+    pub(super) fn read<T>(&self, work: impl FnOnce(&Flight) -> T) -> Option<T> {
+        let mut table = self.flights.lock();
+        self.entry(&mut table).map(|flight| work(flight.get()))
+    }
+
+    /// Removes a follower.
+    pub(super) fn leave(&self, follower: u64) {
+        let mut table = self.flights.lock();
+        if let Some(mut flight) = self.entry(&mut table) {
+            flight.get_mut().followers.remove(&follower);
+        }
+    }
+
+    /// Returns whether any follower waits. Otherwise the flight ends, if `leader` still leads it.
+    pub(super) fn is_awaited(&self, leader: u64) -> bool {
+        let mut table = self.flights.lock();
+        match self.entry(&mut table) {
+            Some(flight) if flight.get().is_awaited() => true,
+            Some(flight) if flight.get().leader == leader => {
+                flight.remove();
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends the flight, whichever leader it has, with one message for all followers.
+    pub(super) fn end(&self, message: impl Fn() -> FlightMessage) {
+        let mut table = self.flights.lock();
+        let ended = self.entry(&mut table).map(OccupiedEntry::remove);
+        drop(table);
+        for (_, follower) in ended.into_iter().flat_map(|flight| flight.followers) {
+            follower.tell(message());
+        }
+    }
+
+    /// Makes a follower the leader, if `leader` still leads. Without followers, the flight ends.
+    pub(super) fn hand_over(&self, leader: u64, to: Successor, now: Instant) {
+        let mut done_waiting = Vec::new();
+        let mut table = self.flights.lock();
+        let number = table.next_number();
+        let successor = {
+            let Some(mut entry) = self.entry(&mut table) else {
+                return;
+            };
+            let flight = entry.get_mut();
+            if flight.leader != leader {
+                return;
+            }
+            flight.leader = number;
+            flight.led_since = now;
+            flight.failures += 1;
+            // The oldest followers have seen the most failures, and their timeouts end first.
+            while let Some(oldest) = flight.followers.first_entry() {
+                if !oldest.get().is_done_waiting(flight.failures, now) {
+                    break;
+                }
+                done_waiting.push(oldest.remove());
+            }
+            let successor = match to {
+                Successor::Oldest => flight.followers.pop_first(),
+                Successor::Newest => flight.followers.pop_last(),
+            };
+            if successor.is_none() {
+                entry.remove();
+            }
+            successor
+        };
+        drop(table);
+        for follower in done_waiting {
+            follower.tell(FlightMessage::Alone);
+        }
+        if let Some((_, follower)) = successor {
+            let leader = Leader::new(self.clone(), number);
+            follower.tell(FlightMessage::Lead(leader));
+        }
+    }
+
+    /// The flight, unless it has ended. A later flight can have the same identity.
+    fn entry<'a>(&self, table: &'a mut Table) -> Option<OccupiedEntry<'a, Arc<Identity>, Flight>> {
+        match table.flights.entry(self.identity.clone()) {
+            Entry::Occupied(entry) if entry.get().number == self.number => Some(entry),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The wait of a caller for the response of another.
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::flights::{FlightMessage, FlightRef, Successor};
+use crate::clock;
+
+/// A caller that waits for the response of a leader. When it is dropped, its flight forgets it.
+pub(super) struct Follower {
+    pub(super) flight: FlightRef,
+    pub(super) number: u64,
+    /// The leader when this follower joined.
+    pub(super) first_leader: u64,
+    /// When the current leader has taken too long.
+    pub(super) overtake_at: Instant,
+    /// The end of its request's timeout. `None` once the first leader was still busy at that time.
+    pub(super) timeout_end: Option<Instant>,
+    pub(super) receiver: oneshot::Receiver<FlightMessage>,
+}
+
+impl Follower {
+    /// Waits until the leader ends the flight or hands it over.
+    pub(super) async fn wait(mut self) -> FlightMessage {
+        loop {
+            let wake = self.overtake_at;
+            let wake = self.timeout_end.map_or(wake, |end| end.min(wake));
+            match clock::within(wake, &mut self.receiver).await {
+                Some(Ok(message)) => return message,
+                // A flight tells every follower how it ends. If it did not, nobody should wait forever.
+                Some(Err(_)) => return FlightMessage::Alone,
+                None if self.timeout_end.is_some_and(|end| end <= wake) => {
+                    if self.first_leader_has_ended() {
+                        return FlightMessage::Alone;
+                    }
+                    // The timeout limits one attempt, and this leader may be at its second. If it ends
+                    // without a response, the flight sends those away whose timeout has passed.
+                    self.timeout_end = None;
+                }
+                None => self.overtake_at = self.overtake(clock::now()),
+            }
+        }
+    }
+
+    /// Whether the leader of the time when this follower joined has failed or left.
+    fn first_leader_has_ended(&self) -> bool {
+        let has_another = |leader| leader != self.first_leader;
+        // If the flight has just ended, a message is on its way.
+        let leader = self.flight.read(|flight| flight.leader);
+        leader.is_some_and(has_another)
+    }
+
+    /// Sends the oldest follower as well if the leader takes too long. Returns when to look again.
+    fn overtake(&self, now: Instant) -> Instant {
+        let max_wait = self.flight.max_wait();
+        let led = self.flight.read(|flight| (flight.leader, flight.led_since));
+        if let Some((leader, since)) = led {
+            let too_long = clock::after(since, max_wait);
+            if now < too_long {
+                return too_long;
+            }
+            self.flight.hand_over(leader, Successor::Oldest, now);
+        }
+        clock::after(now, max_wait)
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.flight.leave(self.number);
+    }
+}

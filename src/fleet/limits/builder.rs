@@ -1,0 +1,183 @@
+//! Builds the handle and the store behind it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{DEFAULT_MAX_WAIT, DEFAULT_PERIOD, FleetLimits};
+use crate::config::ConfigError;
+use crate::fleet::{FleetStore, MemoryStore};
+#[cfg(feature = "redis")]
+use crate::fleet::{RedisStore, RedisStoreBuilder};
+
+const MIN_PERIOD: Duration = Duration::from_millis(50);
+const MAX_PERIOD: Duration = Duration::from_secs(10);
+const LONGEST_MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// Builds [`FleetLimits`]. [`build`](FleetLimitsBuilder::build) checks all values.
+///
+/// Without a store, limits are kept in memory.
+///
+/// ```
+/// use std::time::Duration;
+/// use reqwest_steady::FleetLimits;
+///
+/// let fleet = FleetLimits::builder()
+///     .lease(Duration::from_secs(1))
+///     .max_wait(Duration::from_millis(20))
+///     .build()?;
+/// # Ok::<(), reqwest_steady::ConfigError>(())
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct FleetLimitsBuilder {
+    store: StoreChoice,
+    prefix: Option<String>,
+    period: Duration,
+    max_wait: Duration,
+}
+
+enum StoreChoice {
+    Memory,
+    Given(Arc<dyn FleetStore>),
+    #[cfg(feature = "redis")]
+    Redis(Box<RedisStoreBuilder>),
+}
+
+impl Default for FleetLimitsBuilder {
+    fn default() -> Self {
+        Self {
+            store: StoreChoice::Memory,
+            prefix: None,
+            period: DEFAULT_PERIOD,
+            max_wait: DEFAULT_MAX_WAIT,
+        }
+    }
+}
+
+impl FleetLimitsBuilder {
+    /// Uses Redis at a URL like `redis://user:password@host:6379/0`.
+    #[cfg(feature = "redis")]
+    pub fn redis(mut self, url: &str) -> Self {
+        self.store = StoreChoice::Redis(Box::new(RedisStore::builder(url)));
+        self
+    }
+
+    /// Uses Redis with your client.
+    #[cfg(feature = "redis")]
+    pub fn redis_client(mut self, client: &redis::Client) -> Self {
+        let builder = RedisStore::builder_from_client(client);
+        self.store = StoreChoice::Redis(Box::new(builder));
+        self
+    }
+
+    /// Uses Redis with your connection, for example one to a cluster.
+    ///
+    /// Pauses then arrive with leases only. See
+    /// [`RedisStore::builder_from_connection`](crate::fleet::RedisStore::builder_from_connection) for the
+    /// requirements and for faster pauses.
+    #[cfg(feature = "redis")]
+    pub fn redis_connection<C>(mut self, connection: C) -> Self
+    where
+        C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        let builder = RedisStore::builder_from_connection(connection);
+        self.store = StoreChoice::Redis(Box::new(builder));
+        self
+    }
+
+    /// Uses any store.
+    pub fn store(mut self, store: Arc<dyn FleetStore>) -> Self {
+        self.store = StoreChoice::Given(store);
+        self
+    }
+
+    /// Sets the first part of all names in Redis. Only for Redis.
+    ///
+    /// Workers with the same prefix share their limits.
+    ///
+    /// Default: `steady`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = Some(prefix.into());
+        self
+    }
+
+    /// Sets how long a worker leases tokens for, from 50 ms to 10 s.
+    ///
+    /// A longer lease needs fewer round trips. With a shorter lease, idle workers hold fewer tokens. A lease
+    /// is up to four times as long where a fair share would be less than 60 tokens.
+    ///
+    /// Default: 500 ms.
+    pub fn lease(mut self, period: Duration) -> Self {
+        self.period = period;
+        self
+    }
+
+    /// Sets how long a call waits for the store, up to 10 s.
+    ///
+    /// After that, the worker uses the last known limits.
+    ///
+    /// Default: 50 ms.
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.max_wait = max_wait;
+        self
+    }
+
+    /// Builds the limits. Does not connect yet.
+    ///
+    /// # Errors
+    ///
+    /// Refuses values out of range, an invalid Redis URL, and a prefix without Redis.
+    pub fn build(self) -> Result<FleetLimits, ConfigError> {
+        if !(MIN_PERIOD..=MAX_PERIOD).contains(&self.period) {
+            return Err(ConfigError::new(
+                "lease",
+                format_args!("{:?}", self.period),
+                "should be from 50 ms to 10 s",
+            ));
+        }
+        if self.max_wait.is_zero() || self.max_wait > LONGEST_MAX_WAIT {
+            return Err(ConfigError::new(
+                "max_wait",
+                format_args!("{:?}", self.max_wait),
+                "should be longer than zero and at most 10 s",
+            ));
+        }
+        let store: Arc<dyn FleetStore> = match self.store {
+            #[cfg(feature = "redis")]
+            StoreChoice::Redis(mut store) => {
+                if let Some(prefix) = self.prefix {
+                    *store = store.prefix(prefix);
+                }
+                Arc::new(store.max_wait(self.max_wait).build()?)
+            }
+            StoreChoice::Given(store) => {
+                without_prefix(self.prefix)?;
+                store
+            }
+            StoreChoice::Memory => {
+                without_prefix(self.prefix)?;
+                Arc::new(MemoryStore::new())
+            }
+        };
+        Ok(FleetLimits::new(store, self.period, self.max_wait))
+    }
+}
+
+fn without_prefix(prefix: Option<String>) -> Result<(), ConfigError> {
+    let Some(prefix) = prefix else {
+        return Ok(());
+    };
+    let rule = "should only be given with Redis";
+    Err(ConfigError::new("prefix", format_args!("{prefix:?}"), rule))
+}
+
+/// Hides the store's address, which may hold a password.
+impl fmt::Debug for FleetLimitsBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FleetLimitsBuilder")
+            .field("prefix", &self.prefix)
+            .field("lease", &self.period)
+            .field("max_wait", &self.max_wait)
+            .finish_non_exhaustive()
+    }
+}

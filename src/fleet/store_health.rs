@@ -1,0 +1,100 @@
+//! Whether the store responds. Each change is logged once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::FleetError;
+
+/// The store is back after this long without a failure. Workers that fail ask again sooner, so one key that
+/// always fails does not alternate between lost and back.
+const QUIET: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Default)]
+pub(super) struct StoreHealth {
+    is_lost: AtomicBool,
+    /// Time of the last failure.
+    failed: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum HealthChange {
+    Lost,
+    Back,
+}
+
+impl StoreHealth {
+    /// Records the outcome of one request to the store.
+    pub(super) fn note(&self, now: Instant, error: Option<&FleetError>) -> Option<HealthChange> {
+        let Some(error) = error else {
+            return self.note_success(now);
+        };
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        if self.is_lost.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        log_lost(error);
+        Some(HealthChange::Lost)
+    }
+
+    fn note_success(&self, now: Instant) -> Option<HealthChange> {
+        if !self.is_lost.load(Ordering::Relaxed) {
+            return None;
+        }
+        let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |failed| now.saturating_duration_since(failed) < QUIET;
+        if failed.is_some_and(is_recent) || !self.is_lost.swap(false, Ordering::Relaxed) {
+            return None;
+        }
+        log_back();
+        Some(HealthChange::Back)
+    }
+}
+
+fn log_lost(error: &FleetError) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: "reqwest_steady",
+        "{error}; each worker uses its part of the last known limits until the store is back"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = error;
+}
+
+fn log_back() {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: "reqwest_steady", "fleet store is back; limits are shared again");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The changes, for requests one second apart of which some fail.
+    fn changes(failing: impl IntoIterator<Item = bool>) -> Vec<(u64, HealthChange)> {
+        let health = StoreHealth::default();
+        let error = FleetError::Unavailable { why: "a test" };
+        let start = crate::clock::now();
+        let note = |(second, fails): (u64, bool)| {
+            let now = start + Duration::from_secs(second);
+            let change = health.note(now, fails.then_some(&error));
+            change.map(|change| (second, change))
+        };
+        (0..).zip(failing).filter_map(note).collect()
+    }
+
+    #[test]
+    fn an_outage_is_logged_once_and_so_is_its_end() {
+        let outage = [false, true, true, false, false, false, false, false, true];
+        let (lost, back) = ((1, HealthChange::Lost), (5, HealthChange::Back));
+        assert_eq!(changes(outage), [lost, back, (8, HealthChange::Lost)]);
+    }
+
+    #[test]
+    fn one_key_that_always_fails_is_logged_once() {
+        let one_in_two = (0..1000).map(|second| second % 2 == 0);
+        assert_eq!(changes(one_in_two), [(0, HealthChange::Lost)]);
+    }
+}

@@ -1,0 +1,279 @@
+//! One worker's part of a shared retry budget.
+//!
+//! The worker counts deposits and reports them now and then, or with its next ask. The store pays for
+//! retries; the worker prepays some, so that not every retry asks. Time and the store's responses come in as
+//! arguments, and nothing here waits.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::demand::Demand;
+use super::outage::Outage;
+use super::retries::MAX_DEPOSITS;
+use super::{Retries, RetriesAsk, RetryTerms, Time};
+
+/// Reports of deposits per `ttl`, unless an ask for a retry carries them. So the store may count half as
+/// many more for a moment. A report with every lease would double the number of round trips.
+const REPORTS_PER_TTL: u32 = 2;
+/// Most retries that are prepaid without a waiting call, because other workers need some too.
+const MAX_PREPAID: u32 = 10;
+/// After this long, a probe of a lost store no longer keeps other calls from asking.
+const PROBE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Whether a retry is paid for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Payment {
+    /// The retry may go.
+    Paid,
+    /// The caller must ask the store first.
+    Ask,
+    /// The store had no retry left a moment ago.
+    Refused,
+    /// The store does not respond: the worker's own budget decides.
+    StoreLost,
+}
+
+#[derive(Debug)]
+pub(crate) struct WorkerRetries {
+    terms: RetryTerms,
+    period: Duration,
+    /// Time between reports of deposits if nothing else is asked.
+    report_every: Duration,
+    /// Deposits since the last ask.
+    deposits: AtomicU64,
+    /// When deposits must be reported, in nanoseconds.
+    report_at: AtomicU64,
+    state: Mutex<RetriesState>,
+}
+
+#[derive(Debug)]
+struct RetriesState {
+    prepaid: u32,
+    /// When `prepaid` moves to `unused`.
+    expires: Time,
+    /// Retries that the next ask hands back.
+    unused: u32,
+    /// Calls that stopped waiting for the present ask.
+    gave_up: u32,
+    /// Counts wanted retries.
+    demand: Demand,
+    /// Until then, the store has none left.
+    empty_until: Time,
+    outage: Option<Outage>,
+    /// Until then, one call probes whether the store is back.
+    probe_until: Time,
+    /// Number of workers, if this worker had to ask for it, and when to ask again.
+    workers: u32,
+    announce_at: Time,
+}
+
+impl WorkerRetries {
+    /// The terms must be valid.
+    pub(crate) fn new(terms: RetryTerms, period: Duration) -> Self {
+        let report_every = period.max(terms.ttl / REPORTS_PER_TTL);
+        Self {
+            terms,
+            period,
+            report_every,
+            deposits: AtomicU64::new(0),
+            report_at: AtomicU64::new(nanos(report_every)),
+            state: Mutex::new(RetriesState {
+                prepaid: 0,
+                expires: Time::ZERO,
+                unused: 0,
+                gave_up: 0,
+                demand: Demand::new(period),
+                empty_until: Time::ZERO,
+                outage: None,
+                probe_until: Time::ZERO,
+                workers: 1,
+                announce_at: Time::ZERO,
+            }),
+        }
+    }
+
+    /// Credits a call. If it returns true, this caller must send [`report`](Self::report) to the store.
+    pub(crate) fn deposit(&self, now: Time) -> bool {
+        self.deposits.fetch_add(1, Ordering::Relaxed);
+        let due = self.report_at.load(Ordering::Relaxed);
+        let now = nanos(now);
+        now >= due && {
+            let next = now.saturating_add(nanos(self.report_every));
+            let order = Ordering::Relaxed;
+            (self.report_at.compare_exchange(due, next, order, order)).is_ok()
+        }
+    }
+
+    /// Pays for a retry from what is prepaid.
+    pub(crate) fn take(&self, now: Time) -> Payment {
+        let mut state = self.lock();
+        state.demand.note(now);
+        state.pay(now)
+    }
+
+    /// Pays for the same retry after an ask, by this call or another.
+    pub(crate) fn take_again(&self, now: Time) -> Payment {
+        self.lock().pay(now)
+    }
+
+    /// Takes back a paid retry that was not sent. It is handed back if it expires before it is used.
+    pub(crate) fn put_back(&self) {
+        let mut state = self.lock();
+        state.prepaid = state.prepaid.saturating_add(1);
+    }
+
+    /// Makes an ask for as many retries as calls wait for it, or as were wanted recently.
+    pub(crate) fn ask(&self, now: Time, waiting: u32) -> RetriesAsk {
+        let mut state = self.lock();
+        let recent = state.demand.estimate(now);
+        state.gave_up = 0;
+        self.make_ask(&mut state, now)
+            .want(recent.clamp(1, MAX_PREPAID).max(waiting))
+    }
+
+    /// A waiting call goes on without the store. What is granted for it counts as spent.
+    pub(crate) fn give_up(&self) {
+        let mut state = self.lock();
+        state.gave_up = state.gave_up.saturating_add(1);
+    }
+
+    /// Makes an ask that only reports deposits, unless the store is lost.
+    pub(crate) fn report(&self, now: Time) -> Option<RetriesAsk> {
+        let mut state = self.lock();
+        if !state.may_ask(now) {
+            return None;
+        }
+        let ask = self.make_ask(&mut state, now);
+        Some(ask)
+    }
+
+    /// Takes what came of an ask. Deposits of a failed ask are lost: the store may have counted them, and too
+    /// few do no harm.
+    pub(crate) fn receive(&self, now: Time, ask: &RetriesAsk, result: Result<Retries, ()>) {
+        let mut state = self.lock();
+        let Ok(retries) = result else {
+            // Asks that fail together are one failure.
+            if state.outage.is_none() || now < state.probe_until {
+                state.outage = Some(Outage::after(state.outage.take(), now));
+            }
+            state.probe_until = Time::ZERO;
+            state.prepaid = 0;
+            state.unused = 0;
+            return;
+        };
+        state.outage = None;
+        state.probe_until = Time::ZERO;
+        if ask.want == 0 {
+            return;
+        }
+        if retries.granted < ask.want {
+            // Keeps many calls from asking one by one. New deposits of others count a moment later.
+            state.empty_until = now.saturating_add(self.period / 5);
+        }
+        if retries.granted > 0 {
+            let life = (self.period * 4).min(self.terms.ttl);
+            state.expire(now);
+            let spent = std::mem::take(&mut state.gave_up);
+            let rest = retries.granted.saturating_sub(spent);
+            state.prepaid = state.prepaid.saturating_add(rest);
+            state.expires = now.saturating_add(life);
+        }
+    }
+
+    /// Whether a worker without leases must announce itself now, to learn the number of workers. The caller
+    /// then announces it with [`report_every`](Self::report_every) as the period, and calls
+    /// [`set_workers`](Self::set_workers).
+    pub(crate) fn must_announce(&self, now: Time) -> bool {
+        let mut state = self.lock();
+        if state.outage.is_some() || now < state.announce_at {
+            return false;
+        }
+        // A little early, so that every report of deposits can carry it.
+        let wait = self.report_every - self.report_every / 8;
+        state.announce_at = now.saturating_add(wait);
+        true
+    }
+
+    pub(crate) fn set_workers(&self, workers: u32) {
+        self.lock().workers = workers;
+    }
+
+    /// Returns the number of workers from the last announcement, or 1.
+    pub(crate) fn workers(&self) -> u32 {
+        self.lock().workers
+    }
+
+    pub(crate) fn report_every(&self) -> Duration {
+        self.report_every
+    }
+
+    /// Whether the store had no retry left a moment ago.
+    pub(crate) fn is_empty(&self, now: Time) -> bool {
+        now < self.lock().empty_until
+    }
+
+    /// Whether the store does not respond.
+    pub(crate) fn is_store_lost(&self) -> bool {
+        self.lock().outage.is_some()
+    }
+
+    fn make_ask(&self, state: &mut RetriesState, now: Time) -> RetriesAsk {
+        state.expire(now);
+        let next = nanos(now).saturating_add(nanos(self.report_every));
+        self.report_at.store(next, Ordering::Relaxed);
+        let deposits = self.deposits.swap(0, Ordering::Relaxed);
+        RetriesAsk::new(self.terms)
+            .deposits(deposits.min(MAX_DEPOSITS))
+            .unused(std::mem::take(&mut state.unused))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RetriesState> {
+        // No code panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RetriesState {
+    fn pay(&mut self, now: Time) -> Payment {
+        self.expire(now);
+        if self.prepaid > 0 {
+            self.prepaid -= 1;
+            Payment::Paid
+        } else if now < self.empty_until && self.outage.is_none() {
+            Payment::Refused
+        } else if self.may_ask(now) {
+            Payment::Ask
+        } else {
+            Payment::StoreLost
+        }
+    }
+
+    /// During an outage, one call asks when it is time to. The others do not wait for it.
+    fn may_ask(&mut self, now: Time) -> bool {
+        let Some(outage) = &self.outage else {
+            return true;
+        };
+        if now < self.probe_until || !outage.may_try(now) {
+            return false;
+        }
+        // Limited, because the call that asks may be dropped.
+        self.probe_until = now.saturating_add(PROBE_LIMIT);
+        true
+    }
+
+    fn expire(&mut self, now: Time) {
+        if self.prepaid > 0 && now >= self.expires {
+            self.unused = self.unused.saturating_add(self.prepaid);
+            self.prepaid = 0;
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[path = "worker_retries_tests.rs"]
+mod tests;

@@ -1,0 +1,330 @@
+//! Writes the events of calls to the log, behind the feature `tracing`.
+//!
+//! [`LogLevels`] chooses the level of each kind of event. The functions below write the fields and the text.
+
+use std::fmt;
+use std::time::Duration;
+
+use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
+
+use super::Tracking;
+use super::event::{CallInfo, Event, EventKind, RetryScheduled, Stopped};
+use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
+
+/// Sets the log level for each kind of event.
+///
+/// Every retry is logged as one event, and so is the end of every call. `LevelFilter::OFF` turns a kind off.
+///
+/// ```
+/// use reqwest_steady::{LogLevels, RetryMiddleware};
+/// use tracing::level_filters::LevelFilter;
+///
+/// let quiet = LogLevels::default()
+///     .retry(LevelFilter::DEBUG)
+///     .given_up(LevelFilter::INFO);
+/// let retry = RetryMiddleware::builder().log_levels(quiet).build()?;
+/// # Ok::<(), reqwest_steady::ConfigError>(())
+/// ```
+///
+/// All events have the fields `method`, `host` and `attempt`. Retries and ends of calls also have `outcome` (the
+/// status or the kind of error) and `max_attempts`. A retry adds `wait_ms` and `hint_ms`; the end of a call adds
+/// `reason`, `waited_ms` and `took_ms`.
+///
+/// The events need a `tracing` subscriber. The `log` feature of `tracing` does not forward them to the `log` crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "levels do nothing until they are given to a builder"]
+pub struct LogLevels {
+    retry: LevelFilter,
+    success: LevelFilter,
+    recovery: LevelFilter,
+    rejection: LevelFilter,
+    given_up: LevelFilter,
+    abandoned: LevelFilter,
+}
+
+impl Default for LogLevels {
+    fn default() -> Self {
+        Self {
+            retry: LevelFilter::INFO,
+            success: LevelFilter::TRACE,
+            recovery: LevelFilter::DEBUG,
+            rejection: LevelFilter::DEBUG,
+            given_up: LevelFilter::WARN,
+            abandoned: LevelFilter::DEBUG,
+        }
+    }
+}
+
+impl LogLevels {
+    /// Logs nothing about calls.
+    pub fn off() -> Self {
+        Self {
+            retry: LevelFilter::OFF,
+            success: LevelFilter::OFF,
+            recovery: LevelFilter::OFF,
+            rejection: LevelFilter::OFF,
+            given_up: LevelFilter::OFF,
+            abandoned: LevelFilter::OFF,
+        }
+    }
+
+    /// Sets the level for retries.
+    ///
+    /// Default: `INFO`.
+    pub fn retry(mut self, level: LevelFilter) -> Self {
+        self.retry = level;
+        self
+    }
+
+    /// Sets the level for calls that succeed at their first attempt.
+    ///
+    /// Default: `TRACE`.
+    pub fn success(mut self, level: LevelFilter) -> Self {
+        self.success = level;
+        self
+    }
+
+    /// Sets the level for calls that succeed after one or more retries.
+    ///
+    /// Default: `DEBUG`.
+    pub fn recovery(mut self, level: LevelFilter) -> Self {
+        self.recovery = level;
+        self
+    }
+
+    /// Sets the level for calls that a retry would not help, or that must not be retried.
+    ///
+    /// These end with [`NotRetryable`](StopReason::NotRetryable), [`ServerVeto`](StopReason::ServerVeto),
+    /// [`Disabled`](StopReason::Disabled) or [`DryRun`](StopReason::DryRun).
+    ///
+    /// Default: `DEBUG`.
+    pub fn rejection(mut self, level: LevelFilter) -> Self {
+        self.rejection = level;
+        self
+    }
+
+    /// Sets the level for calls that gave up although a later retry might succeed.
+    ///
+    /// Default: `WARN`.
+    pub fn given_up(mut self, level: LevelFilter) -> Self {
+        self.given_up = level;
+        self
+    }
+
+    /// Sets the level for calls that their caller drops.
+    ///
+    /// Calls that were retried are always logged. Other calls are logged only if their success would be
+    /// logged, or if there is an observer. This way a successful call costs nothing.
+    ///
+    /// Default: `DEBUG`.
+    pub fn abandoned(mut self, level: LevelFilter) -> Self {
+        self.abandoned = level;
+        self
+    }
+
+    /// Returns which calls are logged however they end.
+    pub(crate) fn tracking(&self) -> Tracking {
+        let first = |levels: &[LevelFilter]| {
+            let on = levels.iter().filter(|level| can_be_on(**level));
+            on.min().copied()
+        };
+        let at_once = [self.rejection, self.given_up, self.abandoned];
+        Tracking::from_levels(first(&[self.success]), first(&at_once))
+    }
+
+    fn for_stop(&self, call: &CallInfo<'_>, reason: StopReason) -> LevelFilter {
+        match reason {
+            StopReason::Succeeded if call.attempt > 1 => self.recovery,
+            StopReason::Succeeded => self.success,
+            StopReason::NotRetryable
+            | StopReason::ServerVeto
+            | StopReason::Disabled
+            | StopReason::DryRun => self.rejection,
+            _ => self.given_up,
+        }
+    }
+
+    /// Returns whether a call that does not succeed at once is logged.
+    pub(crate) fn logs_problems(&self) -> bool {
+        let all = [
+            self.retry,
+            self.recovery,
+            self.rejection,
+            self.given_up,
+            self.abandoned,
+        ];
+        all.into_iter().any(is_on)
+    }
+
+    /// Writes the event to the log, if its level is enabled.
+    pub(crate) fn log(&self, event: &Event<'_>) {
+        match &event.kind {
+            EventKind::RetryScheduled(retry) if is_on(self.retry) => {
+                log_retry(self.retry, &event.call, retry);
+            }
+            EventKind::Abandoned(_) if is_on(self.abandoned) => {
+                log_abandoned(self.abandoned, &event.call);
+            }
+            EventKind::Stopped(stop) => {
+                let level = self.for_stop(&event.call, stop.reason);
+                if is_on(level) {
+                    log_stop(level, &event.call, stop);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn can_be_on(level: LevelFilter) -> bool {
+    level != LevelFilter::OFF && level <= STATIC_MAX_LEVEL
+}
+
+fn is_on(level: LevelFilter) -> bool {
+    can_be_on(level) && level <= LevelFilter::current()
+}
+
+/// Writes an event at a level that is known only at run time. `tracing` needs one call site per level.
+macro_rules! event_at {
+    ($level:expr, $($fields:tt)+) => {
+        match $level {
+            LevelFilter::ERROR => tracing::error!(target: "reqwest_steady", $($fields)+),
+            LevelFilter::WARN => tracing::warn!(target: "reqwest_steady", $($fields)+),
+            LevelFilter::INFO => tracing::info!(target: "reqwest_steady", $($fields)+),
+            LevelFilter::DEBUG => tracing::debug!(target: "reqwest_steady", $($fields)+),
+            LevelFilter::TRACE => tracing::trace!(target: "reqwest_steady", $($fields)+),
+            _ => {}
+        }
+    };
+}
+
+fn log_retry(level: LevelFilter, call: &CallInfo<'_>, retry: &RetryScheduled) {
+    let what = OutcomeFrom(retry.cause, call.host);
+    let (attempt, most) = (call.attempt, retry.max_attempts);
+    let wait = ShortDuration(retry.wait);
+    let again = if retry.dry_run {
+        "would go again (dry run)"
+    } else {
+        "again"
+    };
+    event_at!(
+        level,
+        method = %call.method,
+        host = call.host,
+        outcome = %retry.cause,
+        attempt,
+        max_attempts = most,
+        wait_ms = milliseconds(retry.wait),
+        hint_ms = retry.hint.map(milliseconds),
+        dry_run = retry.dry_run,
+        "{what}, attempt {attempt} of {most}, {again} in {wait}"
+    );
+}
+
+fn log_stop(level: LevelFilter, call: &CallInfo<'_>, stop: &Stopped) {
+    let what = OutcomeFrom(stop.outcome, call.host);
+    let (attempt, most) = (call.attempt, stop.max_attempts);
+    let why = BecauseOf(stop);
+    event_at!(
+        level,
+        method = %call.method,
+        host = call.host,
+        outcome = %stop.outcome,
+        attempt,
+        max_attempts = most,
+        reason = stop.reason.label(),
+        waited_ms = milliseconds(stop.waited),
+        took_ms = milliseconds(stop.took),
+        "{what}, attempt {attempt} of {most}{why}"
+    );
+}
+
+fn log_abandoned(level: LevelFilter, call: &CallInfo<'_>) {
+    let (host, attempt) = (call.host, call.attempt);
+    event_at!(
+        level,
+        method = %call.method,
+        host,
+        attempt,
+        "the call to {host} was dropped at attempt {attempt}"
+    );
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// An outcome and its host, as the start of a log line.
+struct OutcomeFrom<'a>(AttemptOutcome, &'a str);
+
+impl fmt::Display for OutcomeFrom<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(outcome, host) = self;
+        let kind = match outcome {
+            AttemptOutcome::Status(status) => return write!(f, "{} from {host}", status.as_str()),
+            AttemptOutcome::Failure(kind) => kind,
+        };
+        let what = match kind {
+            FailureKind::Dns => "no address for",
+            FailureKind::Connect => "no connection to",
+            FailureKind::Timeout => "no answer in time from",
+            FailureKind::Reset => "connection lost to",
+            FailureKind::Incomplete => "half an answer from",
+            FailureKind::NotProcessed => "not processed by",
+            FailureKind::Handshake => "no handshake with",
+            FailureKind::Builder => "cannot be sent to",
+            FailureKind::Redirect => "redirect not followed from",
+            FailureKind::Decode => "unreadable answer from",
+            FailureKind::Middleware => "refused by a middleware on the way to",
+            FailureKind::Throttled => "held back by the throttle on the way to",
+            FailureKind::Other => "failed on the way to",
+        };
+        write!(f, "{what} {host}")
+    }
+}
+
+/// The reason why a call stopped, as the end of a log line.
+struct BecauseOf<'a>(&'a Stopped);
+
+impl fmt::Display for BecauseOf<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.0.reason {
+            StopReason::Succeeded if self.0.waited.is_zero() => return Ok(()),
+            StopReason::Succeeded => {
+                return write!(f, ", after a wait of {}", ShortDuration(self.0.waited));
+            }
+            StopReason::NotRetryable => "another try would end the same way",
+            StopReason::NotIdempotent => {
+                "it may have had its effect, and carries no idempotency key"
+            }
+            StopReason::BodyNotReplayable => "its body was a stream, which is gone",
+            StopReason::RetriesExhausted => "all retries were made",
+            StopReason::WindowClosed => "the retry window is over",
+            StopReason::DeadlineTooClose => "the deadline is too close",
+            StopReason::BudgetEmpty => "the retry budget is empty",
+            StopReason::AllowanceSpent => "the call around it has no retries left",
+            StopReason::ServerDelayTooLong => "the server asks for a longer pause than is allowed",
+            StopReason::ServerVeto => "the server says that it is of no use",
+            StopReason::Disabled => "retries are turned off for it",
+            StopReason::Throttled => "the throttle did not let it through",
+            StopReason::DryRun => "this is a dry run",
+        };
+        write!(f, ", not again: {why}")
+    }
+}
+
+/// A duration, rounded for people: `380 ms`, `1.2 s`, `2.5 min`.
+struct ShortDuration(Duration);
+
+impl fmt::Display for ShortDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs_f64();
+        if seconds < 1.0 {
+            write!(f, "{} ms", self.0.as_millis())
+        } else if seconds < 60.0 {
+            write!(f, "{seconds:.1} s")
+        } else {
+            write!(f, "{:.1} min", seconds / 60.0)
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Holds the result of an attempt that may still become the result of the call.
+
+use reqwest::Response;
+use reqwest_middleware::Result;
+use tokio::time::Instant;
+
+use super::drain::{drain_end, is_worth_reading};
+use super::reader::{BodyReader, Extent};
+use crate::clock;
+
+/// At most this much of a held body is kept in memory. The rest stays on its connection.
+const HELD_BYTES: usize = 16 * 1024;
+
+/// The result of an attempt that the caller gets if a throttle refuses the next attempt.
+pub(crate) struct HeldResponse {
+    reader: Result<BodyReader>,
+    progress: Progress,
+}
+
+/// How much of the body was read ahead.
+enum Progress {
+    Nothing,
+    /// The time to read it was over.
+    Part,
+    Ended(Result<Extent>),
+}
+
+impl HeldResponse {
+    pub(crate) fn new(result: Result<Response>) -> Self {
+        Self {
+            reader: result.map(|response| BodyReader::new(response, None)),
+            progress: Progress::Nothing,
+        }
+    }
+
+    /// Reads the body, within the same limits as [`drain`](super::drain), so that its connection can
+    /// be used again.
+    pub(crate) async fn read_ahead(&mut self, latest: Instant) {
+        let Ok(reader) = &mut self.reader else {
+            return;
+        };
+        if !is_worth_reading(reader.response()) {
+            return;
+        }
+        self.progress = match clock::within(drain_end(latest), reader.read(HELD_BYTES)).await {
+            Some(extent) => Progress::Ended(extent),
+            None => Progress::Part,
+        };
+    }
+
+    /// Returns the result as it was: a body that was read ahead starts from its beginning.
+    pub(crate) fn into_result(self) -> Result<Response> {
+        let reader = self.reader?;
+        Ok(match self.progress {
+            Progress::Nothing => reader.into_unread(),
+            Progress::Ended(Ok(Extent::Whole)) => reader.into_buffered().into_response(),
+            Progress::Ended(Ok(Extent::OverLimit)) | Progress::Part => reader.into_stream(),
+            Progress::Ended(Err(error)) => reader.into_broken(error),
+        })
+    }
+}

@@ -1,0 +1,67 @@
+//! A body whose beginning was read already.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use reqwest::Body;
+
+pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Yields the chunks that were read, and then what comes after them.
+pub(super) struct PrefixedBody {
+    pub(super) chunks: VecDeque<Bytes>,
+    pub(super) rest: BodyRest,
+}
+
+/// What follows the chunks that were read.
+pub(super) enum BodyRest {
+    Unread(Body),
+    /// The error at which reading stopped, until it is yielded.
+    Failed(Option<BodyError>),
+}
+
+impl http_body::Body for PrefixedBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(chunk) = self.chunks.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        match &mut self.rest {
+            BodyRest::Unread(rest) => Pin::new(rest).poll_frame(context).map_err(Into::into),
+            BodyRest::Failed(error) => Poll::Ready(error.take().map(Err)),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.chunks.is_empty()
+            && match &self.rest {
+                BodyRest::Unread(rest) => rest.is_end_stream(),
+                BodyRest::Failed(error) => error.is_none(),
+            }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let read: u64 = self.chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        let mut hint = SizeHint::new();
+        match &self.rest {
+            BodyRest::Unread(rest) => {
+                let rest = rest.size_hint();
+                hint.set_lower(rest.lower().saturating_add(read));
+                if let Some(upper) = rest.upper() {
+                    hint.set_upper(upper.saturating_add(read));
+                }
+            }
+            // The length that the body should have had is not known here.
+            BodyRest::Failed(_) => hint.set_lower(read),
+        }
+        hint
+    }
+}

@@ -1,0 +1,177 @@
+//! Reads a body into memory, up to a limit.
+
+use std::io;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::response::Parts;
+use reqwest::{Body, Response, ResponseBuilderExt};
+use reqwest_middleware::{Error, Result};
+
+use super::chunks::Chunks;
+use super::prefixed::{BodyRest, PrefixedBody};
+
+/// Reads the body into memory.
+///
+/// A body over the limit becomes a stream that starts with what was read.
+pub(crate) async fn buffer(response: Response, limit: usize) -> Result<Response> {
+    let expected = expected_length(&response);
+    let mut reader = BodyReader::new(response, expected);
+    Ok(match reader.read(limit).await? {
+        Extent::Whole => reader.into_buffered().into_response(),
+        Extent::OverLimit => reader.into_stream(),
+    })
+}
+
+/// Returns the length that the body should have, if its headers say so.
+///
+/// The response to a HEAD has a length and no body. Only the request tells, so the caller must not ask then.
+pub(crate) fn expected_length(response: &Response) -> Option<u64> {
+    match response.status() {
+        // Its length is that of the body that it does not send (RFC 9110 §15.4.5).
+        StatusCode::NOT_MODIFIED => None,
+        _ => response.content_length(),
+    }
+}
+
+/// How much of a body was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Whole,
+    /// The body is longer than the limit.
+    OverLimit,
+}
+
+/// A response whose body is being read into memory.
+pub(crate) struct BodyReader {
+    response: Response,
+    /// A body that ends before this length is an error.
+    expected: Option<u64>,
+    chunks: Chunks,
+}
+
+impl BodyReader {
+    pub(crate) fn new(response: Response, expected: Option<u64>) -> Self {
+        Self {
+            response,
+            expected,
+            chunks: Chunks::default(),
+        }
+    }
+
+    pub(super) fn response(&self) -> &Response {
+        &self.response
+    }
+
+    /// Reads on, up to the limit. A dropped future loses nothing that was read.
+    pub(crate) async fn read(&mut self, limit: usize) -> Result<Extent> {
+        while self.chunks.len() <= limit {
+            let chunk = self.response.chunk().await;
+            match chunk.map_err(|error| error.with_url(self.response.url().clone()))? {
+                Some(chunk) => self.chunks.push(chunk),
+                None if self.is_cut_short() => {
+                    let kind = io::ErrorKind::UnexpectedEof;
+                    let cut_short = "the body of the answer is shorter than announced";
+                    return Err(Error::middleware(io::Error::new(kind, cut_short)));
+                }
+                None => return Ok(Extent::Whole),
+            }
+        }
+        Ok(Extent::OverLimit)
+    }
+
+    /// An HTTP/2 stream that is reset without an error looks like a body that has ended.
+    fn is_cut_short(&self) -> bool {
+        self.expected
+            .is_some_and(|expected| expected > self.chunks.len() as u64)
+    }
+
+    /// Returns the response if nothing was read.
+    pub(super) fn into_unread(self) -> Response {
+        self.response
+    }
+
+    /// Returns the response with a body that was read to its end.
+    pub(crate) fn into_buffered(self) -> BufferedResponse {
+        let (parts, _) = split(self.response);
+        let body = self.chunks.into_bytes();
+        BufferedResponse { parts, body }
+    }
+
+    /// Returns the response with a body that starts with what was read.
+    pub(crate) fn into_stream(self) -> Response {
+        self.followed_by(BodyRest::Unread)
+    }
+
+    /// Returns the response with a body that fails where reading failed.
+    pub(crate) fn into_broken(self, error: Error) -> Response {
+        let error = match error {
+            Error::Reqwest(error) => error.into(),
+            Error::Middleware(error) => error.into(),
+        };
+        self.followed_by(|_| BodyRest::Failed(Some(error)))
+    }
+
+    fn followed_by(self, rest: impl FnOnce(Body) -> BodyRest) -> Response {
+        let (parts, unread) = split(self.response);
+        let body = PrefixedBody {
+            chunks: self.chunks.into_deque(),
+            rest: rest(unread),
+        };
+        http::Response::from_parts(parts, Body::wrap(body)).into()
+    }
+}
+
+/// A response whose whole body is in memory.
+pub(crate) struct BufferedResponse {
+    parts: Parts,
+    body: Bytes,
+}
+
+impl BufferedResponse {
+    pub(crate) fn into_response(self) -> Response {
+        http::Response::from_parts(self.parts, self.body).into()
+    }
+
+    /// Returns a copy that shares the bytes of the body.
+    pub(crate) fn to_response(&self) -> Response {
+        http::Response::from_parts(self.parts.clone(), self.body.clone()).into()
+    }
+}
+
+/// Splits a response so that it can be put together again with another body.
+fn split(response: Response) -> (Parts, Body) {
+    // reqwest keeps the URL beside the response, and accepts it only from the builder's extensions.
+    let mut url = http::Response::builder().url(response.url().clone());
+    let (mut parts, rest) = http::Response::<Body>::from(response).into_parts();
+    if let Some(url) = url.extensions_mut() {
+        parts.extensions.extend(std::mem::take(url));
+    }
+    (parts, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_limit_counts_bytes_and_nothing_is_lost_or_moved() {
+        let text: String = (0..3000).map(|number| format!("{number},")).collect();
+        let parts: Vec<_> = text.split_inclusive(',').map(str::to_owned).collect();
+        for (limit, extent) in [
+            (text.len(), Extent::Whole),
+            (text.len() - 1, Extent::OverLimit),
+            (0, Extent::OverLimit),
+        ] {
+            let parts = parts.clone().into_iter().map(Ok::<_, io::Error>);
+            let body = Body::wrap_stream(futures_util::stream::iter(parts));
+            let mut reader = BodyReader::new(http::Response::new(body).into(), None);
+            assert_eq!(reader.read(limit).await.unwrap(), extent);
+            let response = match extent {
+                Extent::Whole => reader.into_buffered().to_response(),
+                Extent::OverLimit => reader.into_stream(),
+            };
+            assert_eq!(response.text().await.unwrap(), text);
+        }
+    }
+}

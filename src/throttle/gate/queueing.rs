@@ -1,0 +1,94 @@
+//! How a gate serves its queue.
+//!
+//! No task runs behind a gate. The first waiter keeps the time, and every change of the state is followed
+//! by [`GateState::admit_waiters`].
+
+use super::super::controller::{Admission, Controller, Time};
+use super::super::queue::{WaiterId, WaiterState};
+use super::AfterUnlock;
+use super::state::GateState;
+
+impl GateState {
+    /// Admits as many waiters as may go now. If some have to wait, one of them keeps the time.
+    pub(super) fn admit_waiters(&mut self, now: Time, after: &mut AfterUnlock) {
+        while let Some(id) = self.next_waiter() {
+            match self.admission(now) {
+                Admission::Now => {
+                    let grant = self.send(now);
+                    let waker = self.queue.finish(id, WaiterState::Admitted(grant));
+                    after.to_wake.extend(waker);
+                }
+                Admission::At(due) => {
+                    let has_timer = self.timer.is_some_and(|(it, at)| it == id && at <= due);
+                    if !has_timer {
+                        after.to_wake.extend(self.queue.get(id).waker.take());
+                    }
+                    return;
+                }
+                Admission::AfterResponse => return,
+            }
+        }
+        self.first_limit = None;
+    }
+
+    fn next_waiter(&self) -> Option<WaiterId> {
+        let probing = (self.controller.as_ref()).is_some_and(Controller::is_half_open);
+        self.queue.next(probing)
+    }
+
+    /// Refuses waiters whose limit ends before the gate opens again.
+    pub(super) fn refuse_hopeless(&mut self, now: Time, after: &mut AfterUnlock) {
+        let closed = (self.controller.as_ref()).map_or(now, |it| it.closed_until(now));
+        let closed = (self.share.as_ref()).map_or(closed, |it| it.paused_until().max(closed));
+        if self.first_limit.is_some_and(|first| first < closed) {
+            self.queue.refuse_before(closed, &mut after.to_wake);
+            self.first_limit = Some(closed);
+        }
+    }
+
+    /// Sends a waiter whose time is over by local limits, if it only waits for the store of a fleet: no
+    /// call fails because the store does not respond.
+    pub(super) fn stop_waiting_for_store(
+        &mut self,
+        id: WaiterId,
+        now: Time,
+        after: &mut AfterUnlock,
+    ) {
+        let waiter = self.queue.get(id);
+        if !matches!(waiter.state, WaiterState::Waiting) || now < waiter.limit.at {
+            return;
+        }
+        if let Some(share) = &mut self.share {
+            share.stop_waiting(now);
+            self.admit_waiters(now, after);
+        }
+    }
+
+    /// Returns when a waiter has to look again: at its limit, or earlier if it is the next one and so
+    /// keeps the time for the queue.
+    pub(super) fn wake_at(&mut self, id: WaiterId, limit: Time, now: Time) -> Time {
+        self.release_timer(id);
+        if self.next_waiter() != Some(id) {
+            return limit;
+        }
+        match self.admission(now) {
+            Admission::At(due) => {
+                let until = limit.min(due);
+                self.timer = Some((id, until));
+                until
+            }
+            Admission::Now | Admission::AfterResponse => limit,
+        }
+    }
+
+    /// Removes a waiter, and returns its last state.
+    pub(super) fn remove_waiter(&mut self, id: WaiterId, after: &mut AfterUnlock) -> WaiterState {
+        self.release_timer(id);
+        after.to_drop.extend(self.queue.get(id).waker.take());
+        self.queue.remove(id)
+    }
+
+    fn release_timer(&mut self, id: WaiterId) {
+        self.timer = self.timer.filter(|(it, _)| *it != id);
+    }
+}

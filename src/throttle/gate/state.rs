@@ -1,0 +1,202 @@
+//! The state of a gate, behind its lock: limits, controller and queue.
+
+use std::time::Duration;
+
+use super::super::builder::ThrottleSettings;
+use super::super::controller::{Admission, Controller, MAX_PAUSE_JITTER, SendRecord, Time};
+use super::super::queue::{WaitQueue, WaiterId};
+use super::super::token_bucket::TokenBucket;
+use crate::fleet::{LeaseTurn, WorkerLease};
+use crate::observe::{LoadChange, ThrottleLoad};
+
+#[derive(Debug)]
+pub(super) struct GateState {
+    /// At most `max_in_flight`.
+    pub(super) in_flight: u32,
+    max_in_flight: u32,
+    /// The fixed rate of this client alone.
+    bucket: Option<TokenBucket>,
+    /// What this worker holds of the limits of a fleet. Never together with `bucket`.
+    pub(super) share: Option<Box<WorkerLease>>,
+    /// A task will look whether the share has something to give back.
+    pub(super) has_reminder: bool,
+    /// `None` if the throttle is not adaptive.
+    pub(super) controller: Option<Controller>,
+    pub(super) queue: WaitQueue,
+    /// The waiter that keeps the time for the queue, and when it wakes.
+    pub(super) timer: Option<(WaiterId, Time)>,
+    /// No waiter has an earlier limit.
+    pub(super) first_limit: Option<Time>,
+    pub(super) last_used: Time,
+    /// Until when the gate is closed, as observers know it. `None` while it is open for them.
+    reported_closed: Option<Time>,
+}
+
+/// A request that the state counts as in flight. Given back with `end` or `undo_send`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::throttle) struct Grant {
+    /// `None` if there is no controller.
+    pub(super) record: Option<SendRecord>,
+}
+
+/// A change that observers have not seen yet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::throttle) enum GateChange {
+    /// Closed for this long.
+    Closed(Duration),
+    Open,
+}
+
+/// What observers see of a gate at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::throttle) struct GateSnapshot {
+    pub(in crate::throttle) load: ThrottleLoad,
+    pub(in crate::throttle) change: Option<GateChange>,
+}
+
+impl GateState {
+    pub(super) fn new(settings: &ThrottleSettings) -> Self {
+        let controller = || Controller::new(settings.max_in_flight);
+        let share = settings.fleet.as_ref().map(|shared| {
+            let share = shared.limits.worker_lease(shared.rate);
+            Box::new(match settings.adaptive {
+                true => share,
+                false => share.without_pauses(),
+            })
+        });
+        Self {
+            in_flight: 0,
+            max_in_flight: settings.max_in_flight,
+            bucket: settings.rate.map(TokenBucket::new),
+            share,
+            has_reminder: false,
+            controller: settings.adaptive.then(controller),
+            queue: WaitQueue::default(),
+            timer: None,
+            first_limit: None,
+            last_used: Time::ZERO,
+            reported_closed: None,
+        }
+    }
+
+    /// Decides when the next request may go: the latest of all limits.
+    pub(super) fn admission(&mut self, now: Time) -> Admission {
+        if self.in_flight >= self.max_in_flight {
+            return Admission::AfterResponse;
+        }
+        if let Some(bucket) = &self.bucket {
+            let next = bucket.next(now, 0);
+            if now < next {
+                return Admission::At(next);
+            }
+        }
+        if let Some(share) = &mut self.share {
+            match share.turn(now) {
+                LeaseTurn::Now => {}
+                LeaseTurn::At(at) | LeaseTurn::AwaitStore(at) => return Admission::At(at),
+            }
+        }
+        match &mut self.controller {
+            Some(controller) => controller.admission(now, self.in_flight),
+            None => Admission::Now,
+        }
+    }
+
+    /// Counts one request as sent. Call it only after [`admission`](Self::admission) returned `Now`.
+    pub(super) fn send(&mut self, now: Time) -> Grant {
+        self.in_flight += 1;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(now);
+        }
+        if let Some(share) = &mut self.share {
+            share.take(now);
+        }
+        let record = self.controller.as_mut().map(|it| it.send(now));
+        Grant { record }
+    }
+
+    /// Takes back a request that was counted and never sent.
+    pub(super) fn undo_send(&mut self, grant: Grant) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.put_back();
+        }
+        if let Some(share) = &mut self.share {
+            share.put_back();
+        }
+        if let Some((controller, record)) = self.end(grant) {
+            controller.undo_send(record);
+        }
+    }
+
+    /// Ends a request, and returns the controller that may learn from it.
+    pub(super) fn end(&mut self, grant: Grant) -> Option<(&mut Controller, SendRecord)> {
+        self.in_flight -= 1;
+        self.controller.as_mut().zip(grant.record)
+    }
+
+    /// Whether dropping the gate would lose something.
+    pub(super) fn must_keep(&self, now: Time) -> bool {
+        const MEMORY: Duration = Duration::from_secs(60);
+        if self.in_flight > 0 || !self.queue.is_empty() {
+            return true;
+        }
+        let has_learned = (self.controller.as_ref()).is_some_and(|it| it.has_learned(now));
+        let is_recent = now.saturating_sub(self.last_used) < MEMORY;
+        let share_idle_at = self.share.as_ref().and_then(|share| share.idle_at());
+        self.not_before(now, 0) > now
+            || (has_learned && is_recent)
+            || share_idle_at.is_some_and(|at| now < at)
+    }
+
+    /// Returns a time before which a call certainly cannot go, with this many waiters ahead.
+    pub(super) fn not_before(&self, now: Time, ahead: usize) -> Time {
+        let bucket = self.bucket.as_ref().map(|it| it.next(now, ahead));
+        let share = self.share.as_ref().map(|it| it.not_before(now, ahead));
+        let controller = self.controller.as_ref().map(|it| it.closed_until(now));
+        let limits = bucket.into_iter().chain(share).chain(controller);
+        limits.fold(now, Time::max)
+    }
+
+    /// Estimates when a call can go, with this many waiters ahead.
+    pub(super) fn likely_at(&self, now: Time, ahead: usize) -> Time {
+        let wait = self.controller.as_ref().map(|it| it.time_for(ahead));
+        let at_this_rate = now.saturating_add(wait.unwrap_or_default());
+        self.not_before(now, ahead).max(at_this_rate)
+    }
+
+    pub(super) fn snapshot(&mut self, now: Time, change: LoadChange) -> GateSnapshot {
+        GateSnapshot {
+            load: self.load(now, change),
+            change: self.unreported_change(now),
+        }
+    }
+
+    pub(super) fn load(&self, now: Time, change: LoadChange) -> ThrottleLoad {
+        ThrottleLoad {
+            change,
+            in_flight: self.in_flight,
+            waiting: self.queue.len(),
+            oldest: self.queue.longest_wait(now),
+        }
+    }
+
+    /// Returns whether the gate has opened or closed since the last report to observers.
+    pub(super) fn unreported_change(&mut self, now: Time) -> Option<GateChange> {
+        let controller = self.controller.as_ref()?;
+        let closed = controller.closed_until(now);
+        if now < closed {
+            // Many responses ask for the same pause, each with its own jitter. It is reported once.
+            let reported = self.reported_closed.filter(|until| now < *until);
+            if reported.is_some_and(|until| closed <= until + MAX_PAUSE_JITTER) {
+                return None;
+            }
+            self.reported_closed = Some(closed);
+            return Some(GateChange::Closed(closed - now));
+        }
+        if controller.is_half_open() {
+            // The gate opens for a probe only.
+            return None;
+        }
+        self.reported_closed.take().map(|_| GateChange::Open)
+    }
+}

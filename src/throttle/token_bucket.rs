@@ -1,0 +1,53 @@
+//! The fixed rate that a user sets, as a token bucket.
+
+use std::time::Duration;
+
+use super::controller::Time;
+
+/// Timers of tokio fire on whole milliseconds.
+const TIMER_TICK: Duration = Duration::from_millis(1);
+
+/// A rate, and how many requests can go at once after idling.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FixedRate {
+    /// The time between two requests.
+    pub(super) interval: Duration,
+    pub(super) burst: u32,
+}
+
+/// The bucket of one key.
+#[derive(Debug)]
+pub(super) struct TokenBucket {
+    rate: FixedRate,
+    /// When the bucket is full again. Each request moves it by one interval.
+    full: Time,
+}
+
+impl TokenBucket {
+    pub(super) fn new(rate: FixedRate) -> Self {
+        let full = Time::ZERO;
+        Self { rate, full }
+    }
+
+    /// Returns when a request may go, with this many ahead of it.
+    pub(super) fn next(&self, now: Time, ahead: usize) -> Time {
+        let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+        let waiting = self.rate.interval.saturating_mul(ahead);
+        let full = self.full.max(now).saturating_add(waiting);
+        // All tokens of the burst but one may be missing.
+        let mut early = self.rate.interval.saturating_mul(self.rate.burst - 1);
+        if self.rate.interval < TIMER_TICK {
+            // Several requests go at each tick of a timer. Otherwise the rate could not be reached.
+            early = early.max(TIMER_TICK);
+        }
+        full.saturating_sub(early).max(now)
+    }
+
+    pub(super) fn take(&mut self, now: Time) {
+        self.full = self.full.max(now).saturating_add(self.rate.interval);
+    }
+
+    pub(super) fn put_back(&mut self) {
+        self.full = self.full.saturating_sub(self.rate.interval);
+    }
+}
