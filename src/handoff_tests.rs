@@ -20,20 +20,20 @@ fn is_paid(ended: bool, throttle: impl FnOnce(&Handoff)) -> bool {
 
 #[test]
 fn an_attempt_is_paid_if_it_was_or_may_have_been_sent() {
-    type Throttle = fn(&Handoff);
-    let queues: Throttle = |it| drop(it.enter_queue(clock::now()));
-    let sends: Throttle = |it| it.send(clock::now());
-    let refuses: Throttle = |it| it.refuse();
-    let sends_one_refuses_one: Throttle = |it| {
+    type Acts = fn(&Handoff);
+    let queues: Acts = |it| drop(it.enter_queue(clock::now()));
+    let sends: Acts = |it| it.send(clock::now());
+    let refuses: Acts = |it| it.refuse();
+    let sends_one_refuses_one: Acts = |it| {
         it.send(clock::now());
         it.refuse();
     };
-    let times_out_in_queue: Throttle = |it| {
+    let times_out_in_queue: Acts = |it| {
         let _stay = it.enter_queue(clock::now());
         it.time_out();
     };
     for (name, throttle, dropped, ended) in [
-        ("none", (|_| ()) as Throttle, false, true),
+        ("none", (|_| ()) as Acts, false, true),
         ("a queue that was left", queues, false, true),
         ("sent", sends, true, true),
         ("refused", refuses, false, false),

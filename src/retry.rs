@@ -17,7 +17,7 @@ use reqwest_middleware::{Error, Result};
 
 pub use builder::RetryMiddlewareBuilder;
 use call::{Call, Decision, Stop};
-use settings::Settings;
+use settings::RetrySettings;
 
 use crate::decide::ClassifiedOutcome;
 use crate::upstream::{BoxFuture, Upstream};
@@ -68,7 +68,7 @@ use crate::upstream::{BoxFuture, Upstream};
 /// message. With `panic = "abort"` the process ends.
 #[derive(Clone, Debug, Default)]
 pub struct RetryMiddleware {
-    settings: Arc<Settings>,
+    settings: Arc<RetrySettings>,
 }
 
 impl RetryMiddleware {

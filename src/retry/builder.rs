@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::RetryMiddleware;
-use super::settings::Settings;
+use super::settings::RetrySettings;
 use crate::admit::{Budget, BudgetBuilder, Budgets};
 use crate::config::{ConfigError, longer_than_zero, unreserved_header_name};
 use crate::dead_letter::{DeadLetterSink, DeadLetters, Secrets};
@@ -63,7 +63,7 @@ use crate::schedule::Backoff;
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RetryMiddlewareBuilder {
-    settings: Settings,
+    settings: RetrySettings,
     budget: Option<Budget>,
     budget_per_host: Option<BudgetBuilder>,
     dead_letter_max_body: Option<usize>,

@@ -19,7 +19,7 @@ use reqwest::Request;
 use reqwest_middleware::{Error, Result};
 
 use super::permit::HandedOff;
-use super::settings::Settings;
+use super::settings::RetrySettings;
 use crate::admit::{Budget, Scope, ScopeHandle};
 use crate::clock;
 use crate::decide::{RepeatRules, is_idempotent};
@@ -33,7 +33,7 @@ use extras::{CallExtras, History};
 
 /// The state of one call. Only the loop holds it, as long as it runs.
 pub(crate) struct Call<'a> {
-    settings: &'a Settings,
+    settings: &'a RetrySettings,
     /// What this request asks for.
     options: Option<Arc<RequestOptions>>,
     time: CallTime<'a>,
@@ -75,7 +75,7 @@ impl<'a> Call<'a> {
     ///
     /// If the request's options or its key are invalid.
     pub(crate) fn start(
-        settings: &'a Settings,
+        settings: &'a RetrySettings,
         request: &mut Request,
         extensions: &mut Extensions,
     ) -> Result<Self> {
@@ -105,7 +105,7 @@ impl<'a> Call<'a> {
     }
 
     fn new(
-        settings: &'a Settings,
+        settings: &'a RetrySettings,
         request: &Request,
         options: Option<Arc<RequestOptions>>,
         has_key: bool,

@@ -21,7 +21,7 @@ use crate::schedule::{Backoff, TimeLimits};
 
 /// The settings of a retry middleware. Checked when it is built, and never changed after that.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct RetrySettings {
     pub(crate) max_retries: u32,
     pub(crate) classifier: Classifier,
     pub(crate) retry_without_key: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Settings {
     pub(crate) warned: AtomicBool,
 }
 
-impl Settings {
+impl RetrySettings {
     /// Refuses settings that contradict each other.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         for (option, is_set) in [
@@ -139,7 +139,7 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
+impl Default for RetrySettings {
     fn default() -> Self {
         Self {
             max_retries: 5,

@@ -1,6 +1,6 @@
 //! What follows an attempt, in three stages: may it be sent again, when, and is there room for it?
 //!
-//! Each stage is a function of its own and returns why the call stops. Only the last one may wait, for a fleet's
+//! Each stage is one function that returns why the call stops. Only the last one may wait, for a fleet's
 //! store.
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) enum Decision {
 pub(crate) struct Retry {
     pub(super) outcome: ClassifiedOutcome,
     pub(super) permit: RetryPermit,
-    pub(super) plan: Plan,
+    pub(super) plan: RetryPlan,
     pub(super) hint: Option<Duration>,
     /// The wait begins here.
     pub(super) decided: Instant,
@@ -41,7 +41,7 @@ pub(crate) struct Retry {
 
 /// When a retry is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct RetryPlan {
     pub(super) backoff: Duration,
     pub(super) wait: Duration,
 }
@@ -168,7 +168,7 @@ impl Call<'_> {
     }
 
     /// **Schedule**: when is it sent?
-    fn schedule(&self, hint: Option<Duration>, now: Instant) -> StageResult<Plan> {
+    fn schedule(&self, hint: Option<Duration>, now: Instant) -> StageResult<RetryPlan> {
         if hint.is_some_and(|hint| hint > self.settings.max_server_delay) {
             return Err(StopReason::ServerDelayTooLong);
         }
@@ -177,7 +177,7 @@ impl Call<'_> {
             let previous = self.history().and_then(|history| history.backoff);
             let backoff = self.settings.backoff.draw(retries, previous, rng);
             let wait = schedule::wait(hint, backoff, rng);
-            Plan { backoff, wait }
+            RetryPlan { backoff, wait }
         });
         if self.is_paced() {
             // After that, it waits for its turn in the throttle.

@@ -6,20 +6,20 @@ use crate::admit::{Budget, Budgets, Scope};
 use crate::decide::StatusClass;
 use crate::handoff::ThrottleVisit;
 use crate::outcome::{Attempt, AttemptOutcome, FailureKind};
-use crate::retry::settings::Settings;
+use crate::retry::settings::RetrySettings;
 use crate::schedule::{Backoff, Jitter};
 
 const SEC: Duration = Duration::from_secs(1);
 
 /// Waits of 1 s, 2 s, 4 s.
-fn settings() -> Settings {
-    Settings {
+fn settings() -> RetrySettings {
+    RetrySettings {
         backoff: Backoff::exponential(SEC).jitter(Jitter::None),
-        ..Settings::default()
+        ..RetrySettings::default()
     }
 }
 
-fn call_with(settings: &Settings, method: Method, body: Option<Body>) -> Call<'_> {
+fn call_with(settings: &RetrySettings, method: Method, body: Option<Body>) -> Call<'_> {
     let mut request = Request::new(method, "http://api.example.com/".parse().unwrap());
     *request.body_mut() = body;
     let mut extensions = http::Extensions::new();
@@ -28,7 +28,7 @@ fn call_with(settings: &Settings, method: Method, body: Option<Body>) -> Call<'_
     call
 }
 
-fn call(settings: &Settings) -> Call<'_> {
+fn call(settings: &RetrySettings) -> Call<'_> {
     call_with(settings, Method::GET, None)
 }
 
@@ -57,7 +57,7 @@ fn paced(paced: bool) -> Option<ThrottleVisit> {
 fn decide_says_why_a_request_is_not_sent_again() {
     let (usual, none) = (
         settings(),
-        Settings {
+        RetrySettings {
             max_retries: 0,
             ..settings()
         },
@@ -150,7 +150,7 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
     let budget = budget.build().unwrap();
     let full = budget.balance();
     assert_eq!(full, 1.0);
-    let settings = Settings {
+    let settings = RetrySettings {
         budgets: Budgets::Single(budget.clone()),
         ..settings()
     };
@@ -181,7 +181,7 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
 #[tokio::test(start_paused = true)]
 async fn admit_lets_two_unprocessed_attempts_of_a_call_go_for_free() {
     let budget = Budget::builder().build().unwrap();
-    let settings = Settings {
+    let settings = RetrySettings {
         budgets: Budgets::Single(budget.clone()),
         ..settings()
     };

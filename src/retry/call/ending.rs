@@ -97,7 +97,7 @@ impl Call<'_> {
         };
         let mut letter = None;
         if stop.reason == StopReason::Succeeded && self.extras.is_none() {
-            // There is nobody to tell, so the time is not needed.
+            // There are no events, so the time is not needed.
             self.credit_budget(None);
         } else {
             letter = self.conclude(stop, &mut report, result);

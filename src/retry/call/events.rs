@@ -8,7 +8,7 @@ use reqwest::{Response, Url};
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
-use super::super::settings::Settings;
+use super::super::settings::RetrySettings;
 use super::decision::Retry;
 use super::{Call, Stop};
 use crate::admit::Budget;
@@ -25,7 +25,7 @@ use crate::request::RequestSnapshot;
 /// Tells observers and the log of one call. If this is dropped before the call is over, the caller has dropped the
 /// call.
 pub(crate) struct CallEvents<'a> {
-    settings: &'a Settings,
+    settings: &'a RetrySettings,
     pub(super) method: Method,
     pub(super) host: Arc<str>,
     pub(super) attempt: Attempt,
@@ -44,7 +44,7 @@ enum Stage {
 
 impl<'a> CallEvents<'a> {
     pub(super) fn new(
-        settings: &'a Settings,
+        settings: &'a RetrySettings,
         method: &Method,
         url: &Url,
         started: Instant,
