@@ -1,4 +1,4 @@
-//! What a throttle says when it does not let a request through.
+//! The error of a request that a throttle refused.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,21 +8,20 @@ use reqwest_middleware::Error;
 
 use crate::host::Host;
 
-/// Why a [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not let a request through.
+/// Says why a [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalReason {
-    /// As many calls wait as [`max_queue`](crate::ThrottleMiddlewareBuilder::max_queue) allows.
+    /// The queue has [`max_queue`](crate::ThrottleMiddlewareBuilder::max_queue) waiting calls.
     QueueFull,
-    /// There was no room within [`max_wait`](crate::ThrottleMiddlewareBuilder::max_wait), or it is
-    /// known already that there will be none.
+    /// The wait took longer than [`max_wait`](crate::ThrottleMiddlewareBuilder::max_wait), or is known to take longer.
     WaitTooLong,
-    /// There will be no room before the deadline of the call.
+    /// The request could not be sent before the deadline of the call.
     DeadlineTooClose,
 }
 
 impl RefusalReason {
-    /// A stable name in snake_case, for logs and metrics.
+    /// Returns a stable name in snake_case, for logs and metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
@@ -38,25 +37,24 @@ impl fmt::Display for RefusalReason {
     }
 }
 
-/// The error of a request that a [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not let
-/// through. Nothing was sent.
+/// Reports that a [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused a request. Nothing was sent.
 ///
-/// A call that had a real answer or error before gets that instead.
+/// If the throttle refuses a retry, the call ends with its last response or error instead.
 ///
 /// ```
 /// use std::time::Duration;
 /// use reqwest_steady::Refusal;
 ///
-/// /// When to put the job back on its queue.
-/// fn come_back_in(error: &reqwest_middleware::Error) -> Option<Duration> {
+/// /// Returns when to put the job back on its queue.
+/// fn requeue_in(error: &reqwest_middleware::Error) -> Option<Duration> {
 ///     Refusal::of(error).map(Refusal::retry_after)
 /// }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub(crate) reason: RefusalReason,
     pub(crate) key: String,
-    /// False if a function of the user made the key: it may be a secret, so the text shows the host instead.
+    /// False if a function of the user made the key. Such a key may be secret, so messages show the host instead.
     pub(crate) shows_key: bool,
     /// The host of the request.
     pub(crate) host: String,
@@ -65,7 +63,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Finds it in an error, wherever another middleware may have put it.
+    /// Finds a refusal in an error, even if another middleware wrapped it.
     pub fn of(error: &Error) -> Option<&Self> {
         match error {
             Error::Middleware(error) => error.chain().find_map(|link| link.downcast_ref()),
@@ -73,30 +71,45 @@ impl Refusal {
         }
     }
 
+    /// Adds the host of the request.
     pub(crate) fn of_request(mut self, request: &Request) -> Self {
         self.host = Host(request.url()).as_str().to_owned();
         self
     }
 
-    /// Why.
+    /// Returns why the throttle refused the request.
     pub fn reason(&self) -> RefusalReason {
         self.reason
     }
 
-    /// The key that the request belongs to, as [`KeyBy`](crate::KeyBy) makes it. One that a function of
-    /// yours has made is not in the error's text, for it may tell secrets; the host is there instead.
+    /// Returns the key of the request, as [`KeyBy`](crate::KeyBy) computes it.
+    ///
+    /// The text of the error shows the host instead if your own function made the key, because it may be secret.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// How many calls were waiting with the same key.
+    /// Returns the number of waiting calls with the same key.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Trying again earlier than this after the refusal is of no use, as far as can be told.
+    /// Returns the shortest wait after which a new try may succeed.
     pub fn retry_after(&self) -> Duration {
         self.retry_after
+    }
+}
+
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = if self.shows_key { &self.key } else { ".." };
+        f.debug_struct("Refusal")
+            .field("reason", &self.reason)
+            .field("key", &key)
+            .field("host", &self.host)
+            .field("depth", &self.depth)
+            .field("retry_after", &self.retry_after)
+            .finish()
     }
 }
 

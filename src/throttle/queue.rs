@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn first_in_is_first_out_and_anybody_may_leave() {
+    fn first_in_is_first_out_and_any_waiter_may_leave() {
         let mut queue = WaitQueue::default();
         let fresh: Vec<_> = (0..5)
             .map(|_| queue.push(false, Time::ZERO, limit(1)))
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_takes_one_that_was_never_tried() {
+    fn a_probe_takes_a_first_attempt() {
         let mut queue = WaitQueue::default();
         let again = queue.push(true, Time::ZERO, limit(1));
         assert_eq!(queue.next(true), Some(again));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn those_whose_limit_comes_first_are_refused() {
+    fn waiters_with_earlier_limits_are_refused() {
         let mut queue = WaitQueue::default();
         let ids: Vec<_> = (0..6)
             .map(|at| queue.push(at % 2 == 0, Time::ZERO, limit(at)))

@@ -83,7 +83,7 @@ fn of_error(error: &Error) -> SignalKind {
         | FailureKind::NotProcessed
         | FailureKind::Handshake => SignalKind::Failed,
         FailureKind::Timeout => SignalKind::Late,
-        // These are about the request, or come from another middleware.
+        // The request itself is at fault, or another middleware.
         FailureKind::Builder
         | FailureKind::Redirect
         | FailureKind::Decode
@@ -126,11 +126,11 @@ mod tests {
     }
 
     #[test]
-    fn a_403_is_a_refusal_if_it_says_for_how_long() {
+    fn a_403_with_a_hint_is_a_refusal() {
         assert_eq!(signal(403, &[]).kind, SignalKind::Accepted);
-        let told = signal(403, &[("retry-after", "60")]);
-        assert_eq!(told.kind, SignalKind::Refused);
-        assert_eq!(told.hint, Some(Duration::from_secs(60)));
+        let with_hint = signal(403, &[("retry-after", "60")]);
+        assert_eq!(with_hint.kind, SignalKind::Refused);
+        assert_eq!(with_hint.hint, Some(Duration::from_secs(60)));
         let spent = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "60")];
         assert_eq!(signal(403, &spent).kind, SignalKind::Refused);
         let left = [("x-ratelimit-remaining", "9"), ("x-ratelimit-reset", "60")];
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_counts_where_the_server_refuses_and_a_quota_everywhere() {
+    fn a_hint_counts_after_a_refusal_and_a_quota_always() {
         let headers = [
             ("retry-after", "5"),
             ("ratelimit", "\"day\";r=900;t=86400, \"minute\";r=7;t=30"),

@@ -21,11 +21,11 @@ const fn plain(kind: SignalKind) -> Signal {
     }
 }
 
-/// A controller, its clock, and what is in flight. More than enough always want to go.
+/// A controller, its clock, and the requests in flight. There is always another request to send.
 struct World {
     controller: Controller,
     now: Time,
-    flying: Vec<SendRecord>,
+    in_flight: Vec<SendRecord>,
 }
 
 impl World {
@@ -33,7 +33,7 @@ impl World {
         Self {
             controller: Controller::new(1024),
             now: Time::ZERO,
-            flying: Vec::new(),
+            in_flight: Vec::new(),
         }
     }
 
@@ -41,31 +41,31 @@ impl World {
         self.controller.rate()
     }
 
-    fn turn(&mut self) -> Admission {
+    fn admission(&mut self) -> Admission {
         self.controller
-            .admission(self.now, self.flying.len() as u32)
+            .admission(self.now, self.in_flight.len() as u32)
     }
 
-    /// Sends all that may go now, and says how many that are.
+    /// Sends all that may go now, and returns how many.
     fn send_all(&mut self) -> usize {
-        let before = self.flying.len();
-        while self.turn() == Admission::Now {
-            self.flying.push(self.controller.send(self.now));
-            assert!(self.flying.len() <= 1024);
+        let before = self.in_flight.len();
+        while self.admission() == Admission::Now {
+            self.in_flight.push(self.controller.send(self.now));
+            assert!(self.in_flight.len() <= 1024);
         }
-        self.flying.len() - before
+        self.in_flight.len() - before
     }
 
-    /// Answers the oldest.
+    /// Responds to the oldest request.
     fn respond(&mut self, signal: Signal) {
-        let record = self.flying.remove(0);
-        let left = self.flying.len() as u32;
+        let record = self.in_flight.remove(0);
+        let left = self.in_flight.len() as u32;
         self.controller
             .on_response(self.now, record, &signal, left, true, 1.0);
     }
 
     fn respond_all(&mut self, signal: Signal) {
-        while !self.flying.is_empty() {
+        while !self.in_flight.is_empty() {
             self.respond(signal);
         }
     }
@@ -74,16 +74,16 @@ impl World {
         self.now += time;
     }
 
-    /// The time until somebody may go.
+    /// Returns the time until a request may go.
     fn wait(&mut self) -> Duration {
-        match self.turn() {
+        match self.admission() {
             Admission::Now => Duration::ZERO,
             Admission::At(time) => time - self.now,
-            Admission::AfterResponse => panic!("waits for an answer"),
+            Admission::AfterResponse => panic!("waits for a response"),
         }
     }
 
-    /// How many go in this time, if all are accepted at once.
+    /// Returns how many go in this time, if the server accepts all at once.
     fn sent_in(&mut self, time: Duration) -> usize {
         let mut sent = 0;
         let end = self.now + time;
@@ -96,16 +96,16 @@ impl World {
     }
 }
 
-/// One that was refused at first and has a pace since: 50 were accepted in the first 100 ms.
+/// A controller with a pace, after one refusal: 50 requests were accepted in the first 100 ms.
 fn paced() -> World {
     let mut world = World::new();
     for _ in 0..50 {
         let record = world.controller.send(world.now);
-        world.flying.push(record);
+        world.in_flight.push(record);
     }
     world.respond_all(ACCEPTED);
     let record = world.controller.send(world.now);
-    world.flying.push(record);
+    world.in_flight.push(record);
     world.respond_all(REFUSED);
     world.pass(100 * MS);
     assert_eq!(world.send_all(), 1);
@@ -129,7 +129,7 @@ fn a_few_go_at_first_and_more_while_the_server_keeps_up() {
 }
 
 #[test]
-fn a_window_that_nobody_fills_stays_as_it_is() {
+fn a_window_that_is_not_full_stays_as_it_is() {
     let mut world = World::new();
     for _ in 0..100 {
         let record = world.controller.send(world.now);
@@ -150,12 +150,12 @@ fn a_refusal_closes_for_a_moment_and_then_one_tries_for_all() {
     for _ in 0..5 {
         world.respond(ACCEPTED);
     }
-    // Eleven refusals of one burst are one refusal.
+    // Eleven refusals of one burst count as one.
     world.respond_all(REFUSED);
     assert_eq!(world.wait(), 100 * MS);
     world.pass(100 * MS);
     assert_eq!(world.send_all(), 1);
-    // The others wait for its answer, or for as long as one may take.
+    // The others wait for its response, or until it expires.
     assert_eq!(world.wait(), LONG_HOLD);
     world.pass(2 * MS);
     world.respond(ACCEPTED);
@@ -263,10 +263,10 @@ fn a_paced_server_that_refuses_once_is_asked_a_little_less() {
     world.respond(REFUSED);
     assert!(!world.controller.is_half_open());
     let rate = world.rate().unwrap();
-    // Nothing was accepted at this pace yet, so the share counts as little as it may.
+    // Nothing was accepted at this pace yet, so the share has its lowest value.
     assert!((rate - 510.0 * 0.7 * 0.85).abs() < 1.0, "{rate}");
     assert_eq!(world.wait(), 10 * MS);
-    // And if that does not help, one tries for all again.
+    // If that does not help, a probe goes.
     world.pass(10 * MS);
     world.send_all();
     world.respond(REFUSED);
@@ -278,7 +278,7 @@ fn a_paced_server_that_refuses_once_is_asked_a_little_less() {
 fn a_pace_lets_as_many_go_as_it_says() {
     let mut world = paced();
     let sent = world.sent_in(400 * MS);
-    // 510 a second, and a little more in the end.
+    // 510 per second, and a little more in the end.
     assert!((200..220).contains(&sent), "{sent}");
 }
 
@@ -287,7 +287,7 @@ fn a_pace_rises_while_it_holds_calls_back_and_not_in_silence() {
     let mut world = paced();
     world.pass(30 * SEC);
     assert_eq!(world.rate().map(f64::round), Some(510.0));
-    // After half a minute it lets one go, and not half a minute's worth.
+    // After 30 s one request goes, not 30 s' worth of requests.
     assert!(world.send_all() <= 2);
     world.respond_all(ACCEPTED);
     assert!(world.sent_in(10 * SEC) > 50_000);
@@ -309,7 +309,7 @@ fn a_pace_that_was_of_no_use_for_a_minute_is_forgotten() {
 }
 
 #[test]
-fn a_probe_without_an_answer_is_followed_by_another() {
+fn a_probe_without_a_response_is_followed_by_another() {
     let mut world = World::new();
     world.send_all();
     world.respond_all(REFUSED);
@@ -320,7 +320,7 @@ fn a_probe_without_an_answer_is_followed_by_another() {
     assert_eq!(world.wait(), 200 * MS);
     world.pass(200 * MS);
     assert_eq!(world.send_all(), 1);
-    // If the first one comes back after all, that is as good.
+    // A late response to the first probe counts as well.
     world.respond(ACCEPTED);
     assert!(!world.controller.is_half_open());
 }
@@ -338,7 +338,7 @@ fn requests_that_take_for_ever_do_not_keep_others_out() {
 
 #[test]
 fn what_was_asked_for_is_not_what_was_possible() {
-    // Two a second, and none had to wait, when the server refused once.
+    // Two per second, and none had to wait, when the server refused once.
     let mut world = World::new();
     for signal in [ACCEPTED, ACCEPTED, ACCEPTED, REFUSED] {
         let record = world.controller.send(world.now);
@@ -364,7 +364,7 @@ fn a_quota_that_is_always_used_up_is_not_believed() {
     world.respond(Signal { quota, ..ACCEPTED });
     assert_eq!(world.wait(), 60 * SEC);
     world.pass(60 * SEC);
-    world.flying.clear();
+    world.in_flight.clear();
     assert_eq!(world.send_all(), 1);
     world.respond(Signal { quota, ..ACCEPTED });
     assert!(world.wait() < SEC);
@@ -375,16 +375,16 @@ fn callers_that_lose_interest_say_nothing_about_the_server() {
     let mut world = World::new();
     world.send_all();
     world.pass(150 * MS);
-    for record in std::mem::take(&mut world.flying) {
+    for record in std::mem::take(&mut world.in_flight) {
         world.controller.on_abandoned(world.now, record, false, 1.0);
     }
     assert!(!world.controller.is_half_open());
-    // Unless nothing came back for long; or it is known why they left.
+    // Unless the server was silent for long, or they timed out.
     for (after, late) in [(2 * SEC, false), (150 * MS, true)] {
         let mut world = World::new();
         world.send_all();
         world.pass(after);
-        for record in std::mem::take(&mut world.flying) {
+        for record in std::mem::take(&mut world.in_flight) {
             world.controller.on_abandoned(world.now, record, late, 1.0);
         }
         assert!(world.controller.is_half_open());
@@ -408,7 +408,7 @@ fn a_pace_returns_from_a_cut_and_goes_on() {
 }
 
 #[test]
-fn after_an_outage_of_which_nothing_is_known_the_rate_is_searched_for() {
+fn after_an_outage_without_a_measured_rate_it_searches() {
     let mut world = World::new();
     world.send_all();
     world.respond_all(FAILED);
@@ -419,7 +419,7 @@ fn after_an_outage_of_which_nothing_is_known_the_rate_is_searched_for() {
     for _ in 0..6 {
         sent.push(world.sent_in(400 * MS));
     }
-    // 20 a second, and twice as many every 400 ms.
+    // 20 per second, and twice as many every 400 ms.
     for (sent, expected) in sent.iter().zip([8_usize, 16, 32, 64, 128, 256]) {
         assert!(
             sent.abs_diff(expected) <= expected / 4,
@@ -454,9 +454,9 @@ fn what_was_let_go_but_never_sent_leaves_no_trace() {
     let record = world.controller.send(world.now);
     world.controller.undo_send(record);
     assert!(world.controller.pace.as_ref().unwrap().next <= before + MS);
-    assert_eq!(world.turn(), Admission::Now);
+    assert_eq!(world.admission(), Admission::Now);
 
-    // A probe makes room for the next.
+    // A probe that was not sent makes room for the next.
     let mut world = World::new();
     world.send_all();
     world.respond_all(REFUSED);
@@ -464,11 +464,11 @@ fn what_was_let_go_but_never_sent_leaves_no_trace() {
     let probe = world.controller.send(world.now);
     assert_eq!(world.wait(), LONG_HOLD);
     world.controller.undo_send(probe);
-    assert_eq!(world.turn(), Admission::Now);
-    // So does one that is given up at once; one that is given up late has failed.
+    assert_eq!(world.admission(), Admission::Now);
+    // So does a probe that is abandoned at once. Abandoned late, it has failed.
     let probe = world.controller.send(world.now);
     world.controller.on_abandoned(world.now, probe, false, 1.0);
-    assert_eq!(world.turn(), Admission::Now);
+    assert_eq!(world.admission(), Admission::Now);
     let probe = world.controller.send(world.now);
     world.pass(SEC);
     world.controller.on_abandoned(world.now, probe, false, 1.0);
@@ -492,13 +492,13 @@ fn a_quota_is_trusted_if_its_reset_is_far_enough() {
 fn a_quota_is_used_up_to_its_end_and_then_one_asks_for_the_next() {
     let mut world = World::new();
     world.send_all();
-    // 16 are out; the answer to the first leaves 20, of which 15 are under way.
+    // 16 are in flight; the response to the first leaves 20, of which 15 are in flight.
     let reset = 10 * SEC;
     let quota = Some(Quota { left: 20, reset });
     world.respond(Signal { quota, ..ACCEPTED });
     world.pass(MS);
     let mut sent = 0;
-    while world.turn() == Admission::Now {
+    while world.admission() == Admission::Now {
         sent += 1;
         let record = world.controller.send(world.now);
         world.controller.on_response(
@@ -526,11 +526,11 @@ fn a_quota_is_used_up_to_its_end_and_then_one_asks_for_the_next() {
 }
 
 #[test]
-fn an_older_answer_does_not_bring_an_older_quota_back() {
+fn an_older_response_does_not_bring_an_older_quota_back() {
     let mut world = World::new();
     world.send_all();
-    let older = world.flying.remove(0);
-    let newer = world.flying.remove(0);
+    let older = world.in_flight.remove(0);
+    let newer = world.in_flight.remove(0);
     let says = |left| Signal {
         quota: Some(Quota {
             left,
@@ -548,7 +548,7 @@ fn an_older_answer_does_not_bring_an_older_quota_back() {
 }
 
 #[test]
-fn a_server_that_answers_late_gets_fewer_at_once() {
+fn a_server_that_responds_late_gets_fewer_at_once() {
     let mut world = World::new();
     world.send_all();
     world.pass(SEC);
@@ -560,17 +560,17 @@ fn a_server_that_answers_late_gets_fewer_at_once() {
     assert!(before >= 16.0, "{before}");
     world.respond(LATE);
     assert_eq!(world.controller.window.size(), before / 2.0);
-    // All of one burst count once.
+    // All responses to one burst count once.
     world.respond(LATE);
     assert_eq!(world.controller.window.size(), before / 2.0);
 }
 
-/// What may happen to a controller.
+/// What can happen to a controller.
 #[derive(Clone, Debug)]
 enum Event {
     Send,
     Unsend,
-    Answer(usize, SignalKind, Option<u64>, Option<(u64, u64)>),
+    Respond(usize, SignalKind, Option<u64>, Option<(u64, u64)>),
     Abandon(usize, bool),
     Pass(u64),
 }
@@ -589,7 +589,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => Just(Event::Send),
         1 => Just(Event::Unsend),
         4 => (0..50_usize, kind, proptest::option::weighted(0.1, seconds), proptest::option::weighted(0.1, quota))
-            .prop_map(|(which, kind, hint, quota)| Event::Answer(which, kind, hint, quota)),
+            .prop_map(|(which, kind, hint, quota)| Event::Respond(which, kind, hint, quota)),
         1 => (0..50_usize, any::<bool>()).prop_map(|(which, late)| Event::Abandon(which, late)),
         3 => prop_oneof![0..5_u64, 0..500_u64, 0..100_000_u64, 0..10_000_000_u64].prop_map(Event::Pass),
     ]
@@ -598,36 +598,35 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever has happened, nothing panics, one probe is out at a time, and in the end somebody may
-    /// go again.
+    /// Whatever happens, nothing panics, and in the end a request may go again.
     #[test]
-    fn no_law_is_ever_stuck(events in proptest::collection::vec(event(), 0..300), most in 1..40_u32) {
+    fn no_controller_is_ever_stuck(events in proptest::collection::vec(event(), 0..300), most in 1..40_u32) {
         let mut controller = Controller::new(most);
         let mut now = Time::ZERO;
-        let mut flying: Vec<SendRecord> = Vec::new();
+        let mut in_flight: Vec<SendRecord> = Vec::new();
         for event in events {
             match event {
                 Event::Send | Event::Unsend => {
-                    let in_flight = flying.len() as u32;
-                    if in_flight >= most {
-                        // The gate itself sees to that.
+                    let count = in_flight.len() as u32;
+                    if count >= most {
+                        // The gate checks this limit.
                         continue;
                     }
-                    match controller.admission(now, in_flight) {
+                    match controller.admission(now, count) {
                         Admission::Now => {
                             let record = controller.send(now);
                             if let Event::Unsend = event {
                                 controller.undo_send(record);
                             } else {
-                                flying.push(record);
+                                in_flight.push(record);
                             }
                         }
                         Admission::At(time) => prop_assert!(time > now),
-                        Admission::AfterResponse => prop_assert!(!flying.is_empty()),
+                        Admission::AfterResponse => prop_assert!(!in_flight.is_empty()),
                     }
                 }
-                Event::Answer(which, kind, hint, quota) if which < flying.len() => {
-                    let record = flying.remove(which);
+                Event::Respond(which, kind, hint, quota) if which < in_flight.len() => {
+                    let record = in_flight.remove(which);
                     let signal = Signal {
                         kind,
                         hint: hint.map(Duration::from_secs),
@@ -636,36 +635,36 @@ proptest! {
                             reset: Duration::from_secs(reset),
                         }),
                     };
-                    controller.on_response(now, record, &signal, flying.len() as u32, which % 2 == 0, 1.1);
+                    controller.on_response(now, record, &signal, in_flight.len() as u32, which % 2 == 0, 1.1);
                 }
-                Event::Abandon(which, late) if which < flying.len() => {
-                    let record = flying.remove(which);
+                Event::Abandon(which, late) if which < in_flight.len() => {
+                    let record = in_flight.remove(which);
                     controller.on_abandoned(now, record, late, 1.1);
                 }
                 Event::Pass(ms) => now += Duration::from_millis(ms),
-                Event::Answer(..) | Event::Abandon(..) => {}
+                Event::Respond(..) | Event::Abandon(..) => {}
             }
             let rate = controller.rate().unwrap_or(1.0);
             prop_assert!(rate.is_finite() && rate >= MIN_RATE, "{rate}");
             prop_assert!(controller.window.size() >= 1.0 && controller.window.size() <= f64::from(most));
         }
-        for record in flying {
+        for record in in_flight {
             controller.on_abandoned(now, record, false, 1.1);
         }
         now += MAX_PAUSE + 2 * MAX_PAUSE_JITTER;
-        let mut turn = controller.admission(now, 0);
-        // A quota may be over just now; a pace waits for no longer than its slowest step.
-        if let Admission::At(time) = turn {
+        let mut admission = controller.admission(now, 0);
+        // A quota may have its reset now. A pace waits at most one interval at its lowest rate.
+        if let Admission::At(time) = admission {
             prop_assert!(time - now <= Duration::from_secs(40), "{:?}", time - now);
             now = time;
-            turn = controller.admission(now, 0);
+            admission = controller.admission(now, 0);
         }
-        prop_assert_eq!(turn, Admission::Now);
+        prop_assert_eq!(admission, Admission::Now);
     }
 }
 
 #[test]
-fn a_pace_or_a_pause_holds_a_law_that_knew_nothing_but_its_window() {
+fn a_new_controller_heeds_a_pace_and_a_pause() {
     let mut paced = World::new();
     paced.controller.adopt_rate(paced.now, 10.0);
     assert!(paced.send_all() < 16);
@@ -675,8 +674,8 @@ fn a_pace_or_a_pause_holds_a_law_that_knew_nothing_but_its_window() {
     let hint = Some(SEC);
     paused.respond(Signal { hint, ..ACCEPTED });
     assert!(
-        matches!(paused.turn(), Admission::At(at) if at >= SEC),
+        matches!(paused.admission(), Admission::At(at) if at >= SEC),
         "{:?}",
-        paused.turn()
+        paused.admission()
     );
 }
