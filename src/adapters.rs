@@ -6,6 +6,7 @@ use http::Extensions;
 use reqwest::{Request, Response};
 use reqwest_middleware::{Middleware, Next, Result};
 
+use crate::coalesce::CoalesceMiddleware;
 use crate::retry::RetryMiddleware;
 use crate::throttle::ThrottleMiddleware;
 use crate::upstream::{BoxFuture, Upstream};
@@ -43,4 +44,4 @@ macro_rules! forward_to_run {
     )+};
 }
 
-forward_to_run!(RetryMiddleware, ThrottleMiddleware);
+forward_to_run!(CoalesceMiddleware, RetryMiddleware, ThrottleMiddleware);

@@ -13,6 +13,9 @@ use tokio::time::{Instant, sleep_until};
 /// Stands for "never": short enough that no clock overflows.
 const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
+/// Time since an origin that the counting object chooses, usually its creation.
+pub(crate) type Time = Duration;
+
 /// Returns the current time of tokio's monotonic clock, which tests can pause.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn now() -> Instant {

@@ -15,12 +15,11 @@ mod ignored;
 mod leader;
 mod shareable;
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::{Middleware, Next, Result};
+use reqwest_middleware::Result;
 
 pub use builder::CoalesceMiddlewareBuilder;
 use builder::Settings;
@@ -32,6 +31,7 @@ use shareable::{NotShared, check_request};
 
 use crate::outcome::Attempt;
 use crate::request::RequestOptions;
+use crate::upstream::Upstream;
 
 /// Sends identical requests that run at the same time only once.
 ///
@@ -165,7 +165,7 @@ impl CoalesceMiddleware {
         &'a self,
         request: Request,
         extensions: &'a mut Extensions,
-        next: Next<'a>,
+        mut upstream: impl Upstream + 'a,
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
             self.settings
@@ -176,7 +176,7 @@ impl CoalesceMiddleware {
                 if reason == NotShared::UnknownExtensions {
                     self.settings.warn_of_unknown_extensions();
                 }
-                return next.run(request, extensions).await;
+                return upstream.send(request, extensions).await;
             }
             if extensions.get::<Attempt>().is_some() {
                 self.settings.warn_of_order();
@@ -204,7 +204,7 @@ impl CoalesceMiddleware {
             };
 
             // If this call is dropped here, its request ends before `leader` hands over.
-            let sending = next.run(request, extensions);
+            let sending = upstream.send(request, extensions);
             let result = match limit {
                 None => sending.await,
                 Some(limit) => Box::pin(send_within(limit, sending)).await,
@@ -227,22 +227,5 @@ impl Clone for CoalesceMiddleware {
     /// Copies the settings for another client. The two share no requests.
     fn clone(&self) -> Self {
         Self::new(self.settings.clone())
-    }
-}
-
-impl Middleware for CoalesceMiddleware {
-    fn handle<'life0, 'life1, 'life2, 'async_trait>(
-        &'life0 self,
-        request: Request,
-        extensions: &'life1 mut Extensions,
-        next: Next<'life2>,
-    ) -> Pin<Box<dyn Future<Output = Result<Response>> + Send + 'async_trait>>
-    where
-        'life0: 'async_trait,
-        'life1: 'async_trait,
-        'life2: 'async_trait,
-        Self: 'async_trait,
-    {
-        Box::pin(self.run(request, extensions, next))
     }
 }

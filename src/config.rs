@@ -9,10 +9,13 @@ use http::HeaderName;
 
 pub(crate) use timers::Timers;
 
-/// A setting that makes no sense. The message names the setting and the value.
+/// Reports an invalid setting. The message names the setting and its value.
 ///
-/// Builders return it from `build`. A call fails with it before anything is sent if the request or the runtime is set
-/// up wrongly: a `body_with` body that was replaced, an `attempt_timeout` of zero, or a runtime without timers.
+/// Builders return it from `build`. A call also fails with it, before anything is sent, in these cases:
+///
+/// - The body of `body_with` was replaced.
+/// - The `attempt_timeout` of the request is zero.
+/// - The runtime has no timers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     setting: &'static str,
@@ -42,6 +45,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// Refuses a duration of zero.
 pub(crate) fn longer_than_zero(
     setting: &'static str,
     value: Option<Duration>,
@@ -56,6 +60,7 @@ pub(crate) fn longer_than_zero(
     }
 }
 
+/// Parses the name of a header.
 pub(crate) fn header_name(setting: &'static str, name: &str) -> Result<HeaderName, ConfigError> {
     name.parse().map_err(|_| {
         ConfigError::new(
@@ -66,14 +71,13 @@ pub(crate) fn header_name(setting: &'static str, name: &str) -> Result<HeaderNam
     })
 }
 
-/// What headers with credentials do.
+/// The effect of headers with credentials, in [`RESERVED`] and in error messages.
 pub(crate) const CREDENTIALS: &str = "carries credentials";
 
-/// Headers that HTTP acts upon, by what they do. `*` stands for the rest of a name.
+/// Headers with a meaning in HTTP, by their effect. `*` stands for the rest of a name.
 ///
-/// A number or a key in one of them would break the message, send it elsewhere, replace credentials or
-/// change what the request means. Names that servers made up for credentials are not listed
-/// here: `dead_letter::Secrets` knows them.
+/// A number or a key in one of them would break the message, send it elsewhere, replace credentials or change what
+/// the request means. `dead_letter::Secrets` has the names that servers invented for credentials.
 const RESERVED: [(&str, &[&str]); 5] = [
     (
         // RFC 9112 §6 and §7, RFC 9110 §7.6.1 and §10.1.1, RFC 9113 §8.2.2.
@@ -93,7 +97,7 @@ const RESERVED: [(&str, &[&str]); 5] = [
         ],
     ),
     (
-        // RFC 9110 §7.2, §7.6.2 and §7.6.3, RFC 7239, and what gateways and frameworks act upon.
+        // RFC 9110 §7.2, §7.6.2 and §7.6.3, RFC 7239, and what gateways and frameworks interpret.
         "routes or rewrites requests",
         &[
             "forwarded",
@@ -137,7 +141,7 @@ const RESERVED: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// Reads the name of a header that a setting writes into each request.
+/// Parses the name of a header that a setting writes into each request. Reserved names are invalid.
 pub(crate) fn unreserved_header_name(
     setting: &'static str,
     name: &str,
@@ -153,7 +157,7 @@ pub(crate) fn unreserved_header_name(
     }
 }
 
-/// The error of a setting that would write into a reserved header.
+/// Returns the error of a setting that names a reserved header.
 pub(crate) fn reserved(
     setting: &'static str,
     name: &str,
@@ -171,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_http_acts_upon_is_reserved_and_all_else_is_free() {
+    fn headers_with_a_meaning_in_http_are_reserved_and_no_others() {
         for (_, patterns) in RESERVED {
             for pattern in patterns {
                 let name = pattern.replace('*', "anything").to_uppercase();

@@ -1,4 +1,6 @@
-//! The one place that makes random generators, so that everything else can be tested with a given one.
+//! The source of randomness.
+//!
+//! Only this module creates random generators. All other code gets one as an argument, so tests can pass a seeded one.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +9,7 @@ use std::time::Duration;
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng, RngExt, SeedableRng, TryRng};
 
-/// Where a middleware draws its jitter from.
+/// The random generator that a middleware draws jitter from.
 #[derive(Default)]
 pub(crate) enum Entropy {
     /// The thread's generator, seeded by the operating system.
@@ -22,12 +24,12 @@ impl Entropy {
         Self::Seeded(Box::new(Mutex::new(StdRng::seed_from_u64(seed))))
     }
 
-    /// Lends the generator for one draw.
+    /// Calls `draw` with the generator.
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn with<T>(&self, draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
         match self {
             Self::System => draw(&mut rand::rng()),
-            // A panic while drawing leaves the generator in a valid state.
+            // The generator is valid even after a panic in `draw`.
             Self::Seeded(rng) => draw(&mut *rng.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
@@ -42,7 +44,7 @@ impl fmt::Debug for Entropy {
     }
 }
 
-/// Uniform over `0..=limit`.
+/// Draws a duration uniformly from `0..=limit`.
 pub(crate) fn up_to(limit: Duration, rng: &mut dyn Rng) -> Duration {
     rng.random_range(Duration::ZERO..=limit)
 }

@@ -53,6 +53,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Time;
 pub use error::FleetError;
 pub(crate) use key::KeyKind;
 pub use lease::{Lease, LeaseAsk, PaceChange, SharedRate, WorkerId};
@@ -69,9 +70,6 @@ pub(crate) use worker_retries::{Payment, WorkerRetries};
 /// Longest pause, whatever a server asks for. One worker that reads a wrong hint must not stop all workers
 /// for a day.
 const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
-
-/// Time since an origin that the counting object chooses, usually its creation.
-type Time = Duration;
 
 /// The future that a [`FleetStore`] returns.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;

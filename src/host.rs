@@ -1,4 +1,7 @@
-//! The name by which budgets, throttles, events and metrics know a server, and a bounded table by host.
+//! The host of a URL, and a bounded table of values by key.
+//!
+//! Budgets, throttles, events and metrics name a server by its [`Host`]. Budgets and throttles keep their state of each
+//! host in a [`BoundedTable`], so that many hosts cannot exhaust memory.
 
 mod table;
 
@@ -8,18 +11,18 @@ use reqwest::Url;
 pub(crate) use table::BoundedTable;
 use url::Position;
 
-/// The host of a URL, and the port if it is not the scheme's own.
+/// The host of a URL, and its port unless it is the default port of the scheme.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host<'u>(pub(crate) &'u Url);
 
 impl<'u> Host<'u> {
-    /// What it is told apart by in tables: every call looks there, and this is quicker than the text.
+    /// Returns what identifies the host in tables. Hashing this is faster than hashing the text.
     pub(crate) fn parts(self) -> (&'u str, u16) {
         let host = self.0.host_str().unwrap_or_default();
         (host, self.0.port().unwrap_or_default())
     }
 
-    /// Returns the host and its port, without the user info of the URL.
+    /// Returns the text of host and port, without user info.
     pub(crate) fn as_str(self) -> &'u str {
         &self.0[Position::BeforeHost..Position::AfterPort]
     }
@@ -36,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_shown_with_its_port_unless_that_goes_without_saying_and_without_a_user() {
+    fn a_host_shows_its_port_unless_it_is_the_default_and_no_user() {
         for (url, expected) in [
             ("http://a.example:80/b", "a.example"),
             ("http://a.example:0/b", "a.example:0"),

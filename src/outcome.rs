@@ -1,7 +1,7 @@
 //! Facts about calls and attempts, as plain data.
 //!
-//! Every layer above speaks of these types: how an attempt ended, why a call stopped, what a report
-//! holds, and the errors that this crate makes itself. Nothing here decides, waits or logs.
+//! All layers above share these types: how an attempt ended, why a call stopped, the report of a call, and the errors
+//! that this crate creates. Nothing here decides, waits or logs.
 
 mod attempt;
 mod attempt_outcome;

@@ -1,9 +1,10 @@
-//! What must hold for any input, whoever makes it up: the fuzzers of `fuzz/`, which see what an input has
-//! reached, and the tests here, which draw inputs by chance and replay those that the fuzzers have kept.
+//! Properties that must hold for any input.
 //!
-//! Each property takes any bytes and makes of them what it needs. Where it can, it compares with a model:
-//! the same rules once more, written from the documentation, and as plainly as they can be where speed
-//! does not matter.
+//! The fuzzers in `fuzz/` call them with inputs that reach new code. The tests here call them with random inputs, and
+//! replay the inputs that the fuzzers saved.
+//!
+//! Each property takes any bytes and turns them into what it needs. Where possible, it compares with a model: a second,
+//! plain implementation of the rules, written from the documentation.
 
 mod hints;
 mod keys;
@@ -24,7 +25,7 @@ pub use letters::letters;
 pub use limits::limits;
 pub use sequences::sequences;
 
-/// Parsed once for each thread: what is looked at comes after that.
+/// Returns the URL of all requests. It is parsed once per thread, to save time.
 fn address() -> Url {
     thread_local! {
         static ADDRESS: Url = Url::parse("https://api.example.com/orders").unwrap();

@@ -1,4 +1,9 @@
-//! The caller's side of a request: its options, its key, and what it takes to send it again.
+//! A request before it is sent: its options, its key, and a snapshot to send it again.
+//!
+//! - [`RequestBuilderExt`] is the public side. It stores [`RequestOptions`] in the extensions of the request.
+//! - `key` has [`IdempotencyKey`] and the rules for its text.
+//! - `body` has [`BodyFactory`], which builds a streaming body for each attempt.
+//! - `snapshot` has [`RequestSnapshot`], from which retries and dead letters are made.
 
 mod body;
 mod header_copy;
@@ -23,8 +28,8 @@ pub(crate) use snapshot::{RequestSnapshot, SnapshotBody};
 use crate::log;
 use crate::outcome::ReportSlot;
 
-/// Settings for one request, on the builder that
-/// [`ClientWithMiddleware`](reqwest_middleware::ClientWithMiddleware) hands out.
+/// Adds settings for one request to the builder of
+/// [`ClientWithMiddleware`](reqwest_middleware::ClientWithMiddleware).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,39 +52,45 @@ use crate::outcome::ReportSlot;
 /// # Ok(()) }
 /// ```
 ///
-/// The settings travel in the builder's extensions, and a [`RetryMiddleware`](crate::RetryMiddleware)
-/// reads them there. So call `send` on the builder: `build` keeps only the key and drops all other settings. A
-/// client without that middleware ignores them, too. A middleware that sends requests of its own should give
-/// those extensions of their own.
+/// The builder keeps these settings in its extensions, and [`RetryMiddleware`](crate::RetryMiddleware) reads them
+/// there. So call `send` on the builder: `build` keeps only the key and drops all other settings. A client without
+/// this middleware also ignores them. A middleware that sends additional requests should give each of them new
+/// extensions.
 pub trait RequestBuilderExt: Sized + sealed::Sealed {
-    /// At most this many retries, in place of the middleware's own number.
+    /// Limits the number of retries of this request.
+    ///
+    /// Default: the [`max_retries`](crate::RetryMiddlewareBuilder::max_retries) of the middleware.
     #[must_use]
     fn max_retries(self, retries: u32) -> Self;
 
-    /// Sends this request once.
+    /// Sends this request only once.
     #[must_use]
     fn no_retry(self) -> Self {
         self.max_retries(0)
     }
 
-    /// The answer's head, or an error, is there by then; in place of the middleware's own deadline.
+    /// Limits the total time of this call until response headers arrive.
+    ///
+    /// Retries that cannot start in time are skipped.
+    ///
+    /// Default: the [`deadline`](crate::RetryMiddlewareBuilder::deadline) of the middleware.
     #[must_use]
     fn deadline(self, deadline: Duration) -> Self;
 
     /// Limits the time of each attempt until its response headers arrive.
     ///
-    /// Replaces the middleware's own
-    /// [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout) for this request: for an upload
-    /// that takes longer than other calls, for example. Time in the queue of a throttle does not count.
-    /// Unlike reqwest's `timeout` it does not cut a long download. A shorter
-    /// [`deadline`](Self::deadline) still holds.
+    /// Use it for a request that takes longer than others, such as an upload. Time in the queue of a throttle does
+    /// not count. Unlike reqwest's `timeout`, it does not interrupt a long download. A shorter
+    /// [`deadline`](Self::deadline) still applies.
     ///
-    /// Default: the value of the middleware, which is none unless set.
+    /// Default: the [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout) of the middleware, which
+    /// is none unless set.
     ///
     /// # Errors
     ///
-    /// An attempt that takes longer is retried like any timeout. The last one ends the call with
-    /// [`TimedOut`](crate::TimedOut). A timeout of zero fails the call with [`ConfigError`](crate::ConfigError) before anything is sent.
+    /// An attempt that takes longer is retried like any timeout. If the last attempt takes longer, the call fails
+    /// with [`TimedOut`](crate::TimedOut). With a timeout of zero, the call fails with
+    /// [`ConfigError`](crate::ConfigError) before anything is sent.
     ///
     /// ```
     /// use std::time::Duration;
@@ -101,29 +112,30 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     #[must_use]
     fn attempt_timeout(self, timeout: Duration) -> Self;
 
-    /// Sending this request twice does no harm, whatever its method.
+    /// Declares that this request may be sent twice, whatever its method.
+    ///
+    /// Use it for a `POST` that only reads, or whose effect can be repeated safely.
     #[must_use]
     fn mark_idempotent(self) -> Self;
 
-    /// Names the operation, so that the server can tell a repeated request from a second one.
+    /// Sets the key by which the server recognises a repeated request.
     ///
-    /// Takes an [`IdempotencyKey`] or its text, and writes the header `Idempotency-Key` at once. So the key
-    /// is also sent by a client without this crate's middleware, and after
-    /// [`build`](RequestBuilder::build) and `execute`. A
-    /// [`RetryMiddleware`](crate::RetryMiddleware) with another
-    /// [`idempotency_header`](crate::RetryMiddlewareBuilder::idempotency_header) moves the key there.
+    /// Takes an [`IdempotencyKey`] or its text, and writes the header `Idempotency-Key` immediately. So the key is
+    /// also sent by a client without this crate's middleware, and after [`build`](RequestBuilder::build) and
+    /// `execute`. A [`RetryMiddleware`](crate::RetryMiddleware) with another
+    /// [`idempotency_header`](crate::RetryMiddlewareBuilder::idempotency_header) moves the key to that header.
     ///
-    /// It replaces an earlier key. Beside an `Idempotency-Key` that you set by hand, `send` keeps this key; after `build`,
-    /// two keys are refused.
+    /// A second call replaces the first key. If you also set `Idempotency-Key` by hand, `send` uses this key. After
+    /// `build`, two keys are an error.
     ///
     /// The value is marked as [sensitive](http::HeaderValue::is_sensitive). The middleware moves only values with
-    /// this mark. It does not move an `Idempotency-Key` without it.
+    /// this mark.
     ///
     /// # Errors
     ///
-    /// An invalid text makes `build` and `send` fail before anything is sent, with a builder error of
-    /// reqwest. That error cannot say what is wrong with the key. The log does (feature `tracing`), and so
-    /// does [`IdempotencyKey::new`]:
+    /// With an invalid text, `build` and `send` fail with a builder error of reqwest, and nothing is sent. That error
+    /// does not say what is wrong with the key. The log does (feature `tracing`), and so does
+    /// [`IdempotencyKey::new`]:
     ///
     /// ```
     /// # let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new()).build();
@@ -147,16 +159,17 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
         K: TryInto<IdempotencyKey>,
         K::Error: Into<InvalidKey>;
 
-    /// Builds the body anew for each attempt, for bodies that are streams.
+    /// Builds the body again for each attempt.
     ///
-    /// It replaces a body that was set before. A middleware that changes bodies belongs inside the retry,
-    /// where it sees each of them.
+    /// Use it for streaming bodies, because a stream can be sent only once. It replaces an earlier body. Put
+    /// middleware that changes bodies inside the retry, where it sees the body of each attempt.
     ///
     /// # Errors
     ///
-    /// The call fails with [`ConfigError`](crate::ConfigError), before anything is sent, if this body is replaced. A later `body`, `json`
-    /// or `form` does that, and so does a middleware outside the retry. Otherwise the first attempt and its retries
-    /// would send different bodies with one key. A middleware outside that wraps a stream is not noticed.
+    /// If this body is replaced, the call fails with [`ConfigError`](crate::ConfigError) before anything is sent. A
+    /// later `body`, `json` or `form` replaces it, and so can a middleware outside the retry. Otherwise the first
+    /// attempt and its retries would send different bodies with one key. A middleware outside the retry that wraps a
+    /// stream is not detected.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -175,14 +188,15 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     #[must_use]
     fn body_with<B: Into<Body>>(self, build: impl Fn() -> B + Send + Sync + 'static) -> Self;
 
-    /// Reads the body of the answer into memory before the call returns, so that a connection cut
-    /// in the middle of it is retried too. The attempt's timeout and the deadline then cover the
-    /// body as well.
+    /// Reads the response body into memory before the call returns.
     ///
-    /// This is for answers that are final by themselves. If their body cannot be read and no retry
-    /// is allowed, the call ends with that error. An answer that was given up comes back as it is. A
-    /// body of more than `limit` bytes is handed out as a stream once so much has arrived, and what
-    /// happens to it after that is not retried. Trailers are not kept.
+    /// So a connection that breaks inside the body is retried, too. The attempt timeout and the deadline then also
+    /// cover the body.
+    ///
+    /// Only final responses are buffered: if the call gives up, you get the last response unchanged. If a body cannot
+    /// be read and no retry is allowed, the call fails with that error. A body longer than `limit` bytes is returned
+    /// as a stream once `limit` bytes have arrived. Later failures of that stream are not retried. Trailers are
+    /// dropped.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -192,34 +206,34 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// use reqwest_steady::RequestBuilderExt;
     ///
     /// let response = client.get(url).buffer_response(1024 * 1024).send().await?;
-    /// let body = response.bytes().await?; // at once, and whole
+    /// let body = response.bytes().await?; // complete, without waiting
     /// # Ok(()) }
     /// ```
     #[must_use]
     fn buffer_response(self, limit: usize) -> Self;
 
-    /// Keeps the [`RetryReport`](crate::RetryReport) of this call, also if it ends with an error.
+    /// Stores the [`RetryReport`](crate::RetryReport) of this call in `slot`, even if the call fails.
     ///
-    /// Empties the slot at once. So a request that cannot be built leaves no report of an earlier call.
+    /// Empties the slot immediately. So a request that cannot be built leaves no report of an earlier call.
     #[must_use]
     fn report_to(self, slot: &ReportSlot) -> Self;
 }
 
 impl RequestBuilderExt for RequestBuilder {
     fn max_retries(self, retries: u32) -> Self {
-        set(self, |settings| settings.max_retries = Some(retries))
+        set(self, |options| options.max_retries = Some(retries))
     }
 
     fn deadline(self, deadline: Duration) -> Self {
-        set(self, |settings| settings.deadline = Some(deadline))
+        set(self, |options| options.deadline = Some(deadline))
     }
 
     fn attempt_timeout(self, timeout: Duration) -> Self {
-        set(self, |settings| settings.attempt_timeout = Some(timeout))
+        set(self, |options| options.attempt_timeout = Some(timeout))
     }
 
     fn mark_idempotent(self) -> Self {
-        set(self, |settings| settings.idempotent = true)
+        set(self, |options| options.idempotent = true)
     }
 
     fn idempotency_key<K>(self, key: K) -> Self
@@ -231,12 +245,12 @@ impl RequestBuilderExt for RequestBuilder {
             Ok(key) => {
                 let mut builder = self;
                 let value = key.header_value().clone();
-                let settings: &mut Arc<RequestOptions> =
+                let options: &mut Arc<RequestOptions> =
                     builder.extensions().get_or_insert_default();
-                let before = Arc::make_mut(settings).key.replace(key);
-                match before {
+                let earlier = Arc::make_mut(options).key.replace(key);
+                match earlier {
                     None => builder.header(DEFAULT_HEADER, value),
-                    // `header` would add a second line.
+                    // `header` adds a second line, and `headers` replaces the first.
                     Some(_) => builder.headers(HeaderMap::from_iter([(DEFAULT_HEADER, value)])),
                 }
             }
@@ -251,31 +265,29 @@ impl RequestBuilderExt for RequestBuilder {
     fn body_with<B: Into<Body>>(self, build: impl Fn() -> B + Send + Sync + 'static) -> Self {
         let first = build().into();
         let (first, later) = BodyFactory::new(first, move || build().into());
-        set(self.body(first), |settings| settings.body = Some(later))
+        set(self.body(first), |options| options.body = Some(later))
     }
 
     fn buffer_response(self, limit: usize) -> Self {
-        set(self, |settings| settings.buffer = Some(limit))
+        set(self, |options| options.buffer = Some(limit))
     }
 
     fn report_to(self, slot: &ReportSlot) -> Self {
         // The middleware never sees a request that cannot be built.
         slot.clear();
-        set(self, |settings| settings.report = Some(slot.clone()))
+        set(self, |options| options.report = Some(slot.clone()))
     }
 }
 
-/// For a request whose key the server has seen in this very header.
+/// Keeps the key of a replayed request in this header, because the server has seen it there.
 pub(crate) fn keep_key_header(builder: RequestBuilder, header: &HeaderName) -> RequestBuilder {
-    set(builder, |settings| {
-        settings.key_header = Some(header.clone())
-    })
+    set(builder, |options| options.key_header = Some(header.clone()))
 }
 
-/// Extensions are copied for every attempt; behind an `Arc` that costs next to nothing.
+/// Changes the options in the extensions. They are in an `Arc`, because extensions are cloned for each attempt.
 fn set(mut builder: RequestBuilder, change: impl FnOnce(&mut RequestOptions)) -> RequestBuilder {
-    let settings: &mut Arc<RequestOptions> = builder.extensions().get_or_insert_default();
-    change(Arc::make_mut(settings));
+    let options: &mut Arc<RequestOptions> = builder.extensions().get_or_insert_default();
+    change(Arc::make_mut(options));
     builder
 }
 

@@ -1,7 +1,8 @@
-//! **Schedule**: when is it sent again?
+//! **Schedule**: when does the retry start?
 //!
-//! Not before the server asked for it, not in step with everyone else, and not when nobody waits
-//! for the answer any more.
+//! The second of the three stages after a failed attempt: decide, schedule, admit. A retry waits as long as the server
+//! asks (`hint`) and as long as the random backoff says (`backoff`). A retry that would start after the deadline or the
+//! retry window is skipped (`deadline`).
 
 mod backoff;
 mod deadline;
@@ -17,12 +18,10 @@ pub(crate) use hint::{quota_left, server_hint};
 
 use crate::entropy::up_to;
 
-/// The most that is added to a server's hint, so that those who were told the same time do not all
-/// come at it.
+/// The most that is added to a server's hint, so that clients with the same hint do not retry at the same time.
 const MAX_SPREAD: Duration = Duration::from_secs(1);
 
-/// The wait before a retry: as long as the server asked for or as backoff draws, whichever is
-/// longer, and a little more where the server asked.
+/// Returns the wait before a retry: the longer of hint and backoff. A hint is spread by up to [`MAX_SPREAD`].
 pub(crate) fn wait(hint: Option<Duration>, backoff: Duration, rng: &mut dyn Rng) -> Duration {
     match hint {
         None => backoff,

@@ -1,21 +1,19 @@
 //! Servers without a network, for tests of your own code.
 //!
-//! Behind the feature `testing`, which belongs under `[dev-dependencies]`. What this crate says about
-//! itself is shown with the same parts.
+//! Enable the feature `testing` under `[dev-dependencies]`. The tests of this crate use the same servers.
 //!
-//! Everything runs in virtual time: under tokio's paused clock an hour of waiting takes a millisecond, and
-//! waits come out exact. There are two kinds of server, and both are the last middleware of a client, which
-//! answers instead of sending:
+//! Everything runs in virtual time. Under tokio's paused clock an hour of waiting takes a millisecond, and waits are
+//! exact. There are two kinds of server. Both are the last middleware of a client, which responds instead of sending:
 //!
-//! - [`ScriptedServer`] answers by a script, and remembers every request as it arrived. It is for what
-//!   *one* call does: how often it was sent, with which headers, after which waits.
+//! - [`ScriptedServer`] responds by a script and records every request. Use it to test *one* call: how often it was
+//!   sent, with which headers, after which waits.
 //!
 //!   ```
 //!   use std::time::Duration;
 //!   use reqwest_steady::RetryMiddleware;
 //!   use reqwest_steady::testing::{Reply, ScriptedServer};
 //!
-//!   # // A test of yours says #[tokio::test(start_paused = true)].
+//!   # // Your test uses #[tokio::test(start_paused = true)].
 //!   # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //!   # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!   let server = ScriptedServer::new(|before| match before {
@@ -24,16 +22,15 @@
 //!   });
 //!   let client = server.client(RetryMiddleware::default());
 //!
-//!   let answer = client.get("https://api.example.com/").send().await?;
-//!   assert_eq!(answer.text().await?, "hello");
+//!   let response = client.get("https://api.example.com/").send().await?;
+//!   assert_eq!(response.text().await?, "hello");
 //!   assert_eq!(server.count(), 2);
 //!   assert!(server.gaps()[0] >= Duration::from_secs(30));
 //!   # Ok(()) }
 //!   ```
 //!
-//! - [`SimulatedService`] is some way off, takes as much as its [`Rule`]s let it, and counts. It is for
-//!   what becomes of *many* calls, and of the service. A [`Simulation`] makes the calls, and its
-//!   [`Outcome`] tells how they ended:
+//! - [`SimulatedService`] has a latency and [`Rule`]s, and records every request. Use it to test *many* calls, and
+//!   their effect on the service. A [`Simulation`] makes the calls, and its [`Outcome`] has the results:
 //!
 //!   ```
 //!   use std::sync::Arc;
@@ -41,7 +38,7 @@
 //!   use reqwest_steady::testing::{Limit, Load, SimulatedService, Simulation};
 //!   use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
 //!
-//!   // 50 requests per 100 ms, and 200 come at once.
+//!   // 50 requests per 100 ms, and 200 calls at once.
 //!   let limit = Limit::window(500.0, Duration::from_millis(100));
 //!   let service = SimulatedService::away(Duration::from_millis(2)).rule(limit);
 //!   let outcome = Simulation::new(service, Load::AtOnce(200)).seed(1).run(&|seed| {
@@ -56,11 +53,10 @@
 //!
 //! Both apply the `timeout` of a request and fail with reqwest's timeout error. They ignore the timeouts of the client.
 //!
-//! Both take any stack of middlewares, yours included. `lab/` is built from the second kind, and
-//! draws what comes of it.
+//! Both work with any middlewares, including yours. The simulation lab of this crate (`lab/`) uses the second kind.
 //!
-//! A script, a rule or a load that makes no sense, such as a status of 99 or a negative rate, panics where
-//! it is made, and names the value.
+//! An invalid script, rule or load, such as a status of 99 or a negative rate, panics where it is created. The message
+//! names the value.
 
 mod arrivals;
 mod limit;
@@ -87,7 +83,7 @@ use std::sync::Arc;
 
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
 
-/// The name of a host as it is in the URLs of requests.
+/// Normalizes the name of a host, so that it equals the host in the URLs of requests.
 #[track_caller]
 fn host_name(host: &str) -> String {
     let url = reqwest::Url::parse(&format!("http://{host}/"));
@@ -101,12 +97,12 @@ fn host_name(host: &str) -> String {
     name.to_owned()
 }
 
-/// A client with these middlewares, the outermost first, and with a server in place of the network.
+/// Builds a client with these middlewares, the outermost first, and with a server in place of the network.
 fn client_of(
     middlewares: impl IntoIterator<Item = Arc<dyn Middleware>>,
     server: Arc<dyn Middleware>,
 ) -> ClientWithMiddleware {
-    // Nothing is ever sent with it, but reqwest-middleware wants one.
+    // reqwest-middleware needs a client, but the server sends nothing with it.
     let outer = ClientBuilder::new(timeout::NOWHERE.clone());
     let all = middlewares.into_iter().fold(outer, ClientBuilder::with_arc);
     all.with_arc(server).build()

@@ -288,14 +288,31 @@ fn quoted(page: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The names in code blocks that look like files or types: words at the beginning or end of a column.
-fn words_in_blocks(page: &str) -> Vec<&str> {
+/// The rows of code blocks that say in which file something is: its name and the file.
+fn located(page: &str) -> Vec<(&str, &str)> {
     let blocks = page.split("```").skip(1).step_by(2);
-    let words = blocks.flat_map(|block| block.split_whitespace());
-    words
-        .map(|word| word.trim_end_matches([',', ';', '.', ':', ')']))
-        .filter(|word| is_path(word) || word.contains("::"))
-        .collect()
+    let rows = blocks.flat_map(str::lines).filter_map(|row| {
+        let mut words = row.split_whitespace();
+        let (name, file) = (words.next()?, words.next()?);
+        is_path(file).then_some((name, file))
+    });
+    rows.collect()
+}
+
+/// Whether a file defines the last part of a name, as a function or as a type.
+fn defines(file: &str, name: &str) -> bool {
+    let Ok(text) = fs::read_to_string(root().join(file)) else {
+        return false;
+    };
+    let name = name.rsplit("::").next().unwrap_or(name);
+    let kinds = ["fn", "struct", "enum", "trait"];
+    kinds.iter().any(|kind| {
+        let needle = format!("{kind} {name}");
+        text.match_indices(&needle).any(|(at, _)| {
+            let rest = &text[at + needle.len()..];
+            !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+        })
+    })
 }
 
 fn is_path(name: &str) -> bool {
@@ -349,7 +366,12 @@ fn is_function(name: &str, sources: &[Source]) -> bool {
 /// What the page mentions and the project does not have.
 fn unknown_names(page: &str, sources: &[Source]) -> Vec<String> {
     let mut unknown = Vec::new();
-    for name in quoted(page).into_iter().chain(words_in_blocks(page)) {
+    for (name, file) in located(page) {
+        if !defines(file, name) {
+            unknown.push(format!("{name} in {file}"));
+        }
+    }
+    for name in quoted(page) {
         let known = if is_path(name) {
             root().join(name).exists()
         } else if let Some((ty, method)) = name.split_once("::") {
@@ -376,14 +398,14 @@ fn every_file_and_type_of_architecture_md_exists() {
 #[test]
 fn names_that_do_not_exist_are_found() {
     let page = "`Budget` `NoSuchType` `src/lib.rs` `src/none.rs` `Budget::builder` `Budget::none`\n\
-                ```\nCall::no_such_step   src/nowhere.rs\n```\n`cargo test`";
+                ```\nCall::no_such_step  src/retry.rs  x\nCall::start  src/nowhere.rs\n```\n`cargo test`";
     let unknown = unknown_names(page, &sources());
     let expected = [
+        "Call::no_such_step in src/retry.rs",
+        "Call::start in src/nowhere.rs",
         "NoSuchType",
         "src/none.rs",
         "Budget::none",
-        "Call::no_such_step",
-        "src/nowhere.rs",
     ];
     assert_eq!(unknown, expected);
 }

@@ -23,7 +23,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 /// Slot n is open from n to n + 1, and its entries are gone when slot n + 3 opens.
-type Window = window::Window<3>;
+type Window = window::SlidingWindow<3>;
 
 /// Two threads at once, in every placement: loom does not see all orders from every one of them.
 fn race<A: Send + 'static, B: Send + 'static>(

@@ -1,4 +1,4 @@
-//! A bounded table of what is kept for each key, which forgets the keys that nobody uses.
+//! A bounded table of values by key, which evicts keys that are no longer used.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
@@ -9,29 +9,32 @@ use tokio::time::Instant;
 
 use crate::clock;
 
-/// Enough that threads seldom meet in one.
+/// Enough that threads seldom wait for the same lock.
 const SHARDS: usize = 16;
-/// 4096 keys in all: a few hundred bytes each.
+/// 4096 keys in all, at a few hundred bytes each.
 const KEYS_PER_SHARD: usize = 256;
 
-/// Of a key only its hash is kept, 64 bits with a seed of its own: two keys that share one are as
-/// unlikely as they are harmless.
+/// A concurrent table of bounded size with CLOCK (second chance) eviction.
+///
+/// It stores only the 64-bit hash of a key, with a random seed. Two keys with the same hash share a value: this is
+/// unlikely and harmless.
 #[derive(Debug)]
 pub(crate) struct BoundedTable<T> {
     shards: [RwLock<Shard<T>>; SHARDS],
     hasher: RandomState,
-    matters: Matters<T>,
+    must_keep: MustKeep<T>,
 }
 
-/// Says of a value that it is not as good as a new one, and should be kept if possible.
-type Matters<T> = fn(&T, Instant) -> bool;
+/// Whether a value differs from a new one, so that evicting it would lose something.
+type MustKeep<T> = fn(&T, Instant) -> bool;
 
 #[derive(Debug)]
 struct Shard<T> {
-    /// Where in `entries` a key is.
-    places: HashMap<u64, usize, BuildHasherDefault<AsItIs>>,
+    /// Maps each key to its position in `entries`.
+    index: HashMap<u64, usize, BuildHasherDefault<PassThroughHasher>>,
+    /// At most [`KEYS_PER_SHARD`] entries. None is ever removed, only replaced.
     entries: Vec<Entry<T>>,
-    /// Goes round and round: where to look next for somebody to forget.
+    /// The clock hand: the position in `entries` that eviction looks at next.
     hand: usize,
 }
 
@@ -39,21 +42,22 @@ struct Shard<T> {
 struct Entry<T> {
     key: u64,
     value: T,
-    /// Since the hand came by the last time.
+    /// Whether the key was read since the hand last passed.
     used: AtomicBool,
 }
 
 impl<T: Clone> BoundedTable<T> {
-    pub(crate) fn new(matters: Matters<T>) -> Self {
+    pub(crate) fn new(must_keep: MustKeep<T>) -> Self {
         Self {
             shards: std::array::from_fn(|_| RwLock::default()),
             hasher: RandomState::default(),
-            matters,
+            must_keep,
         }
     }
 
-    /// What is kept for this key. If there is nothing yet, it is made new, or of what was kept for a key
-    /// that is forgotten for it.
+    /// Returns the value of this key.
+    ///
+    /// A new key gets a value from `new`. If the table is full, it evicts a key and passes its value to `renew`.
     pub(crate) fn get(
         &self,
         key: impl Hash,
@@ -63,7 +67,7 @@ impl<T: Clone> BoundedTable<T> {
         let key = self.hasher.hash_one(key);
         let shard = &self.shards[key as usize % SHARDS];
         if let Some(entry) = read(shard).find(key) {
-            // Written only if it changes: what all threads read stays in all their caches.
+            // Stores only if it changes something, so that the cache line stays shared between threads.
             if !entry.used.load(Ordering::Relaxed) {
                 entry.used.store(true, Ordering::Relaxed);
             }
@@ -72,25 +76,25 @@ impl<T: Clone> BoundedTable<T> {
         let now = clock::now();
         let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = shard.find(key) {
-            // Another thread was quicker.
+            // Another thread added it between the two locks.
             return entry.value.clone();
         }
         if shard.entries.len() < KEYS_PER_SHARD {
             return shard.add(key, new(now));
         }
-        let place = shard.spare(|value| (self.matters)(value, now));
-        shard.replace(place, key, |value| renew(value, now))
+        let victim = shard.victim(|value| (self.must_keep)(value, now));
+        shard.replace(victim, key, |value| renew(value, now))
     }
 }
 
 impl<T: Clone> Shard<T> {
     fn find(&self, key: u64) -> Option<&Entry<T>> {
-        let place = self.places.get(&key)?;
-        self.entries.get(*place)
+        let position = self.index.get(&key)?;
+        self.entries.get(*position)
     }
 
     fn add(&mut self, key: u64, value: T) -> T {
-        self.places.insert(key, self.entries.len());
+        self.index.insert(key, self.entries.len());
         self.entries.push(Entry {
             key,
             value: value.clone(),
@@ -99,33 +103,35 @@ impl<T: Clone> Shard<T> {
         value
     }
 
-    /// Whom to forget: one that was not used for a whole round of the hand and does not matter; if there
-    /// is none, one that does not matter; and if all do, any. It takes a step or two, unless most are in
-    /// use or matter.
-    fn spare(&mut self, matters: impl Fn(&T) -> bool) -> usize {
+    /// Returns the position of the entry to evict, and advances the hand.
+    ///
+    /// Prefers an entry that was not used for a whole round of the hand and need not be kept. The second round finds
+    /// any entry that need not be kept. If all must be kept, it evicts the next one.
+    fn victim(&mut self, must_keep: impl Fn(&T) -> bool) -> usize {
         for _ in 0..2 * self.entries.len() {
-            let place = self.step();
-            let entry = &mut self.entries[place];
-            if !std::mem::take(entry.used.get_mut()) && !matters(&entry.value) {
-                return place;
+            let position = self.advance();
+            let entry = &mut self.entries[position];
+            if !std::mem::take(entry.used.get_mut()) && !must_keep(&entry.value) {
+                return position;
             }
         }
-        self.step()
+        self.advance()
     }
 
-    fn step(&mut self) -> usize {
-        let place = self.hand;
-        self.hand = (place + 1) % self.entries.len();
-        place
+    /// Moves the hand on, and returns where it was.
+    fn advance(&mut self) -> usize {
+        let position = self.hand;
+        self.hand = (position + 1) % self.entries.len();
+        position
     }
 
-    fn replace(&mut self, place: usize, key: u64, renew: impl FnOnce(&mut T)) -> T {
-        let entry = &mut self.entries[place];
-        self.places.remove(&entry.key);
-        // Nobody finds it until it is another.
+    fn replace(&mut self, position: usize, key: u64, renew: impl FnOnce(&mut T)) -> T {
+        let entry = &mut self.entries[position];
+        // Removed first: if `renew` panics, no key leads to a half-changed value.
+        self.index.remove(&entry.key);
         renew(&mut entry.value);
         entry.key = key;
-        self.places.insert(key, place);
+        self.index.insert(key, position);
         entry.value.clone()
     }
 }
@@ -133,7 +139,7 @@ impl<T: Clone> Shard<T> {
 impl<T> Default for Shard<T> {
     fn default() -> Self {
         Self {
-            places: HashMap::default(),
+            index: HashMap::default(),
             entries: Vec::new(),
             hand: 0,
         }
@@ -141,14 +147,15 @@ impl<T> Default for Shard<T> {
 }
 
 fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
-    // Nothing here panics halfway through a change.
+    // A panic leaves no entry half changed.
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Uses keys as their hashes, because they are hashes already.
 #[derive(Debug, Default)]
-struct AsItIs(u64);
+struct PassThroughHasher(u64);
 
-impl Hasher for AsItIs {
+impl Hasher for PassThroughHasher {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
@@ -156,7 +163,7 @@ impl Hasher for AsItIs {
     }
 
     fn write_u64(&mut self, hash: u64) {
-        // The low bits have chosen the shard.
+        // The low bits are the same for all keys of a shard.
         self.0 = hash.rotate_right(8);
     }
 
@@ -200,22 +207,22 @@ mod tests {
             get(&table, key, || Arc::new(key));
             if key % 1000 == 0 {
                 let kept = get(&table, "hot", || Arc::new(1));
-                assert!(Arc::ptr_eq(&hot, &kept), "forgotten at {key}");
+                assert!(Arc::ptr_eq(&hot, &kept), "evicted at {key}");
             }
         }
         assert!(len(&table) <= SHARDS * KEYS_PER_SHARD);
     }
 
     #[test]
-    fn what_matters_is_kept_though_nobody_uses_it() {
+    fn what_must_be_kept_is_kept_though_it_is_not_used() {
         let table = BoundedTable::new(|value: &Arc<u64>, _| **value == 0);
-        let kept = get(&table, "matters", || Arc::new(0));
+        let kept = get(&table, "kept", || Arc::new(0));
         for key in 1..100_000_u64 {
             get(&table, key, || Arc::new(key));
         }
-        assert!(Arc::ptr_eq(&kept, &get(&table, "matters", || Arc::new(0))));
+        assert!(Arc::ptr_eq(&kept, &get(&table, "kept", || Arc::new(0))));
 
-        // But not at any price.
+        // Unless all must be kept.
         let table = BoundedTable::new(|_, _| true);
         for key in 0..100_000_u64 {
             get(&table, key, || key);

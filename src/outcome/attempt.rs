@@ -1,25 +1,25 @@
-//! Which attempt of a call an inner middleware is looking at.
+//! The number of an attempt, for middleware inside the retry.
 
 use std::num::NonZeroU32;
 
 use http::Extensions;
 
-/// The number of an attempt within its call, for middleware that sits inside the retry.
+/// Numbers the attempts of a call, for middleware inside the retry.
 ///
-/// The first attempt leaves no mark in the extensions: [`of`](Attempt::of) says 1 for it, as for a
-/// client that has no retry at all.
+/// The retry puts it into the extensions of each attempt after the first. Without one, [`of`](Attempt::of)
+/// returns the first attempt. The same holds for a client without a retry.
 ///
 /// ```
 /// use reqwest_steady::Attempt;
 ///
-/// let extensions = http::Extensions::new(); // what a middleware's `handle` is given
+/// let extensions = http::Extensions::new(); // as in a middleware's `handle`
 /// let attempt = Attempt::of(&extensions);
 /// assert_eq!(attempt.number(), 1);
 /// assert_eq!(attempt.resend_count(), None); // OpenTelemetry's http.request.resend_count
 /// ```
 ///
-/// A middleware inside the retry reads it for each attempt. With `reqwest-tracing`, do the same in
-/// `ReqwestOtelSpanBackend::on_request_start` to put the number into the span.
+/// A middleware inside the retry can read it for each attempt. With `reqwest-tracing`, do the same in
+/// `ReqwestOtelSpanBackend::on_request_start` to record the number in the span.
 ///
 /// ```
 /// use http::Extensions;
@@ -50,18 +50,19 @@ pub struct Attempt(NonZeroU32);
 impl Attempt {
     pub(crate) const FIRST: Self = Self(NonZeroU32::MIN);
 
-    /// The attempt that these extensions travel with.
+    /// Returns the attempt that these extensions belong to.
     pub fn of(extensions: &Extensions) -> Self {
         extensions.get::<Self>().copied().unwrap_or(Self::FIRST)
     }
 
-    /// 1 for the first attempt, 2 for the first retry, and so on.
+    /// Returns 1 for the first attempt, 2 for the first retry, and so on.
     pub fn number(self) -> u32 {
         self.0.get()
     }
 
-    /// How often this request was sent before: `None` on the first attempt, then 1, 2 …, which is
-    /// what OpenTelemetry wants in `http.request.resend_count`.
+    /// Returns `None` for the first attempt, then 1, 2, and so on.
+    ///
+    /// This is the value of OpenTelemetry's `http.request.resend_count`.
     pub fn resend_count(self) -> Option<u32> {
         match self.retries() {
             0 => None,
@@ -69,7 +70,7 @@ impl Attempt {
         }
     }
 
-    /// The one after so many others.
+    /// Returns the attempt that follows `earlier` others.
     pub(crate) fn after(earlier: u32) -> Self {
         Self(NonZeroU32::MIN.saturating_add(earlier))
     }
@@ -78,7 +79,7 @@ impl Attempt {
         self != Self::FIRST
     }
 
-    /// How many retries were made up to and with this attempt.
+    /// Returns the number of retries up to and including this attempt.
     pub(crate) fn retries(self) -> u32 {
         self.0.get() - 1
     }

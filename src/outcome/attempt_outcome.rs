@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::StatusCode;
 
-/// How an attempt ended: with an answer or without.
+/// Says how an attempt ended: with a response or with a failure.
 ///
 /// ```
 /// use reqwest_steady::{AttemptOutcome, FailureKind};
@@ -19,14 +19,14 @@ use http::StatusCode;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttemptOutcome {
-    /// The server answered, with this status.
+    /// The server sent a response with this status.
     Status(StatusCode),
-    /// There was no usable answer.
+    /// There was no usable response.
     Failure(FailureKind),
 }
 
 impl fmt::Display for AttemptOutcome {
-    /// The status code, or the failure's label.
+    /// Shows the status code or the label of the failure.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(status) => f.write_str(status.as_str()),
@@ -35,48 +35,50 @@ impl fmt::Display for AttemptOutcome {
     }
 }
 
-/// Why an attempt ended without an answer.
+/// Says why an attempt ended without a response.
 ///
-/// The first six may be over at the next try and are retried for repeatable requests; the others
-/// would end the same way again.
+/// The first six kinds may be temporary, so idempotent requests are retried. The others would fail again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// The host's name could not be resolved.
+    /// The host name could not be resolved.
     Dns,
-    /// No connection: refused, unreachable, ended by the server during the TLS handshake, or a forward proxy opened no
-    /// tunnel. reqwest reports the proxy's status only for 407, so a 403 is retried like a 503.
+    /// The connection failed: refused, unreachable, closed by the server during the TLS handshake, or a forward
+    /// proxy opened no tunnel.
+    ///
+    /// reqwest reports the proxy's status only for 407, so a 403 is retried like a 503.
     Connect,
-    /// No answer in time.
+    /// No response arrived in time.
     Timeout,
-    /// The connection broke, or the peer reset the stream, or the connection had to be ended because the peer broke
-    /// the rules of HTTP/2.
+    /// The connection broke, the peer reset the stream, or the peer violated HTTP/2.
     Reset,
-    /// The connection was closed before the answer was complete.
+    /// The connection was closed before the response was complete.
     Incomplete,
-    /// Certainly not processed: the server refused the stream or was going away (RFC 9113 §8.7),
-    /// or the connection was closed or replaced before the request was sent.
+    /// The server provably did not process the request.
+    ///
+    /// It refused the stream or sent GOAWAY (RFC 9113 §8.7), or the connection was closed or replaced before the
+    /// request was sent.
     NotProcessed,
-    /// No agreement with the other side: invalid certificate, TLS alert, or a proxy that wants other credentials
-    /// (407). Also any other failure to connect that is not known to be temporary.
+    /// The handshake failed: invalid certificate, TLS alert, or a proxy that wants other credentials (407).
+    ///
+    /// Also any other failure to connect that is not known to be temporary.
     Handshake,
-    /// The request cannot be sent as it is: bad URL, unsupported scheme.
+    /// The request is invalid: bad URL, unsupported scheme.
     Builder,
-    /// Too many redirects, or a redirect that may not be followed.
+    /// There were too many redirects, or a redirect that may not be followed.
     Redirect,
-    /// The body of the answer could not be decoded.
+    /// The body of the response could not be decoded.
     Decode,
     /// Another middleware refused the request.
     Middleware,
-    /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not let it through: see
-    /// [`Refusal`](crate::Refusal).
+    /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused the attempt: see [`Refusal`](crate::Refusal).
     Throttled,
-    /// Anything else, an error of the request's own body stream among them.
+    /// Anything else, for example an error in the body stream of the request.
     Other,
 }
 
 impl FailureKind {
-    /// A stable name in snake_case, for logs and metrics.
+    /// Returns a stable name in snake_case, for logs and metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::Dns => "dns",
@@ -112,7 +114,7 @@ impl FailureKind {
         Self::Other,
     ];
 
-    /// The kind with this label, if this version knows it.
+    /// Returns the kind with this label, if this version knows it.
     #[cfg(feature = "dead-letter-file")]
     pub(crate) fn from_label(label: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.label() == label)

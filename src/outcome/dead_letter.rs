@@ -1,23 +1,23 @@
-//! What became of a dead letter.
+//! Whether a dead letter was delivered.
 
 use std::fmt;
 
-/// What became of a letter.
+/// Says whether a dead letter was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeadLetterOutcome {
-    /// The sink has it.
+    /// The sink accepted the letter.
     Delivered,
-    /// The sink could not take it.
+    /// The sink returned an error.
     Failed,
-    /// The sink took too long. It may have it all the same.
+    /// The sink took too long. It may have stored the letter nevertheless.
     TimedOut,
     /// The sink panicked.
     Panicked,
 }
 
 impl DeadLetterOutcome {
-    /// A stable name in snake_case, for logs and metrics.
+    /// Returns a stable name in snake_case, for logs and metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::Delivered => "delivered",

@@ -1,4 +1,4 @@
-//! The error of a request that a throttle did not send, and the reason.
+//! The error of a request that a throttle refused.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,16 +8,15 @@ use reqwest_middleware::Error;
 
 use crate::host::Host;
 
-/// Why a [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not send a request.
+/// Says why a [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalReason {
-    /// The queue is as long as [`max_queue`](crate::ThrottleMiddlewareBuilder::max_queue) allows.
+    /// The queue has [`max_queue`](crate::ThrottleMiddlewareBuilder::max_queue) waiting calls.
     QueueFull,
-    /// The request could not go within [`max_wait`](crate::ThrottleMiddlewareBuilder::max_wait), or
-    /// certainly cannot.
+    /// The wait took longer than [`max_wait`](crate::ThrottleMiddlewareBuilder::max_wait), or is known to take longer.
     WaitTooLong,
-    /// The request cannot go before the deadline of its call.
+    /// The request could not be sent before the deadline of the call.
     DeadlineTooClose,
 }
 
@@ -38,16 +37,16 @@ impl fmt::Display for RefusalReason {
     }
 }
 
-/// The error of a request that a [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not send.
+/// Reports that a [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused a request. Nothing was sent.
 ///
-/// If an earlier attempt of the call got a response or an error, the call ends with that instead.
+/// If the throttle refuses a retry, the call ends with its last response or error instead.
 ///
 /// ```
 /// use std::time::Duration;
 /// use reqwest_steady::Refusal;
 ///
-/// /// When to put the job back on its queue.
-/// fn come_back_in(error: &reqwest_middleware::Error) -> Option<Duration> {
+/// /// Returns when to put the job back on its queue.
+/// fn requeue_in(error: &reqwest_middleware::Error) -> Option<Duration> {
 ///     Refusal::of(error).map(Refusal::retry_after)
 /// }
 /// ```
@@ -55,7 +54,7 @@ impl fmt::Display for RefusalReason {
 pub struct Refusal {
     pub(crate) reason: RefusalReason,
     pub(crate) key: String,
-    /// False if a function of the user made the key: it may be a secret, so the text shows the host instead.
+    /// False if a function of the user made the key. Such a key may be secret, so messages show the host instead.
     pub(crate) shows_key: bool,
     /// The host of the request.
     pub(crate) host: String,
@@ -64,7 +63,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Finds a refusal in an error, also inside the error of another middleware.
+    /// Finds a refusal in an error, even if another middleware wrapped it.
     pub fn of(error: &Error) -> Option<&Self> {
         match error {
             Error::Middleware(error) => error.chain().find_map(|link| link.downcast_ref()),
@@ -72,30 +71,30 @@ impl Refusal {
         }
     }
 
+    /// Adds the host of the request.
     pub(crate) fn of_request(mut self, request: &Request) -> Self {
         self.host = Host(request.url()).as_str().to_owned();
         self
     }
 
-    /// Returns why the request was not sent.
+    /// Returns why the throttle refused the request.
     pub fn reason(&self) -> RefusalReason {
         self.reason
     }
 
-    /// Returns the key of the request, as set by [`KeyBy`](crate::KeyBy).
+    /// Returns the key of the request, as [`KeyBy`](crate::KeyBy) computes it.
     ///
-    /// The text of the error shows the host in place of a key from your own function, because such a key
-    /// may contain a secret.
+    /// The text of the error shows the host instead if your own function made the key, because it may be secret.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Returns how many calls with the same key were waiting.
+    /// Returns the number of waiting calls with the same key.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Returns how long to wait before trying again, as an estimate.
+    /// Returns the shortest wait after which a new try may succeed.
     pub fn retry_after(&self) -> Duration {
         self.retry_after
     }

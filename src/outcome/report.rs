@@ -1,4 +1,4 @@
-//! What a call went through, kept with its answer.
+//! The report of a call: its attempts, its waits and why it ended.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use reqwest::Response;
 
 use super::{Attempt, AttemptOutcome, StopReason};
 
-/// One attempt of a call.
+/// Describes one attempt of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptReport {
     pub(crate) outcome: AttemptOutcome,
@@ -17,14 +17,15 @@ pub struct AttemptReport {
 }
 
 impl AttemptReport {
-    /// Adds the time that it waited in a throttle before it was sent.
+    /// Adds the time that the attempt waited in a throttle before it was sent.
     pub(crate) fn add_wait(&mut self, queued: Duration) {
         self.sent_at = self.sent_at.saturating_add(queued);
         self.waited = self.waited.saturating_add(queued);
     }
 
-    /// Takes the place of an attempt that was a whole call of another retry inside this one. Returns the earlier
-    /// attempts of that call.
+    /// Replaces an attempt that was a whole call of an inner retry with the last attempt of that call.
+    ///
+    /// Returns the earlier attempts of the inner call, with times relative to the outer call.
     pub(crate) fn replace_with_inner(&mut self, inner: RetryReport) -> Vec<Self> {
         let RetryReport {
             mut earlier, last, ..
@@ -40,33 +41,34 @@ impl AttemptReport {
         earlier
     }
 
-    /// How it ended.
+    /// Returns how the attempt ended.
     pub fn outcome(&self) -> AttemptOutcome {
         self.outcome
     }
 
-    /// When it was sent, counted from the beginning of the call.
+    /// Returns the time from the start of the call until the attempt was sent.
     pub fn sent_at(&self) -> Duration {
         self.sent_at
     }
 
-    /// How long the call waited before it, for its turn in a
-    /// [`ThrottleMiddleware`](crate::ThrottleMiddleware) as well.
+    /// Returns how long the call waited before this attempt.
+    ///
+    /// This includes the time in the queue of a [`ThrottleMiddleware`](crate::ThrottleMiddleware).
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// How long the server asked to wait after it, if it did and if a retry was considered.
+    /// Returns the wait that the server asked for, if it did and a retry was possible.
     pub fn hint(&self) -> Option<Duration> {
         self.hint
     }
 }
 
-/// What a call went through: its attempts, its waits, and why it ended.
+/// Describes a call: its attempts, its waits, and why it ended.
 ///
-/// Every answer that came through a [`RetryMiddleware`](crate::RetryMiddleware) carries one in its
-/// extensions. For calls that end with an error, see [`ReportSlot`]. If a chain has two `RetryMiddleware`s,
-/// the report of the outer one contains the attempts of both.
+/// Each response from a [`RetryMiddleware`](crate::RetryMiddleware) carries a report in its extensions. For calls that
+/// end with an error, use a [`ReportSlot`]. If a chain has two `RetryMiddleware`s, the report of the outer one
+/// contains the attempts of both.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -82,7 +84,7 @@ impl AttemptReport {
 ///
 /// let report = RetryReport::of(&response).expect("every response carries one");
 /// assert_eq!(report.retries(), 0);
-/// assert_eq!(report.stop(), StopReason::NotRetryable); // this server knows nothing but 404
+/// assert_eq!(report.stop(), StopReason::NotRetryable); // this server always returns 404
 /// for attempt in report.attempts() {
 ///     println!("{:?}: {}", attempt.sent_at(), attempt.outcome());
 /// }
@@ -90,54 +92,57 @@ impl AttemptReport {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryReport {
-    /// Empty, and so without an allocation, for a call that was not retried.
+    /// All attempts but the last. Empty for a call without retries, which saves an allocation.
     pub(crate) earlier: Vec<AttemptReport>,
     pub(crate) last: AttemptReport,
-    /// The wait before an attempt that a throttle refused, and that is not among the attempts.
+    /// The wait before an attempt that a throttle refused. The attempts do not include that one.
     pub(crate) refused_wait: Duration,
     pub(crate) stop: StopReason,
 }
 
 impl RetryReport {
-    /// The report that a response carries.
+    /// Returns the report that a response carries.
     pub fn of(response: &Response) -> Option<&Self> {
         response.extensions().get()
     }
 
-    /// How many attempts were made after the first.
+    /// Returns the number of attempts after the first.
     pub fn retries(&self) -> u32 {
         u32::try_from(self.earlier.len()).unwrap_or(u32::MAX)
     }
 
-    /// The number of the last attempt.
+    /// Returns the number of the last attempt.
     pub(crate) fn last_attempt(&self) -> Attempt {
         Attempt::after(self.retries())
     }
 
-    /// How long the call waited in all: before and between its attempts, and for one that a throttle refused.
+    /// Returns the total time that the call waited.
+    ///
+    /// This is the time before and between its attempts, and before an attempt that a throttle refused.
     pub fn waited(&self) -> Duration {
         self.attempts().fold(self.refused_wait, |sum, attempt| {
             sum.saturating_add(attempt.waited)
         })
     }
 
-    /// Why the call ended.
+    /// Returns why the call ended.
     pub fn stop(&self) -> StopReason {
         self.stop
     }
 
-    /// The attempts, first to last. There is at least one.
+    /// Iterates over the attempts, first to last. There is at least one.
     pub fn attempts(&self) -> impl DoubleEndedIterator<Item = &AttemptReport> {
         self.earlier.iter().chain(std::iter::once(&self.last))
     }
 }
 
-/// The report of a call that ended with an error, in the extensions: another retry of the same chain, around this one,
-/// has no response to find it on.
+/// The report of a call that ended with an error, in the extensions.
+///
+/// An outer retry of the same chain reads it, because there is no response that could carry it.
 #[derive(Clone, Debug)]
 pub(crate) struct FailedReport(pub(crate) RetryReport);
 
-/// Keeps the [`RetryReport`] of a call, also when the call ends with an error.
+/// Holds the [`RetryReport`] of a call, even if the call ends with an error.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -158,13 +163,14 @@ pub(crate) struct FailedReport(pub(crate) RetryReport);
 pub struct ReportSlot(Arc<Mutex<Option<RetryReport>>>);
 
 impl ReportSlot {
-    /// An empty slot. Its clones share it.
+    /// Creates an empty slot. Its clones share one report.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The report of the last call, if it has ended. A call that is refused before anything is sent
-    /// leaves none.
+    /// Returns the report of the last call, or `None` if that call has not ended.
+    ///
+    /// A call that fails before anything is sent leaves no report.
     pub fn get(&self) -> Option<RetryReport> {
         self.lock().clone()
     }
@@ -178,7 +184,7 @@ impl ReportSlot {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<RetryReport>> {
-        // Nothing panics while it is held, and a report is replaced as a whole.
+        // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

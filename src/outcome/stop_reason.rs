@@ -1,47 +1,47 @@
-//! Why a call ended.
+//! The reason why a call ended.
 
 use std::fmt;
 
-/// Why a call ended as it did.
+/// Says why a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// The answer is not an error (its status is below 400).
+    /// The response is not an error: its status is below 400.
     Succeeded,
-    /// Another try would end the same way.
+    /// A retry would end the same way.
     NotRetryable,
-    /// The request may have had its effect, and nothing keeps a second one from having it again:
-    /// its method is not idempotent and it carries no key.
+    /// The request may have taken effect, and a retry could repeat that effect.
+    ///
+    /// Its method is not idempotent and it carries no key.
     NotIdempotent,
-    /// The body was a stream, which is gone once it is sent. See
-    /// [`body_with`](crate::RequestBuilderExt::body_with).
+    /// The body was a stream, which can be sent only once. See [`body_with`](crate::RequestBuilderExt::body_with).
     BodyNotReplayable,
-    /// All allowed retries were made.
+    /// The call has used all its retries.
     RetriesExhausted,
-    /// The next retry would have started too long after the call began.
+    /// The next retry would start after the retry window, which begins with the call.
     WindowClosed,
-    /// The next retry could not have been answered before the deadline.
+    /// The next retry could not get a response before the deadline.
     DeadlineTooClose,
-    /// The client has made as many retries as its [`Budget`](crate::Budget) allows.
+    /// The [`Budget`](crate::Budget) of the client has no retries left.
     BudgetEmpty,
-    /// The call around this one, or its [`Scope`](crate::Scope), has no retries left.
+    /// The enclosing call or [`Scope`](crate::Scope) has no retries left.
     AllowanceSpent,
-    /// The server asked for a longer pause than the client is ready to make.
+    /// The server asked for a longer wait than the client accepts.
     ServerDelayTooLong,
-    /// The server said that another try is of no use.
+    /// The server said not to retry.
     ServerVeto,
     /// Retries were turned off for this call.
     Disabled,
-    /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) did not let the next attempt through. The
-    /// last attempt that it did let through is the last in the report.
+    /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused the next attempt.
+    ///
+    /// The report ends with the last attempt that was sent.
     Throttled,
-    /// The call would have been sent again: see
-    /// [`dry_run`](crate::RetryMiddlewareBuilder::dry_run).
+    /// Without [`dry_run`](crate::RetryMiddlewareBuilder::dry_run), a retry would have followed.
     DryRun,
 }
 
 impl StopReason {
-    /// A stable name in snake_case, for logs and metrics.
+    /// Returns a stable name in snake_case, for logs and metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -61,8 +61,9 @@ impl StopReason {
         }
     }
 
-    /// Whether the call was given up although it might have worked later: such calls go to the
-    /// [`DeadLetterSink`](crate::DeadLetterSink), if there is one.
+    /// Returns whether the call gave up although it might succeed later.
+    ///
+    /// Such calls go to the [`DeadLetterSink`](crate::DeadLetterSink), if there is one.
     pub fn is_given_up(self) -> bool {
         match self {
             Self::Succeeded | Self::NotRetryable | Self::ServerVeto | Self::DryRun => false,
@@ -79,7 +80,7 @@ impl StopReason {
         }
     }
 
-    /// Each at its own place: what is kept for each is found there.
+    /// All reasons. The position of each is its discriminant, so that it can index arrays.
     pub(crate) const ALL: [Self; 14] = [
         Self::Succeeded,
         Self::NotRetryable,
@@ -97,7 +98,7 @@ impl StopReason {
         Self::DryRun,
     ];
 
-    /// The reason with this label, if this version knows it.
+    /// Returns the reason with this label, if this version knows it.
     pub(crate) fn from_label(label: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.label() == label)
     }
@@ -115,9 +116,9 @@ mod tests {
 
     #[test]
     fn every_reason_is_found_by_its_label() {
-        for (place, reason) in StopReason::ALL.into_iter().enumerate() {
-            assert_eq!(reason as usize, place);
-            // A new one is missed here first, and belongs into `ALL` as well.
+        for (position, reason) in StopReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, position);
+            // A new reason does not compile here. Add it to `ALL` as well.
             match reason {
                 StopReason::Succeeded
                 | StopReason::NotRetryable

@@ -5,21 +5,22 @@ use std::time::Duration;
 
 use reqwest_middleware::Error;
 
-/// Which of the middleware's own limits an attempt ran into.
+/// Names the time limit that an attempt exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TimeLimit {
-    /// [`attempt_timeout`](crate::RetryMiddlewareBuilder::attempt_timeout), of the middleware or of
-    /// [the request](crate::RequestBuilderExt::attempt_timeout); or the `timeout` of a request that waited in a [`CoalesceMiddleware`](crate::CoalesceMiddleware).
+    /// The `attempt_timeout` of the [middleware](crate::RetryMiddlewareBuilder::attempt_timeout) or of the
+    /// [request](crate::RequestBuilderExt::attempt_timeout).
+    ///
+    /// Also the `timeout` of a request that waited in a [`CoalesceMiddleware`](crate::CoalesceMiddleware).
     Attempt,
-    /// [`deadline`](crate::RetryMiddlewareBuilder::deadline) of the whole call.
+    /// The [`deadline`](crate::RetryMiddlewareBuilder::deadline) of the whole call.
     Deadline,
 }
 
-/// The error of an attempt that the middleware itself cut off.
+/// Reports an attempt that exceeded a time limit of this crate.
 ///
-/// It is not one of reqwest's errors, so `is_timeout()` is false for it; reqwest's own timeouts come
-/// back as they are.
+/// It is not an error of reqwest, so `is_timeout()` is false for it. Timeouts of reqwest itself are returned unchanged.
 ///
 /// ```
 /// use reqwest_steady::TimedOut;
@@ -35,7 +36,7 @@ pub struct TimedOut {
 }
 
 impl TimedOut {
-    /// Finds it in an error, wherever another middleware may have put it.
+    /// Finds a timeout in an error, even if another middleware wrapped it.
     pub fn of(error: &Error) -> Option<&Self> {
         match error {
             Error::Middleware(error) => error.chain().find_map(|link| link.downcast_ref()),
@@ -43,12 +44,12 @@ impl TimedOut {
         }
     }
 
-    /// The limit that was reached.
+    /// Returns which limit the attempt exceeded.
     pub fn limit(&self) -> TimeLimit {
         self.limit
     }
 
-    /// How long that limit was.
+    /// Returns the length of that limit.
     pub fn after(&self) -> Duration {
         self.after
     }

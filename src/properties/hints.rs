@@ -1,5 +1,6 @@
-//! When the server asks to be called again, for any headers: beside a model, and for bytes of which no
-//! model knows what they mean, beside themselves.
+//! The hint of a server, for any headers.
+//!
+//! Headers with a known meaning are compared with a model. Arbitrary bytes are compared with variants of themselves.
 
 mod model;
 mod values;
@@ -13,7 +14,7 @@ use self::model::{Answer, FIRST_THAT_PARSES, Line, QUOTAS, Reading};
 use self::values::{Said, digits, said};
 use crate::schedule::server_hint;
 
-/// A hint is what the headers say, and never earlier than any of them.
+/// A hint is what the headers say, and never shorter than any of them.
 pub fn hints(data: &[u8]) {
     let mut input = Unstructured::new(data);
     let _ = match input.int_in_range(0..=3).unwrap_or_default() {
@@ -63,7 +64,7 @@ fn beside_the_model(input: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One line more never makes a hint shorter, and a header that comes first is not outdone by a later one.
+/// Another line never makes a hint shorter, and a later header never overrules an earlier one.
 fn any_bytes(input: &mut Unstructured<'_>) -> Result<()> {
     let received = moment(input)?;
     let status = status(input.int_in_range(100..=999)?);
@@ -104,7 +105,7 @@ fn any_bytes(input: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The larger number is the longer wait, however many digits it has.
+/// A larger number is a longer wait, however many digits it has.
 fn more_digits(input: &mut Unstructured<'_>) -> Result<()> {
     let name = *input.choose(FIRST_THAT_PARSES)?;
     let (one, other) = (digits(input, 40)?, digits(input, 40)?);
@@ -143,7 +144,7 @@ fn name(input: &mut Unstructured<'_>) -> Result<&'static str> {
     })
 }
 
-/// Any time that a clock may show: before 1970 and after 9999, too.
+/// Returns any time that a clock may show, also before 1970 and after 9999.
 fn moment(input: &mut Unstructured<'_>) -> Result<SystemTime> {
     let seconds = match input.int_in_range(0..=3)? {
         0 => input.int_in_range(0..=300_000_000_000)?,

@@ -1,4 +1,4 @@
-//! Idempotency keys: what is accepted, and what then stands in the request.
+//! Idempotency keys: which are valid, and what the request then contains.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,27 +10,27 @@ use super::{address, headers_of};
 use crate::decide::{AutoKey, KeyRule};
 use crate::request::{IdempotencyKey, RequestBuilderExt, RequestOptions};
 
-/// No text of ours has this in it, so whatever shows it has shown a key.
+/// Only keys contain this text, so output that contains it shows a key.
 const MARK: &str = "zqx";
 
 const HEADER: &str = "idempotency-key";
 
-/// Nothing is sent with it.
+/// Returns a client that only builds requests and sends none.
 fn client() -> &'static ClientWithMiddleware {
     static CLIENT: LazyLock<ClientWithMiddleware> = LazyLock::new(|| reqwest::Client::new().into());
     &CLIENT
 }
 
-/// Any text as a key, and any lines as a plain header, are judged as the documentation says, and what is
-/// accepted is sent as it is: in the header that was configured, whether the request was sent, or built
-/// and executed.
+/// Any text as a key, and any lines as a plain header, are checked as the documentation says.
+///
+/// A valid key is sent unchanged in the configured header, both after `send` and after `build` and `execute`.
 pub fn keys(data: &[u8]) {
     let mut input = Unstructured::new(data);
-    // Whatever is missing at the end of the input reads as zero.
+    // Input that is too short reads as zero.
     let _ = own_text(&mut input).and_then(|()| request(&mut input));
 }
 
-/// 1 to 255 visible ASCII characters.
+/// Whether this is 1 to 255 visible ASCII characters.
 fn is_key(text: &[u8]) -> bool {
     (1..=255).contains(&text.len()) && text.iter().all(|byte| (0x21..=0x7e).contains(byte))
 }
@@ -115,13 +115,13 @@ fn request(input: &mut Unstructured<'_>) -> Result<()> {
         }
     };
     assert!(is_valid, "{key:?}");
-    // What is built and executed leaves its settings behind.
+    // After `build` and `execute` the options are lost.
     let own = match input.ratio(1, 2)? {
         true => RequestOptions::of(&extensions).map(Arc::as_ref),
         false => None,
     };
     let marked = marked && own.is_some();
-    let settled = rule.apply(&mut request, own);
+    let applied = rule.apply(&mut request, own);
 
     let lines_of = |name: &str| {
         let lines = by_hand.iter().filter(move |(of, _)| *of == name);
@@ -134,7 +134,7 @@ fn request(input: &mut Unstructured<'_>) -> Result<()> {
     let mut lines = lines_of(header);
     let mut set = key.map(|key| IdempotencyKey::new(key).unwrap());
     if own.is_none() && !renamed {
-        // Then its header is like one that was set by hand, and stands where it was set.
+        // Then its header line is like one that was set by hand, in its original position.
         let place = if earlier { lines.len() } else { 0 };
         lines.splice(
             place..place,
@@ -145,22 +145,22 @@ fn request(input: &mut Unstructured<'_>) -> Result<()> {
     let safe = ["GET", "QUERY"].contains(method);
     let idempotent = safe || ["PUT", "DELETE"].contains(method);
     match (&set, &lines[..]) {
-        // The caller's word is the last, also where the request carried another.
+        // The key of the caller replaces any other key.
         (Some(key), _) => {
-            assert_eq!(settled, Ok(true));
+            assert_eq!(applied, Ok(true));
             assert_eq!(sent, [key.header_value()]);
             assert!(sent[0].is_sensitive());
         }
-        // There is nothing to be done twice.
+        // A safe method has no effect to repeat.
         (None, lines) if safe => {
-            assert_eq!(settled, Ok(false));
+            assert_eq!(applied, Ok(false));
             assert!(sent.iter().copied().eq(lines));
         }
         (None, []) if rule.auto == AutoKey::Off || idempotent || marked => {
-            assert_eq!((settled, sent.len()), (Ok(false), 0));
+            assert_eq!((applied, sent.len()), (Ok(false), 0));
         }
         (None, []) => {
-            assert_eq!((settled, sent.len()), (Ok(true), 1));
+            assert_eq!((applied, sent.len()), (Ok(true), 1));
             let text = sent[0].to_str().unwrap();
             assert!(is_key(text.as_bytes()) && sent[0].is_sensitive());
             if rule.auto == AutoKey::Content {
@@ -177,10 +177,10 @@ fn request(input: &mut Unstructured<'_>) -> Result<()> {
                 _ => Some(false),
             };
             if let Some(expected) = expected {
-                assert_eq!(settled.is_ok(), expected, "{lines:?}: {settled:?}");
+                assert_eq!(applied.is_ok(), expected, "{lines:?}: {applied:?}");
             }
-            assert_ne!(settled, Ok(false));
-            if let Err(refused) = settled {
+            assert_ne!(applied, Ok(false));
+            if let Err(refused) = applied {
                 let shown = format!("{refused} {refused:?}");
                 assert!(!shown.contains(MARK), "{shown}");
             }
@@ -189,8 +189,9 @@ fn request(input: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a plain header is a key: by the same rule, or a structured string, which may have spaces in
-/// it. `None` for a string with parameters, of which nothing is said.
+/// Whether a plain header is a valid key: by the same rules, or as a structured string, which may contain spaces.
+///
+/// `None` for a string with parameters, because the documentation does not cover it.
 fn is_plain_key(line: &[u8]) -> Option<bool> {
     if !line.starts_with(b"\"") {
         return Some(is_key(line));
@@ -206,7 +207,7 @@ fn is_plain_key(line: &[u8]) -> Option<bool> {
     }
 }
 
-/// The text of a quoted string (RFC 9651 §4.2.5), and what comes after it.
+/// Returns the text of a quoted string (RFC 9651 §4.2.5), and what follows it.
 fn unquote(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut rest = line.strip_prefix(b"\"")?;
     let mut text = Vec::new();
@@ -226,7 +227,7 @@ fn unquote(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// Mostly near to what is allowed: of the right characters or not, about 255 of them or a few.
+/// Returns a text close to the limits: valid or invalid characters, few of them or about 255.
 fn text(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut text = match input.int_in_range(0..=4)? {
         0 => Vec::new(),

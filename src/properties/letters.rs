@@ -1,4 +1,4 @@
-//! Dead letters in a file: what is written is read back, whatever else is in the file and wherever it ends.
+//! Dead letters in a file: all are read back, whatever else is in the file and wherever it ends.
 
 mod parts;
 
@@ -15,7 +15,7 @@ use crate::dead_letter::{DeadLetter, JsonLinesReader, SameThreadSink, Unreadable
 #[cfg(test)]
 use crate::dead_letter::{DeadLetterSink, JsonLinesSink};
 
-/// A good line is never lost, and a bad one is told of and costs only itself.
+/// A valid line is never lost. An invalid line is reported, and does not affect others.
 pub fn letters(data: &[u8]) {
     thread_local! {
         static PLACE: RefCell<Place> = RefCell::new(Place::new());
@@ -29,8 +29,7 @@ pub fn letters(data: &[u8]) {
     });
 }
 
-/// The same for a sink with its queue and the threads of a runtime. They take most of the time, so this is
-/// for tests only.
+/// The same for a sink with its queue and the threads of a runtime. Only for tests, because it is slow.
 #[cfg(test)]
 pub(super) fn letters_of_a_sink(data: &[u8]) {
     let place = Place::new();
@@ -41,7 +40,7 @@ pub(super) fn letters_of_a_sink(data: &[u8]) {
     };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.build().unwrap().block_on(async {
-        // All at once, so that some wait while others are written.
+        // All at the same time, so that some are queued while others are written.
         let all: Vec<_> = letters.iter().map(|it| sink.deliver(it.clone())).collect();
         for delivery in all {
             delivery.await.expect("a letter that is written");
@@ -50,7 +49,7 @@ pub(super) fn letters_of_a_sink(data: &[u8]) {
     read_all(JsonLinesReader::open(&path).unwrap(), &letters);
 }
 
-/// A directory for this thread alone, with a file that is used again and again.
+/// A directory of this thread, with a file that all executions share.
 struct Place {
     directory: PathBuf,
     path: PathBuf,
@@ -92,14 +91,14 @@ impl Drop for Place {
 /// A line of the file.
 enum Line {
     Letter(Arc<DeadLetter>),
-    /// Anything but a newline.
+    /// Any bytes without a newline.
     Raw(Vec<u8>),
 }
 
 fn mixed(input: &mut Unstructured<'_>, place: &mut Place) -> Result<()> {
     place.file.set_len(0).unwrap();
     let mut lines = Vec::new();
-    // Whether the last line has no end yet.
+    // Whether the last line has no newline yet.
     let mut open = false;
     for _ in 0..input.int_in_range(0..=3)? {
         let raw = raw(input)?;
@@ -112,7 +111,7 @@ fn mixed(input: &mut Unstructured<'_>, place: &mut Place) -> Result<()> {
                 _ => lines.push(Line::Raw(first.to_vec())),
             }
             lines.extend(parts.map(|part| Line::Raw(part.to_vec())));
-            // What comes after the last newline is a line only if it is something.
+            // Text after the last newline is a line unless it is empty.
             open = !raw.ends_with(b"\n");
             if !open {
                 lines.pop();
@@ -121,7 +120,7 @@ fn mixed(input: &mut Unstructured<'_>, place: &mut Place) -> Result<()> {
         let letters = (0..input.int_in_range(0..=2)?).map(|_| letter(input));
         let letters: Vec<_> = letters.collect::<Result<_>>()?;
         if !letters.is_empty() {
-            // The first begins in a line of its own.
+            // The first letter begins on a new line.
             place.sink.write(&letters, None).unwrap();
             lines.extend(letters.into_iter().map(Line::Letter));
             open = false;
@@ -140,7 +139,7 @@ fn mixed(input: &mut Unstructured<'_>, place: &mut Place) -> Result<()> {
     Ok(())
 }
 
-/// Reads the file, of which this is the text, and these lines are what was written before it was cut.
+/// Reads the file and compares it with `lines`. `text` is its content, which may end before the last line does.
 fn compare(text: &[u8], lines: &[Line], place: &Place) {
     let path = &place.path;
     let mut read = JsonLinesReader::open(path).unwrap();
@@ -178,7 +177,7 @@ fn check_error(error: &UnreadableLetter, path: &Path, number: u64) {
     assert!(!error.to_string().is_empty());
 }
 
-/// Whoever wrote it: what can be read can be written, and is the same after that.
+/// A letter that was read can be written, and is read back unchanged.
 fn again(letter: DeadLetter, place: &Place) {
     let path = place.empty("again");
     let letters = [Arc::new(letter)];
@@ -187,7 +186,7 @@ fn again(letter: DeadLetter, place: &Place) {
     read_all(JsonLinesReader::open(&path).unwrap(), &letters);
 }
 
-/// Letters in as many files as it takes come back in their order.
+/// Letters in several rotated files are read back in order.
 fn rotated(input: &mut Unstructured<'_>, place: &Place) -> Result<()> {
     let path = place.empty("rotated");
     let mut sink = SameThreadSink::open(path.clone()).unwrap();
@@ -215,7 +214,7 @@ fn read_all(mut reader: JsonLinesReader, letters: &[Arc<DeadLetter>]) {
     assert!(reader.next().is_none());
 }
 
-/// As a later version, an editor, or nobody in particular would write it.
+/// Returns lines as a later version or an editor could write them, or random ones.
 fn raw(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut text = input
         .choose(&[

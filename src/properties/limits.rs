@@ -1,4 +1,4 @@
-//! Rate limits: the structured `RateLimit` field of every draft, beside the headers that came before it.
+//! Rate limits: the structured `RateLimit` field of every draft, and the older headers next to it.
 
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
@@ -8,14 +8,14 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::schedule::{quota_left, server_hint};
 
-/// What is well formed means what the drafts say, and what is malformed means nothing.
+/// A well-formed field means what the drafts say. A malformed field means nothing.
 pub fn limits(data: &[u8]) {
     let _ = compare(&mut Unstructured::new(data));
 }
 
-/// So many requests are left, if that is said, and after so many seconds there are more.
+/// The remaining requests, if they are given, and the seconds until the window refills.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct ModelWindow {
     left: Option<u64>,
     reset: u64,
 }
@@ -40,9 +40,9 @@ fn compare(input: &mut Unstructured<'_>) -> Result<()> {
         ("x-ratelimit-remaining", "x-ratelimit-reset"),
         ("x-rate-limit-remaining", "x-rate-limit-reset"),
     ] {
-        // Each gateway on the way may add a line of its own. The smallest number holds.
+        // Each gateway may add a line. The smallest number counts.
         let mut left = None;
-        // A fixed number of turns: an input that is used up says yes for ever.
+        // A fixed number of rounds, because an exhausted input always returns true.
         for _ in 0..2 {
             if !input.ratio(1, 4)? {
                 continue;
@@ -55,7 +55,7 @@ fn compare(input: &mut Unstructured<'_>) -> Result<()> {
             let reset_after = input.int_in_range(0..=999_999_999)?;
             headers.insert(reset, HeaderValue::from(reset_after));
             let reset = reset_after;
-            named.push(Window { left, reset });
+            named.push(ModelWindow { left, reset });
         }
     }
     let status = *input.choose(&[200, 403, 429, 500, 503])?;
@@ -76,8 +76,8 @@ fn compare(input: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The window with the least left counts; of several, the one that opens last.
-fn least_left(windows: &[Window]) -> Option<(u64, Duration)> {
+/// Returns the window with the fewest requests; of several, the one that refills last.
+fn least_left(windows: &[ModelWindow]) -> Option<(u64, Duration)> {
     let mut least: Option<(u64, u64)> = None;
     for window in windows {
         if let Some(left) = window.left {
@@ -91,9 +91,11 @@ fn least_left(windows: &[Window]) -> Option<(u64, Duration)> {
     least.map(|(left, reset)| (left, Duration::from_secs(reset)))
 }
 
-/// All that are used up must have opened again. If none is, and a 429 does not say what is left of some, the
-/// first of those to open may let us through. What has quota left says nothing.
-fn wait(windows: &[Window], status: u16) -> Option<Duration> {
+/// Returns the time until all spent windows have refilled.
+///
+/// If none is spent, a 429 counts the windows without a remainder: the first refill. Windows with quota left say
+/// nothing.
+fn wait(windows: &[ModelWindow], status: u16) -> Option<Duration> {
     let resets = |left: Option<u64>| {
         let windows = windows.iter().filter(move |window| window.left == left);
         windows.map(|window| window.reset)
@@ -104,15 +106,15 @@ fn wait(windows: &[Window], status: u16) -> Option<Duration> {
     Some(Duration::from_secs(reset))
 }
 
-/// The lines of a field, and what it says.
-fn field_and_windows(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<Window>)> {
+/// Returns the lines of a field, and the windows that it describes.
+fn field_and_windows(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<ModelWindow>)> {
     let (mut members, mut windows) = if input.ratio(2, 3)? {
         list(input)?
     } else {
         dictionary(input)?
     };
     if input.ratio(1, 5)? {
-        // A malformed field is ignored as a whole, and not read in part.
+        // A malformed field is ignored completely.
         let fault = *input.choose(&[
             &b""[..],
             b"\"open;r=0;t=1",
@@ -127,7 +129,7 @@ fn field_and_windows(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<
             b"reset=1.",
             b"-",
         ])?;
-        // An empty member is a fault only beside others.
+        // An empty member is malformed only next to others.
         if !fault.is_empty() || !members.is_empty() {
             let at = input.int_in_range(0..=members.len())?;
             members.insert(at, fault.to_vec());
@@ -147,8 +149,8 @@ fn field_and_windows(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<
     Ok((lines, windows))
 }
 
-/// `"name";r=50;t=30, …`, since draft 8.
-fn list(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<Window>)> {
+/// Returns a field since draft 8: `"name";r=50;t=30, …`.
+fn list(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<ModelWindow>)> {
     let (mut members, mut windows) = (Vec::new(), Vec::new());
     for _ in 0..input.int_in_range(0..=4)? {
         let names = [
@@ -163,7 +165,7 @@ fn list(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<Window>)> {
         let (mut left, mut reset) = (None, None);
         for _ in 0..input.int_in_range(0..=4)? {
             let (text, number) = item(input)?;
-            // The last of several with one name counts.
+            // Of several parameters with one name, the last counts.
             match input.int_in_range(0..=3)? {
                 0 => {
                     let _ = write!(member, ";pk{text}");
@@ -178,15 +180,15 @@ fn list(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<Window>)> {
                 }
             }
         }
-        windows.extend(reset.map(|reset| Window { left, reset }));
+        windows.extend(reset.map(|reset| ModelWindow { left, reset }));
         members.push(member.into_bytes());
     }
     Ok((members, windows))
 }
 
-/// `limit=100, remaining=50, reset=30`, in draft 7.
-fn dictionary(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<Window>)> {
-    // One with a value, so that it is no list.
+/// Returns a field of draft 7: `limit=100, remaining=50, reset=30`.
+fn dictionary(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<ModelWindow>)> {
+    // A member with a value, so that the field is not a list.
     let mut members = vec![b"limit=100".to_vec()];
     let (mut left, mut reset) = (None, None);
     for _ in 0..input.int_in_range(0..=4)? {
@@ -204,11 +206,11 @@ fn dictionary(input: &mut Unstructured<'_>) -> Result<(Vec<Vec<u8>>, Vec<Window>
         };
         members.push(format!("{name}{text}").into_bytes());
     }
-    let window = reset.map(|reset| Window { left, reset });
+    let window = reset.map(|reset| ModelWindow { left, reset });
     Ok((members, window.into_iter().collect()))
 }
 
-/// A value as it follows its name, and the count or the time that it is, if it is one.
+/// Returns a value with its `=`, and its number if it is a valid one.
 fn item(input: &mut Unstructured<'_>) -> Result<(String, Option<u64>)> {
     Ok(match input.int_in_range(0..=9)? {
         0 => ("=0".into(), Some(0)),

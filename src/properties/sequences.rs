@@ -1,5 +1,7 @@
-//! Whole calls, one after the other, beside a model of the loop: every arrival to the millisecond, every
-//! ending, and what is in the budget after it, also where the caller did not wait for the end.
+//! Whole calls in a row, compared with a model of the loop.
+//!
+//! Checks the arrival of each request to the millisecond, the end of each call, and the budget after it. Some callers
+//! drop the call before its end.
 
 mod ending;
 mod ledger;
@@ -29,10 +31,10 @@ use crate::outcome::{ReportSlot, TimedOut};
 use crate::request::RequestBuilderExt;
 use crate::testing::{Received, ScriptedServer};
 
-/// Whatever the server does and whenever the caller goes away, calls do what the documentation says.
+/// Calls do what the documentation says, whatever the server does and whenever the caller drops the call.
 pub fn sequences(data: &[u8]) {
     thread_local! {
-        /// In virtual time, which goes on from one execution to the next.
+        /// Its time is virtual, and continues from one execution to the next.
         static RUNTIME: Runtime = Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -128,7 +130,7 @@ async fn send(
     request.send().await
 }
 
-/// Whatever is sent again is the same request, but for its number.
+/// All attempts send the same request, except for the attempt number.
 fn check_requests(received: &[Received], asked: &Asked) {
     for (request, number) in received.iter().zip(1..) {
         assert_eq!((request.attempt, &request.url), (number, &address()));
@@ -147,7 +149,7 @@ fn check_requests(received: &[Received], asked: &Asked) {
     }
 }
 
-/// What comes back is the last answer or failure, untouched.
+/// The caller gets the last response or error unchanged.
 fn check_result(result: reqwest_middleware::Result<Response>, expected: &Course) {
     let Some(Tried { ending, .. }) = expected.attempts.last() else {
         panic!("a call without an attempt");
@@ -155,7 +157,8 @@ fn check_result(result: reqwest_middleware::Result<Response>, expected: &Course)
     match (result, ending) {
         (Ok(response), Ending::Answer(answer)) => {
             assert_eq!(response.status(), answer.status);
-            let lines = usize::from(answer.hint.is_some()) + usize::from(answer.word.is_some());
+            let lines =
+                usize::from(answer.hint.is_some()) + usize::from(answer.directive.is_some());
             assert_eq!(response.headers().len(), lines);
             check_body(response, &answer.body);
         }
@@ -171,7 +174,7 @@ fn check_result(result: reqwest_middleware::Result<Response>, expected: &Course)
     }
 }
 
-/// Without waiting: what is late is there only if it was read before.
+/// Reads the body without waiting. A late body is complete only if it was buffered.
 fn check_body(response: Response, expected: &AnswerBody) {
     let mut context = Context::from_waker(Waker::noop());
     match (pin!(response.bytes()).poll(&mut context), expected) {

@@ -1,4 +1,4 @@
-//! Inputs by chance, and those that the fuzzers have kept.
+//! Random inputs, and the inputs that the fuzzers saved.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,9 @@ use super::*;
 
 type Property = fn(&[u8]);
 
-/// Replays what a fuzzer has kept because it reached something new (`corpus`), and what it has found
-/// (`findings`). Returns how many inputs that were, or `None` in a package, which has none of them.
+/// Replays the inputs of a fuzzer: those that reached new code (`corpus`) and those that failed (`findings`).
+///
+/// Returns the number of inputs, or `None` in a published package, which contains none.
 fn replay(name: &str, property: Property) -> Option<usize> {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     if !fuzz.exists() {
@@ -24,7 +25,7 @@ fn replay(name: &str, property: Property) -> Option<usize> {
         };
         for input in inputs {
             let path = input.unwrap().path();
-            // Shown if the next line panics.
+            // The test harness shows this if the next line panics.
             println!("{}", path.display());
             property(&fs::read(&path).unwrap());
             count += 1;

@@ -1,4 +1,7 @@
-//! Bodies that are built anew for each attempt.
+//! Builds a new body for each attempt, and gets the bytes of a body without copying them.
+//!
+//! A [`BodyFactory`] must notice if a request no longer has the body that it built. `Body` has no identity, so each
+//! built body carries a [`BodyMark`].
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,17 +17,17 @@ use reqwest::Body;
 pub(crate) struct BodyFactory {
     build: Arc<dyn Fn() -> Body + Send + Sync>,
     first: BodyMark,
-    /// The body of the latest retry. Another retry further inside sees it as its first.
+    /// The body of the latest retry. For an inner retry it is the first body.
     latest: Arc<Mutex<Option<BodyMark>>>,
 }
 
 impl BodyFactory {
-    /// Also returns the body of the first attempt, marked so that the factory knows it again.
+    /// Returns the body of the first attempt, with a mark, and its factory.
     pub(crate) fn new(
         first: Body,
         build: impl Fn() -> Body + Send + Sync + 'static,
     ) -> (Body, Self) {
-        let (body, first) = BodyMark::put_on(first);
+        let (body, first) = BodyMark::attach(first);
         let factory = Self {
             build: Arc::new(build),
             first,
@@ -34,15 +37,15 @@ impl BodyFactory {
     }
 
     pub(crate) fn build(&self) -> Body {
-        let (body, mark) = BodyMark::put_on((self.build)());
+        let (body, mark) = BodyMark::attach((self.build)());
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
         body
     }
 
-    /// Whether a request still has a body that this factory built.
+    /// Whether this factory built the body of a request.
     pub(crate) fn has_built(&self, body: Option<&Body>) -> bool {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        self.first.is_on(body) || latest.as_ref().is_some_and(|mark| mark.is_on(body))
+        self.first.is_of(body) || latest.as_ref().is_some_and(|mark| mark.is_of(body))
     }
 }
 
@@ -52,13 +55,13 @@ impl fmt::Debug for BodyFactory {
     }
 }
 
-/// Tells one body from all others.
+/// Identifies one body.
 #[derive(Clone)]
 struct BodyMark {
-    /// Upgrades while the body or a clone of it exists.
+    /// Has a strong count above 0 while the body or a clone of it exists.
     alive: Weak<()>,
-    /// Address and length of its bytes; no other bytes are there while it exists. `None` for a stream.
-    place: Option<(usize, usize)>,
+    /// Address and length of its bytes, which no other bytes share while the body exists. `None` for a stream.
+    address: Option<(usize, usize)>,
 }
 
 /// A body that keeps its mark alive.
@@ -68,8 +71,8 @@ struct Marked<T> {
 }
 
 impl BodyMark {
-    /// Bytes stay bytes, so that they can still be looked at and sent again.
-    fn put_on(mut body: Body) -> (Body, Self) {
+    /// Returns the body with a mark. Bytes stay bytes, so that they can be read and sent again.
+    fn attach(mut body: Body) -> (Body, Self) {
         let _alive = Arc::new(());
         let alive = Arc::downgrade(&_alive);
         let body = match bytes_of(&mut body) {
@@ -79,17 +82,17 @@ impl BodyMark {
                 _alive,
             }),
         };
-        let place = place(&body);
-        (body, Self { alive, place })
+        let address = address(&body);
+        (body, Self { alive, address })
     }
 
-    fn is_on(&self, body: Option<&Body>) -> bool {
-        let has_place = |body| place(body) == self.place;
-        body.is_some_and(has_place) && self.alive.strong_count() > 0
+    fn is_of(&self, body: Option<&Body>) -> bool {
+        let is_here = |body| address(body) == self.address;
+        body.is_some_and(is_here) && self.alive.strong_count() > 0
     }
 }
 
-fn place(body: &Body) -> Option<(usize, usize)> {
+fn address(body: &Body) -> Option<(usize, usize)> {
     let bytes = body.as_bytes()?;
     Some((bytes.as_ptr().addr(), bytes.len()))
 }
@@ -120,10 +123,10 @@ impl http_body::Body for Marked<Body> {
     }
 }
 
-/// The bytes of a body, which are not copied; `None` for a stream.
+/// Returns the bytes of a body without copying them, or `None` for a stream.
 pub(crate) fn bytes_of(body: &mut Body) -> Option<Bytes> {
     body.as_bytes()?;
-    // Bytes in memory are one frame, and it is there.
+    // A body of bytes is a single frame, which is ready immediately.
     let frame = Pin::new(&mut *body).poll_frame(&mut Context::from_waker(Waker::noop()));
     let bytes = match frame {
         Poll::Ready(Some(Ok(frame))) => frame.into_data().ok()?,

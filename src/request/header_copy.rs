@@ -1,39 +1,35 @@
-//! Headers in one piece.
+//! A cheap copy of request headers.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// A copy of headers that most of the time is never read.
+/// A copy of headers in one allocation. Most copies are never read, because most calls are not retried.
 ///
-/// To clone them one by one takes an allocation for each name and value that nobody has cloned before.
-/// Here all of them take one, and are taken apart again when they are needed.
+/// It exists because a clone of a `HeaderMap` costs 1,200 to 1,700 instructions and 5 allocations on each GET, which
+/// would break the cost promise of a call without retries. Each header takes 8 bytes for its two lengths, then its
+/// name, then its value.
 pub(crate) struct HeaderCopy {
-    text: Text,
+    text: Vec<u8>,
+    /// The number of name-value pairs in `text`.
     lines: usize,
 }
 
-enum Text {
-    Own(Vec<u8>),
-    /// With the headers that were put together from it.
-    Shared(Bytes),
-}
-
-/// The lengths of a name and its value stand before them. The highest bit of the second says that the value
-/// is not to be shown: no header is anywhere near so long.
+/// The size of the two lengths. The low half has the length of the name, the high half that of the value.
 const LENGTHS: usize = size_of::<u64>();
+/// Marks a sensitive value, in the highest bit of the lengths. No value is long enough to need that bit.
 const SENSITIVE: u64 = 1 << 63;
 
-/// Where a header is.
+/// The usual size of a header in `text`.
+const USUAL: usize = 64;
+
+/// Where a header is in `text`.
 struct Line {
     name: Range<usize>,
     value: Range<usize>,
     sensitive: bool,
 }
-
-/// Most headers are no longer than this, with their names and lengths.
-const USUAL: usize = 64;
 
 impl HeaderCopy {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
@@ -49,23 +45,16 @@ impl HeaderCopy {
             text.extend_from_slice(name);
             text.extend_from_slice(value.as_bytes());
         }
-        Self {
-            text: Text::Own(text),
-            lines,
-        }
+        Self { text, lines }
     }
 
-    /// All of them, in their order. Values share the text.
-    pub(crate) fn put_together(&mut self) -> HeaderMap {
-        // There may be more values than a map can have names.
-        let room = HeaderMap::try_with_capacity(self.lines);
-        let mut headers = room.unwrap_or_default();
-        let text = match std::mem::replace(&mut self.text, Text::Own(Vec::new())) {
-            Text::Own(text) => text.into(),
-            Text::Shared(text) => text,
-        };
+    /// Builds the headers again, in their order. All values share one buffer.
+    pub(crate) fn to_header_map(&self) -> HeaderMap {
+        // Fails if there are more lines than a map can have names.
+        let mut headers = HeaderMap::try_with_capacity(self.lines).unwrap_or_default();
+        let text = Bytes::copy_from_slice(&self.text);
         for line in lines(&text) {
-            // They were a name and a value before, so they are now.
+            // Both are valid, because they come from a `HeaderMap`.
             let name = HeaderName::from_bytes(&text[line.name]);
             let value = HeaderValue::from_maybe_shared(text.slice(line.value));
             if let (Ok(name), Ok(mut value)) = (name, value) {
@@ -73,7 +62,6 @@ impl HeaderCopy {
                 headers.append(name, value);
             }
         }
-        self.text = Text::Shared(text);
         headers
     }
 }
@@ -99,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_copied_comes_back_as_it_was() {
+    fn a_copy_restores_names_values_order_and_marks() {
         let mut headers = HeaderMap::new();
         let mut secret = HeaderValue::from_static("hidden");
         secret.set_sensitive(true);
@@ -112,8 +100,8 @@ mod tests {
         ] {
             headers.append(name, value);
         }
-        let mut copy = HeaderCopy::of(&headers);
-        let back = copy.put_together();
+        let copy = HeaderCopy::of(&headers);
+        let back = copy.to_header_map();
         assert_eq!(back, headers);
         let all = |headers: &HeaderMap| -> Vec<_> {
             let all = headers.iter().map(|(name, value)| {
@@ -123,10 +111,10 @@ mod tests {
             all.collect()
         };
         assert_eq!(all(&back), all(&headers));
-        assert_eq!(all(&copy.put_together()), all(&headers), "the second time");
+        assert_eq!(all(&copy.to_header_map()), all(&headers), "the second time");
         assert!(back["authorization"].is_sensitive() && !back["accept"].is_sensitive());
 
-        let none = HeaderCopy::of(&HeaderMap::new()).put_together();
+        let none = HeaderCopy::of(&HeaderMap::new()).to_header_map();
         assert!(none.is_empty());
     }
 }

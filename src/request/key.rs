@@ -1,4 +1,4 @@
-//! The key that lets a server recognise a repeated request.
+//! Idempotency keys: how they are made, written and checked.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,18 +11,18 @@ use crate::entropy::Uuid;
 
 const MAX_LENGTH: usize = 255;
 
-/// Where keys are written, unless the middleware was told another name.
+/// The header of keys, unless the middleware has another name for it.
 pub(crate) const DEFAULT_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Names one operation, so that a server can tell a repeated request from a second one.
+/// Identifies one operation, so that a server recognises a repeated request.
 ///
-/// One call keeps one key, byte for byte, on all its attempts. Its text is never shown by `Debug`
-/// and never logged. A key that is set as a plain header, quoted or not, is held to the same rule.
+/// All attempts of a call send the same key. `Debug` does not show its text, and the crate never logs it. Keys that you
+/// set as a plain header, quoted or not, must follow the same rules.
 ///
 /// ```
 /// use reqwest_steady::IdempotencyKey;
 ///
-/// let own = IdempotencyKey::new("order-4711")?;        // from your own records: survives a restart
+/// let own = IdempotencyKey::new("order-4711")?;        // from your records: survives a restart
 /// let random = IdempotencyKey::random();               // a UUID, one for each call
 /// assert_ne!(own, random);
 /// assert!(IdempotencyKey::new("two words").is_err());
@@ -35,22 +35,26 @@ pub struct IdempotencyKey {
 }
 
 impl IdempotencyKey {
-    /// A key from your own text: 1 to 255 visible ASCII characters.
+    /// Creates a key from a text.
+    ///
+    /// # Errors
+    ///
+    /// Fails unless the text has 1 to 255 visible ASCII characters.
     pub fn new(text: impl Into<String>) -> Result<Self, InvalidKey> {
         let text = text.into();
         check(text.as_bytes())?;
         Ok(Self::from_visible_ascii(text))
     }
 
-    /// A new random key: a UUID of version 4.
+    /// Creates a random key: a UUID of version 4.
     pub fn random() -> Self {
         Self::from_visible_ascii(Uuid::random().to_string())
     }
 
-    /// A key computed from what is sent: the SHA-256 of method, URL and body, in hexadecimal. The
-    /// same payload gives the same key, in every process.
+    /// Computes a key from the request: the SHA-256 of method, URL and body, in hexadecimal.
     ///
-    /// That makes two equal orders one order: use it where equal payloads mean the same operation.
+    /// Equal requests get the same key in every process. Use it only where equal requests mean the same operation:
+    /// otherwise two equal orders become one order.
     ///
     /// ```
     /// use reqwest::{Method, Url};
@@ -66,7 +70,7 @@ impl IdempotencyKey {
         let url = without_fragment(url);
         let mut hash = hmac_sha256::Hash::new();
         for part in [method.as_str().as_bytes(), url.as_bytes(), body.as_ref()] {
-            // With its length, so that no two ways to divide the same bytes meet.
+            // The length separates the parts, so that bytes cannot move from one part to the next.
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
@@ -75,9 +79,11 @@ impl IdempotencyKey {
         Self::from_visible_ascii(hex.collect())
     }
 
-    /// The same key in the form of the IETF draft: a structured-field string, in quotes.
+    /// Puts the header value in quotes, as the IETF draft wants it (a structured-field string).
     ///
-    /// Some servers demand the quotes and some refuse them; the default is without.
+    /// Some servers require quotes and some reject them.
+    ///
+    /// Default: no quotes.
     ///
     /// ```
     /// use reqwest_steady::IdempotencyKey;
@@ -88,7 +94,7 @@ impl IdempotencyKey {
     /// ```
     #[must_use]
     pub fn quoted(mut self) -> Self {
-        // Neither step fails for visible ASCII.
+        // Visible ASCII is always a valid string and a valid header.
         if let Ok(text) = sfv::StringRef::from_str(&self.text) {
             let quoted = sfv::ItemSerializer::new().bare_item(text).finish();
             if let Ok(header) = HeaderValue::try_from(quoted) {
@@ -98,18 +104,17 @@ impl IdempotencyKey {
         self
     }
 
-    /// The key's text, without quotes: what to keep in your own records.
+    /// Returns the text of the key without quotes, for your records.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The key as it stands in the header, marked as sensitive.
+    /// Returns the header value of the key, marked as sensitive.
     pub fn header_value(&self) -> &HeaderValue {
         &self.header
     }
 
     fn from_visible_ascii(text: String) -> Self {
-        // Every visible ASCII character may stand in a header.
         let header = HeaderValue::from_str(&text).expect("visible ASCII is a valid header");
         Self {
             header: sensitive(header),
@@ -145,14 +150,15 @@ impl TryFrom<String> for IdempotencyKey {
     }
 }
 
-/// A key that no server could read back. The request was not sent.
+/// Reports an invalid idempotency key. The request was not sent.
 ///
-/// The message says what is wrong, but not the key itself, which is as private as a password.
+/// The message says what is wrong, but does not contain the key, because it is as private as a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidKey(Fault);
+pub struct InvalidKey(KeyFault);
 
+/// What is wrong with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Fault {
+enum KeyFault {
     Empty,
     TooLong(usize),
     BadByte { byte: u8, position: usize },
@@ -162,27 +168,27 @@ enum Fault {
 
 impl InvalidKey {
     pub(crate) fn several_lines(lines: usize) -> Self {
-        Self(Fault::SeveralLines(lines))
+        Self(KeyFault::SeveralLines(lines))
     }
 }
 
 impl fmt::Display for InvalidKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Fault::Empty => f.write_str("the idempotency key is empty"),
-            Fault::TooLong(length) => write!(
+            KeyFault::Empty => f.write_str("the idempotency key is empty"),
+            KeyFault::TooLong(length) => write!(
                 f,
                 "the idempotency key has {length} characters, at most {MAX_LENGTH} are allowed"
             ),
-            Fault::BadByte { byte, position } => write!(
+            KeyFault::BadByte { byte, position } => write!(
                 f,
                 "the idempotency key has the byte {byte:#04x} at position {position}, \
                  only visible ASCII (0x21 to 0x7e) is allowed"
             ),
-            Fault::BadQuotes => {
+            KeyFault::BadQuotes => {
                 f.write_str("the idempotency key begins with a quote, but is no quoted string")
             }
-            Fault::SeveralLines(lines) => write!(
+            KeyFault::SeveralLines(lines) => write!(
                 f,
                 "the idempotency key stands in {lines} lines of the header, only one is allowed"
             ),
@@ -200,49 +206,49 @@ impl From<Infallible> for InvalidKey {
 
 fn check(text: &[u8]) -> Result<(), InvalidKey> {
     if text.is_empty() {
-        return Err(InvalidKey(Fault::Empty));
+        return Err(InvalidKey(KeyFault::Empty));
     }
     if let Some(position) = text.iter().position(|byte| !byte.is_ascii_graphic()) {
-        return Err(InvalidKey(Fault::BadByte {
+        return Err(InvalidKey(KeyFault::BadByte {
             byte: text[position],
             position,
         }));
     }
     if text.len() > MAX_LENGTH {
-        return Err(InvalidKey(Fault::TooLong(text.len())));
+        return Err(InvalidKey(KeyFault::TooLong(text.len())));
     }
     Ok(())
 }
 
-/// Holds a key that was set as a plain header to the same rule. Between quotes there may be spaces.
+/// Checks a key that was set as a plain header. Between quotes it may contain spaces.
 pub(crate) fn check_header(value: &HeaderValue) -> Result<(), InvalidKey> {
     let text = value.as_bytes();
-    // With the mark it is a key of ours, and such a key may begin with a quote.
+    // A sensitive value comes from `idempotency_key`, and its text may begin with a quote.
     if !text.starts_with(b"\"") || (value.is_sensitive() && check(text).is_ok()) {
         return check(text);
     }
     let item = sfv::Parser::new(text).parse::<sfv::Item>().ok();
     let quoted = item.as_ref().and_then(|item| item.bare_item.as_string());
     match quoted.map(|text| text.as_str().len()) {
-        None => Err(InvalidKey(Fault::BadQuotes)),
-        Some(0) => Err(InvalidKey(Fault::Empty)),
+        None => Err(InvalidKey(KeyFault::BadQuotes)),
+        Some(0) => Err(InvalidKey(KeyFault::Empty)),
         Some(1..=MAX_LENGTH) => Ok(()),
-        Some(length) => Err(InvalidKey(Fault::TooLong(length))),
+        Some(length) => Err(InvalidKey(KeyFault::TooLong(length))),
     }
 }
 
-/// Whether there is a key in this header. It has to be a valid one, in a single line.
+/// Whether this header holds a key.
+///
+/// # Errors
+///
+/// Fails if the key is invalid, or if there is more than one line.
 pub(crate) fn has_key(headers: &HeaderMap, header: &HeaderName) -> Result<bool, InvalidKey> {
-    // Few names are compared faster than one is hashed.
-    if headers.keys_len() <= 8 && headers.keys().all(|name| name != header) {
-        return Ok(false);
-    }
     let Some(value) = headers.get(header) else {
         return Ok(false);
     };
     match headers.get_all(header).iter().count() {
         1 => check_header(value).map(|()| true),
-        lines => Err(InvalidKey(Fault::SeveralLines(lines))),
+        lines => Err(InvalidKey(KeyFault::SeveralLines(lines))),
     }
 }
 
@@ -326,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_header_is_held_to_the_same_rule() {
+    fn a_plain_header_follows_the_same_rules() {
         let check = |text: &str| check_header(&HeaderValue::from_str(text).unwrap());
         assert!(check("order-1").is_ok());
         assert!(check("\"order-1\"").is_ok());

@@ -1,4 +1,4 @@
-//! What one request asks for, beyond the middleware's settings.
+//! The options of one request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,28 +10,30 @@ use super::{BodyFactory, IdempotencyKey};
 use crate::config::{ConfigError, longer_than_zero};
 use crate::outcome::ReportSlot;
 
-/// What one request asks for, beyond the middleware's own settings.
+/// The options that [`RequestBuilderExt`](super::RequestBuilderExt) sets. `None` leaves a setting to the middleware.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestOptions {
     pub(crate) max_retries: Option<u32>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) idempotent: bool,
-    /// The key that is also in the header.
+    /// The key, which is also in the default header.
     pub(crate) key: Option<IdempotencyKey>,
-    /// The header of a replayed key. It stays there, because the server has seen it there before.
+    /// The header of a replayed key. The key stays there, because the server has seen it there.
     pub(crate) key_header: Option<HeaderName>,
     pub(crate) body: Option<BodyFactory>,
+    /// The most bytes of a response body to buffer.
     pub(crate) buffer: Option<usize>,
     pub(crate) report: Option<ReportSlot>,
 }
 
 impl RequestOptions {
+    /// Returns the options of a request, if it has any.
     pub(crate) fn of(extensions: &Extensions) -> Option<&Arc<Self>> {
         extensions.get()
     }
 
-    /// Refuses invalid settings before anything is sent.
+    /// Refuses invalid options before anything is sent.
     pub(crate) fn check(&self, request: &Request) -> Result<(), ConfigError> {
         longer_than_zero("attempt_timeout", self.attempt_timeout)?;
         match &self.body {

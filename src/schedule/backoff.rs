@@ -1,7 +1,7 @@
-//! How long to wait before a retry when the server does not say.
+//! Exponential backoff with jitter, for servers that give no hint.
 //!
-//! Clients that failed together come back together unless chance spreads them. So the wait grows
-//! from try to try up to a cap, and is then drawn at random below it.
+//! Clients that fail at the same time would retry at the same time. So the ceiling of the wait grows with each retry up
+//! to a cap, and the wait is random.
 
 use std::time::Duration;
 
@@ -10,26 +10,27 @@ use rand::{Rng, RngExt};
 use crate::config::ConfigError;
 use crate::entropy::up_to;
 
-/// How a wait is spread below or around its ceiling.
+/// Says how a wait is randomised around its ceiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Jitter {
-    /// Anywhere from zero to the ceiling: the least load on a server that is coming back.
+    /// Waits from zero to the ceiling. This puts the least load on a recovering server.
     #[default]
     Full,
-    /// From half the ceiling to the ceiling.
+    /// Waits from half the ceiling to the ceiling.
     Equal,
-    /// From the base to three times the wait before, up to the cap. The multiplier plays no part.
+    /// Waits from the base to three times the previous wait, up to the cap. Ignores the multiplier.
     Decorrelated,
-    /// The ceiling and up to this much more, but never over the cap.
+    /// Waits from the ceiling to this much longer, up to the cap.
     Additive(Duration),
-    /// Exactly the ceiling. Clients that failed together come back together: for tests.
+    /// Waits exactly the ceiling. For tests only: clients that fail together retry together.
     None,
 }
 
-/// Capped exponential backoff: `ceiling(n) = min(cap, base · multiplierⁿ)`, then [`Jitter`].
+/// Computes waits by exponential backoff with a cap and [`Jitter`].
 ///
-/// The values are checked when the middleware is built.
+/// The ceiling of retry `n` is `min(cap, base · multiplierⁿ)`, counted from 0. `build` of the middleware checks the
+/// values.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,15 +53,16 @@ pub struct Backoff {
 }
 
 impl Default for Backoff {
-    /// 200 ms · 2ⁿ up to 10 s, with full jitter.
+    /// Starts at 200 ms and doubles up to 10 s, with full jitter.
     fn default() -> Self {
         Self::exponential(Duration::from_millis(200))
     }
 }
 
 impl Backoff {
-    /// Doubles from `base` with every retry, up to a cap of 10 s (or `base`, if that is longer),
-    /// with full jitter.
+    /// Creates a backoff that starts at `base` and doubles with each retry.
+    ///
+    /// Its cap is 10 s, or `base` if that is longer. It has full jitter.
     #[must_use]
     pub fn exponential(base: Duration) -> Self {
         Self {
@@ -71,35 +73,37 @@ impl Backoff {
         }
     }
 
-    /// By how much the ceiling grows with every retry; 1 keeps it constant.
+    /// Sets the factor by which the ceiling grows with each retry. 1 keeps it constant.
+    ///
+    /// Default: 2.
     #[must_use]
     pub fn multiplier(mut self, multiplier: f64) -> Self {
         self.multiplier = multiplier;
         self
     }
 
-    /// The longest wait that backoff by itself asks for.
+    /// Sets the longest wait. A hint of the server may be longer.
+    ///
+    /// Default: 10 s, or the base if that is longer.
     #[must_use]
     pub fn cap(mut self, cap: Duration) -> Self {
         self.cap = cap;
         self
     }
 
-    /// How the wait is spread.
+    /// Sets how the wait is randomised.
+    ///
+    /// Default: [`Jitter::Full`].
     #[must_use]
     pub fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// The longest wait before retry `n`, counted from 0, without jitter.
+    /// Returns the ceiling of the wait before retry `n`, counted from 0, without jitter.
     pub fn ceiling(&self, n: u32) -> Duration {
-        if n == 0 {
-            // Most retries are the first.
-            return self.base.min(self.cap);
-        }
         let exponent = i32::try_from(n).unwrap_or(i32::MAX);
-        // Grows to infinity at most, which is over any cap.
+        // An overflow gives infinity, which is above any cap.
         let nanos = self.base.as_nanos() as f64 * self.multiplier.powi(exponent);
         if nanos < self.cap.as_nanos() as f64 {
             nanos_to_duration(nanos).min(self.cap)
@@ -108,7 +112,7 @@ impl Backoff {
         }
     }
 
-    /// The wait before retry `n`, counted from 0. `previous` is what was drawn the last time.
+    /// Draws the wait before retry `n`, counted from 0. `previous` is the result of the last draw.
     pub(crate) fn draw(&self, n: u32, previous: Option<Duration>, rng: &mut dyn Rng) -> Duration {
         let ceiling = self.ceiling(n);
         match self.jitter {
@@ -127,6 +131,7 @@ impl Backoff {
         }
     }
 
+    /// Refuses invalid values.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.base.is_zero() {
             return Err(ConfigError::new(
@@ -135,7 +140,7 @@ impl Backoff {
                 "should be longer than zero",
             ));
         }
-        // Written so that NaN fails too.
+        // Negated so that NaN fails, too.
         if !(self.multiplier >= 1.0 && self.multiplier.is_finite()) {
             return Err(ConfigError::new(
                 "backoff multiplier",

@@ -19,7 +19,7 @@ fn without_jitter_the_waits_are_exact() {
 }
 
 #[test]
-fn every_jitter_keeps_its_bounds_and_reaches_them() {
+fn each_jitter_stays_within_its_bounds_and_reaches_them() {
     let mut rng = StdRng::seed_from_u64(2);
     for (jitter, low, high) in [
         (Jitter::Full, Duration::ZERO, 800 * MS),
@@ -84,7 +84,7 @@ fn full_jitter_is_uniform_from_zero_to_the_cap() {
         .iter()
         .map(|&count| (f64::from(count) - expected).powi(2) / expected)
         .sum();
-    // 99 degrees of freedom: 148 is passed by chance once in a thousand seeds, and so is 58 below.
+    // 99 degrees of freedom: 1 seed in 1000 gives more than 148, and 1 in 1000 less than 58.
     assert!((58.0..148.0).contains(&chi_squared), "{chi_squared}");
 }
 
@@ -116,7 +116,7 @@ fn no_attempt_number_overflows() {
 }
 
 #[test]
-fn a_value_that_makes_no_sense_is_named() {
+fn an_invalid_value_is_named() {
     let base = 200 * MS;
     for (backoff, said) in [
         (

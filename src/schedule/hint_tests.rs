@@ -43,7 +43,7 @@ fn retry_after_in_seconds_with_and_without_fraction() {
 }
 
 #[test]
-fn retry_after_in_all_three_forms_of_a_date_against_the_answers_own_clock() {
+fn retry_after_as_a_date_counts_from_the_date_of_the_response() {
     for text in [
         "Sun, 06 Nov 1994 12:00:37 GMT",
         "Sunday, 06-Nov-94 12:00:37 GMT",
@@ -60,7 +60,7 @@ fn retry_after_in_all_three_forms_of_a_date_against_the_answers_own_clock() {
 }
 
 #[test]
-fn what_cannot_be_read_or_is_past_is_no_hint() {
+fn an_unreadable_or_past_value_is_no_hint() {
     let garbage = "x".repeat(64 * 1024);
     let dots = ".".repeat(64 * 1024);
     for text in [
@@ -112,7 +112,7 @@ fn what_cannot_be_read_or_is_past_is_no_hint() {
 }
 
 #[test]
-fn the_first_header_that_parses_holds_and_each_is_enough_by_itself() {
+fn the_first_header_that_parses_counts_and_each_suffices() {
     let all = [
         ("retry-after-ms", "1500"),
         ("x-ms-retry-after-ms", "2500"),
@@ -138,7 +138,7 @@ fn the_first_header_that_parses_holds_and_each_is_enough_by_itself() {
 }
 
 #[test]
-fn of_several_lines_the_longest_wait_holds() {
+fn of_several_lines_the_longest_wait_counts() {
     let lines = [
         ("retry-after", "2"),
         ("retry-after", "9"),
@@ -151,7 +151,7 @@ fn of_several_lines_the_longest_wait_holds() {
 fn a_reset_time_is_read_by_its_size_and_form() {
     let noon = noon().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     assert_eq!(noon, 784_123_200.0);
-    // A `Date` late enough for ten digits.
+    // Late enough for ten digits.
     let date = ("date", "Sun, 09 Sep 2001 01:46:40 GMT");
     for (text, expected) in [
         ("3", secs(3.0)),
@@ -184,7 +184,7 @@ fn a_reset_time_is_read_by_its_size_and_form() {
 }
 
 #[test]
-fn a_clock_that_stands_before_1970_makes_no_wait_shorter() {
+fn a_clock_before_1970_makes_no_wait_shorter() {
     let day_before = UNIX_EPOCH - Duration::from_secs(86_400);
     for text in ["1000000000", "1000000000000", "2001-09-09T01:46:40Z"] {
         let headers = HeaderMap::from_iter([(
@@ -196,7 +196,7 @@ fn a_clock_that_stands_before_1970_makes_no_wait_shorter() {
     }
 }
 
-/// Each way to say when a window refills, and how much of it is left.
+/// Each way to say when a window refills and how much remains.
 const WINDOWS: &[(&str, &str, &str)] = &[
     ("ratelimit-reset", "30", "ratelimit-remaining"),
     ("x-ratelimit-reset-after", "30", "x-ratelimit-remaining"),
@@ -230,7 +230,7 @@ fn a_reset_is_a_hint_where_its_window_is_spent() {
         for status in [200, 403, 404, 429, 500, 502, 503, 504] {
             let with = |left| hint_of(status, &[(reset, value), (remaining, left)]);
             assert_eq!(with("0"), secs(30.0), "{status} {reset}");
-            // With quota left, it was something else that refused.
+            // A window with quota left did not refuse the request.
             for left in ["1", "98", "4990", "18446744073709551615"] {
                 assert_eq!(with(left), None, "{status} {reset}, {left} left");
             }
@@ -245,7 +245,7 @@ fn a_reset_without_a_remainder_is_a_hint_after_a_429_only() {
             let expected = secs(30.0).filter(|_| status == 429);
             let hint = hint_of(status, &[(reset, value)]);
             assert_eq!(hint, expected, "{status} {reset}");
-            // A remainder that cannot be read says nothing.
+            // An unreadable remainder says nothing.
             let hint = hint_of(status, &[(reset, value), (remaining, "+0")]);
             assert_eq!(hint, expected, "{status} {reset}");
         }
@@ -253,7 +253,7 @@ fn a_reset_without_a_remainder_is_a_hint_after_a_429_only() {
 }
 
 #[test]
-fn of_several_named_windows_those_with_quota_left_say_nothing() {
+fn of_several_windows_those_with_quota_left_say_nothing() {
     let requests = |left: &'static str| {
         [
             ("x-ratelimit-remaining-requests", left),
@@ -275,13 +275,13 @@ fn of_several_named_windows_those_with_quota_left_say_nothing() {
         assert_eq!(hint(status, [requests("59"), tokens("0")]), secs(360.0));
         assert_eq!(hint(status, [requests("0"), tokens("0")]), secs(360.0));
     }
-    // Only the window that does not say what is left may have refused.
+    // Only the window without a remainder may have refused the request.
     assert_eq!(hint(429, [requests("59"), tokens("?")]), secs(360.0));
     assert_eq!(hint(429, [requests("?"), tokens("149984")]), secs(60.0));
     assert_eq!(hint(503, [requests("?"), tokens("149984")]), None);
 }
 
-/// What express-rate-limit sends with every response, for a limit of 100 in 15 minutes.
+/// The headers that express-rate-limit sends with every response, for a limit of 100 per 15 minutes.
 fn express(left: &str) -> [Vec<(&'static str, String)>; 4] {
     let own = |lines: &[(&'static str, &str)]| {
         let lines = lines.iter();
@@ -331,7 +331,7 @@ fn every_combination_that_express_rate_limit_sends() {
         hint_of(status, &lines)
     }
     let (some, none) = (express("98"), express("0"));
-    // The legacy headers may stand beside one of the drafts.
+    // The legacy headers may be combined with one of the drafts.
     for draft in 0..4 {
         for sets in [vec![draft], vec![0, draft]] {
             let of = |all: &[Vec<_>]| sets.iter().map(|set| all[*set].clone()).collect::<Vec<_>>();
@@ -339,7 +339,7 @@ fn every_combination_that_express_rate_limit_sends() {
                 assert_eq!(hint(status, &of(&some)), None, "{status} {sets:?}");
                 assert_eq!(hint(status, &of(&none)), secs(900.0), "{status} {sets:?}");
             }
-            // A `Retry-After` beside them counts by itself.
+            // A `Retry-After` next to them takes precedence.
             let mut asked = of(&some);
             asked.push(vec![("retry-after", "2".to_owned())]);
             assert_eq!(hint(503, &asked), secs(2.0), "{sets:?}");
@@ -394,14 +394,14 @@ fn the_ratelimit_field_of_every_draft() {
         (&["\"default\";t=30"], None, secs(30.0)),
         (&["\"default\";r=0;t=30"], secs(30.0), secs(30.0)),
         (&["default;r=0;t=30"], secs(30.0), secs(30.0)),
-        // All that are used up must open again; a daily window with room left does not matter.
+        // All spent windows must refill. A daily window with quota left does not count.
         (
             &["\"burst\";r=0;t=5, \"hour\";r=0;t=60", "\"day\";r=9;t=5000"],
             secs(60.0),
             secs(60.0),
         ),
         (&["\"burst\";r=1;t=5, \"day\";r=9;t=5000"], None, None),
-        // Of those that do not say what is left, the first to open may let us through.
+        // Of the windows without a remainder, the first refill may allow a retry.
         (
             &["\"burst\";r=1;t=5, \"hour\";t=60, \"day\";t=5000"],
             None,

@@ -1,54 +1,54 @@
-//! What a simulated service saw.
+//! The requests that reached a simulated service.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// One request as a [`SimulatedService`](super::SimulatedService) got it.
+/// Describes one request that reached a [`SimulatedService`](super::SimulatedService).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Arrival {
-    /// When, since the service started.
+    /// The time of arrival, since the service started.
     pub at: Duration,
-    /// The status of its answer, or `None` if it gets none.
+    /// The status of the response, or `None` if there is no response.
     pub status: Option<u16>,
-    /// The host that was asked.
+    /// The host of the request.
     pub host: String,
-    /// Which client of a [`Simulation`](super::Simulation) it came from, counted from 0.
+    /// The client of a [`Simulation`](super::Simulation) that sent it, counted from 0.
     pub client: Option<usize>,
-    /// From here to the answer, without the way back.
+    /// The time from the arrival to the response, without the way back.
     pub took: Duration,
 }
 
 impl Arrival {
-    /// If it was answered with a 2xx.
+    /// Returns whether the response has a 2xx status.
     pub fn succeeded(&self) -> bool {
         matches!(self.status, Some(200..=299))
     }
 }
 
-/// All requests that a [`SimulatedService`](super::SimulatedService) got, in the order in which they arrived.
+/// Holds all requests that reached a [`SimulatedService`](super::SimulatedService), in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals(pub Vec<Arrival>);
 
 impl Arrivals {
-    /// How many there are.
+    /// Returns the number of requests.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// How many of them were answered with a 2xx.
+    /// Returns the number of requests with a 2xx response.
     pub fn successes(&self) -> usize {
         self.0.iter().filter(|arrival| arrival.succeeded()).count()
     }
 
-    /// Those that arrived within this time.
+    /// Returns the requests that arrived within this time.
     #[must_use]
     pub fn during(&self, time: Range<Duration>) -> Self {
         let inside = self.0.iter().filter(|arrival| time.contains(&arrival.at));
         Self(inside.cloned().collect())
     }
 
-    /// The most that arrived within any `width`, wherever it begins.
+    /// Returns the most requests that arrived within any period of this width.
     pub fn peak(&self, width: Duration) -> usize {
         let mut first = 0;
         let mut peak = 0;
@@ -61,11 +61,11 @@ impl Arrivals {
         peak
     }
 
-    /// How many arrived in each `width`, counted from the start of the service.
+    /// Counts the requests in consecutive periods of this width, from the start of the service.
     ///
     /// # Panics
     ///
-    /// If the width is zero and there are any.
+    /// Panics if the width is zero and there are requests.
     pub fn by(&self, width: Duration) -> Vec<usize> {
         let mut counts = Vec::new();
         for arrival in &self.0 {

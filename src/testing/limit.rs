@@ -1,4 +1,4 @@
-//! A service that takes so many requests a second.
+//! A rule that limits the rate of requests.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use reqwest::Request;
 use super::reply::{Reply, assert_status};
 use super::rules::{Chance, Hints, Rule};
 
-/// A number that changes with time, in steps.
+/// Holds a value that changes in steps over time.
 ///
 /// ```
 /// use std::time::Duration;
 /// use reqwest_steady::testing::{Limit, Steps};
 ///
-/// // 500 a second, and only 250 from the tenth on.
+/// // 500 per second, and 250 per second after 10 s.
 /// let rate = Steps::from(500.0).then(Duration::from_secs(10), 250.0);
 /// assert_eq!(rate.at(Duration::from_secs(11)), 250.0);
 /// let limit = Limit::bucket(rate, 5.0);
@@ -30,11 +30,11 @@ fn assert_amount(value: f64) {
 }
 
 impl From<f64> for Steps {
-    /// Always this.
+    /// Creates a value that never changes.
     ///
     /// # Panics
     ///
-    /// If it is negative or not a number.
+    /// Panics if the value is negative or not a number.
     fn from(always: f64) -> Self {
         assert_amount(always);
         Self(vec![(Duration::ZERO, always)])
@@ -42,11 +42,11 @@ impl From<f64> for Steps {
 }
 
 impl Steps {
-    /// Another value from `time` on.
+    /// Changes the value from `time` on.
     ///
     /// # Panics
     ///
-    /// If `time` is not after all steps so far, or if the value is negative or not a number.
+    /// Panics if `time` is not after the last step, or if the value is negative or not a number.
     #[must_use]
     pub fn then(mut self, time: Duration, value: f64) -> Self {
         let after_all = self.0.last().is_some_and(|(last, _)| *last < time);
@@ -56,13 +56,13 @@ impl Steps {
         self
     }
 
-    /// The value at this time.
+    /// Returns the value at this time.
     pub fn at(&self, time: Duration) -> f64 {
         let step = self.0.iter().rev().find(|(from, _)| *from <= time);
         step.map_or(0.0, |(_, value)| *value)
     }
 
-    /// What a rate by the second adds up to from one time to another.
+    /// Integrates the value, as a rate per second, over a period.
     pub fn sum(&self, over: Range<Duration>) -> f64 {
         let ends = self.0.iter().skip(1).map(|(from, _)| *from);
         let ends = ends.chain([Duration::MAX]);
@@ -75,15 +75,14 @@ impl Steps {
 }
 
 #[derive(Debug)]
-enum Shape {
-    /// Windows of this width follow each other from the start of the service. What was refused
-    /// does not count.
+enum LimitShape {
+    /// Fixed windows of this width, from the start of the service. Refused requests do not count.
     Window {
         width: Duration,
         start: Duration,
         taken: f64,
     },
-    /// Full at the start. GCRA with the same burst refuses the same requests.
+    /// A token bucket that is full at the start. GCRA with the same burst refuses the same requests.
     Bucket {
         burst: f64,
         tokens: f64,
@@ -91,29 +90,29 @@ enum Shape {
     },
 }
 
-/// Takes so many requests a second, and refuses the rest with 429.
+/// Accepts requests up to a rate, and refuses the rest with 429.
 #[derive(Debug)]
 #[must_use]
 pub struct Limit {
     rate: Steps,
-    shape: Shape,
+    shape: LimitShape,
     status: u16,
     on_refusal: Hints,
     hints: bool,
 }
 
 impl Limit {
-    /// Takes as many as `rate` makes in one window, at any time within it.
+    /// Accepts `rate` × `width` requests in each fixed window.
     ///
     /// # Panics
     ///
-    /// If the window has no width.
+    /// Panics if the width is zero.
     pub fn window(rate: impl Into<Steps>, width: Duration) -> Self {
         assert!(!width.is_zero(), "a window of no width");
         let (start, taken) = (Duration::ZERO, 0.0);
         Self::new(
             rate,
-            Shape::Window {
+            LimitShape::Window {
                 width,
                 start,
                 taken,
@@ -121,19 +120,18 @@ impl Limit {
         )
     }
 
-    /// Takes `burst` at once, and then as many as `rate` makes: a token bucket, which is full at the
-    /// start.
+    /// Accepts requests by a token bucket that holds `burst` tokens and is full at the start.
     ///
     /// # Panics
     ///
-    /// If it holds less than one.
+    /// Panics if `burst` is less than 1.
     pub fn bucket(rate: impl Into<Steps>, burst: f64) -> Self {
         let valid = burst.is_finite() && burst >= 1.0;
         assert!(valid, "a burst of {burst}: it must be 1 or more");
         let (tokens, filled) = (burst, Duration::ZERO);
         Self::new(
             rate,
-            Shape::Bucket {
+            LimitShape::Bucket {
                 burst,
                 tokens,
                 filled,
@@ -141,7 +139,7 @@ impl Limit {
         )
     }
 
-    fn new(rate: impl Into<Steps>, shape: Shape) -> Self {
+    fn new(rate: impl Into<Steps>, shape: LimitShape) -> Self {
         Self {
             rate: rate.into(),
             shape,
@@ -151,35 +149,37 @@ impl Limit {
         }
     }
 
-    /// Refuses with this one instead of 429.
+    /// Sets the status of refusals.
+    ///
+    /// Default: 429.
     ///
     /// # Panics
     ///
-    /// If there is no such status.
+    /// Panics if the status is invalid.
     pub fn status(mut self, status: u16) -> Self {
         assert_status(status);
         self.status = status;
         self
     }
 
-    /// A header on every refusal.
+    /// Adds a header to every refusal.
     pub fn on_refusal(mut self, name: &'static str, value: &str) -> Self {
         self.on_refusal.push((name, value.to_owned()));
         self
     }
 
-    /// `ratelimit-remaining` and `ratelimit-reset` on every answer.
+    /// Adds `ratelimit-remaining` and `ratelimit-reset` to every response.
     pub fn with_hints(mut self) -> Self {
         self.hints = true;
         self
     }
 
-    /// How many more it would take now, and how long until it takes more than that.
+    /// Returns how many requests it would accept now, and the time until that number grows.
     fn left(&self, at: Duration) -> (f64, Duration) {
-        // Sums of fractions miss whole numbers by a hair.
-        const HAIR: f64 = 1e-6;
+        // Sums of fractions can be slightly below a whole number.
+        const TOLERANCE: f64 = 1e-6;
         match &self.shape {
-            Shape::Window {
+            LimitShape::Window {
                 width,
                 start,
                 taken,
@@ -187,8 +187,8 @@ impl Limit {
                 let limit = (self.rate.at(*start) * width.as_secs_f64()).round();
                 (limit - taken, (*start + *width).saturating_sub(at))
             }
-            Shape::Bucket { tokens, .. } => {
-                let whole = (tokens + HAIR).floor();
+            LimitShape::Bucket { tokens, .. } => {
+                let whole = (tokens + TOLERANCE).floor();
                 let missing = (whole + 1.0 - tokens) / self.rate.at(at);
                 (
                     whole,
@@ -202,7 +202,7 @@ impl Limit {
 impl Rule for Limit {
     fn decide(&mut self, _: &Request, at: Duration, _: &mut Chance) -> Option<Reply> {
         match &mut self.shape {
-            Shape::Window {
+            LimitShape::Window {
                 width,
                 start,
                 taken,
@@ -213,7 +213,7 @@ impl Rule for Limit {
                     *taken = 0.0;
                 }
             }
-            Shape::Bucket {
+            LimitShape::Bucket {
                 burst,
                 tokens,
                 filled,
@@ -228,8 +228,8 @@ impl Rule for Limit {
             return Some(headers.fold(refusal, |reply, (name, value)| reply.header(name, value)));
         }
         match &mut self.shape {
-            Shape::Window { taken, .. } => *taken += 1.0,
-            Shape::Bucket { tokens, .. } => *tokens -= 1.0,
+            LimitShape::Window { taken, .. } => *taken += 1.0,
+            LimitShape::Bucket { tokens, .. } => *tokens -= 1.0,
         }
         None
     }
@@ -241,7 +241,7 @@ impl Rule for Limit {
         let (remaining, reset) = self.left(at);
         vec![
             ("ratelimit-remaining", remaining.to_string()),
-            // Whole seconds is all that the header can say.
+            // The header has whole seconds.
             ("ratelimit-reset", reset.as_secs_f64().ceil().to_string()),
         ]
     }

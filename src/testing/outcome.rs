@@ -1,4 +1,4 @@
-//! What came of the calls in a simulated world.
+//! The results of a simulation.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,50 +9,49 @@ use super::arrivals::Arrivals;
 use super::host_name;
 use super::limit::Steps;
 
-/// One call of a [`Simulation`](super::Simulation) as its caller saw it. Times count from the start of
-/// the service.
+/// Describes one call of a [`Simulation`](super::Simulation). Times count from the start of the service.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Call {
-    /// Which client made it, counted from 0.
+    /// The client that made the call, counted from 0.
     pub client: usize,
-    /// The host that it went to.
+    /// The host of the call.
     pub host: Arc<str>,
-    /// When it was made.
+    /// The time when the call started.
     pub begun: Duration,
-    /// When its caller had all of the answer, or an error.
+    /// The time when the caller had the whole response, or an error.
     pub ended: Duration,
-    /// The status of the answer, or what the error said.
+    /// The status of the response, or the text of the error.
     pub result: Result<u16, String>,
 }
 
 impl Call {
-    /// If it was answered with a 2xx.
+    /// Returns whether the response has a 2xx status.
     pub fn succeeded(&self) -> bool {
         matches!(self.result, Ok(200..=299))
     }
 }
 
-/// What came of all calls of a [`Simulation`](super::Simulation), and what the service saw of them.
+/// Holds all calls of a [`Simulation`](super::Simulation), and all requests that reached the service.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The way to the service and back.
+    /// The time for the way to the service and back.
     pub latency: Duration,
     /// All calls, in the order in which they ended.
     pub calls: Vec<Call>,
-    /// How many clients took part.
+    /// The number of clients.
     pub clients: usize,
     /// All requests that arrived.
     pub arrivals: Arrivals,
 }
 
 impl Outcome {
-    /// Only what has to do with this host.
+    /// Keeps only the calls and requests of this host.
     ///
     /// # Panics
     ///
-    /// If it is not the name of a host.
+    /// Panics if this is not the name of a host.
     #[must_use]
     pub fn of_host(mut self, host: &str) -> Self {
         let host = host_name(host);
@@ -65,39 +64,40 @@ impl Outcome {
         self.calls.iter().filter(|call| call.succeeded())
     }
 
-    /// How many calls succeeded.
+    /// Returns the number of calls that succeeded.
     pub fn succeeded(&self) -> usize {
         self.successes().count()
     }
 
-    /// Of all calls, the share that succeeded. Not a number without calls.
+    /// Returns the share of calls that succeeded, or NaN without calls.
     pub fn share(&self) -> f64 {
         self.succeeded() as f64 / self.calls.len() as f64
     }
 
-    /// How many requests arrived at the service.
+    /// Returns the number of requests that reached the service.
     pub fn requests(&self) -> usize {
         self.arrivals.count()
     }
 
-    /// 1 if nothing was repeated. Not a number without calls.
+    /// Returns the requests per call: 1 without retries, NaN without calls.
     pub fn requests_per_call(&self) -> f64 {
         self.requests() as f64 / self.calls.len() as f64
     }
 
-    /// Infinite if nothing succeeded. Not a number without requests.
+    /// Returns the requests per successful call: infinite without successes, NaN without requests.
     pub fn requests_per_success(&self) -> f64 {
         self.requests() as f64 / self.succeeded() as f64
     }
 
-    /// When the last call that succeeded did so.
+    /// Returns the time when the last successful call ended.
     pub fn last_success(&self) -> Duration {
         let ends = self.successes().map(|call| call.ended);
         ends.max().unwrap_or_default()
     }
 
-    /// How long calls took beyond the way to the service and back: of those that began from a time
-    /// on and succeeded, the share `rank` took no longer than this. 0.5 is the median.
+    /// Returns a quantile of the time that successful calls took beyond the network latency.
+    ///
+    /// Only calls that started at `from` or later count. A `rank` of 0.5 is the median.
     pub fn added_latency(&self, rank: f64, from: Duration) -> Duration {
         let calls = self.successes().filter(|call| call.begun >= from);
         let mut added: Vec<_> = calls
@@ -109,7 +109,7 @@ impl Outcome {
         found.copied().unwrap_or_default()
     }
 
-    /// How many calls succeeded in each second, by when they ended.
+    /// Counts the successful calls that ended in each second.
     pub fn successes_by_second(&self) -> Vec<usize> {
         let mut counts = Vec::new();
         for call in self.successes() {
@@ -120,20 +120,21 @@ impl Outcome {
         counts
     }
 
-    /// How many calls succeeded by ending within this time.
+    /// Counts the successful calls that ended within this time.
     pub fn successes_during(&self, time: Range<Duration>) -> usize {
         let inside = self.successes().filter(|call| time.contains(&call.ended));
         inside.count()
     }
 
-    /// What the service took within this time, of what it could take. Infinite or not a number if that
-    /// is nothing.
+    /// Returns the share of the service's capacity that was used within this time.
+    ///
+    /// It is infinite or NaN if the capacity is zero.
     pub fn use_of(&self, capacity: &Steps, time: Range<Duration>) -> f64 {
         let taken = self.arrivals.during(time.clone()).successes();
         taken as f64 / capacity.sum(time)
     }
 
-    /// How many calls of each client succeeded.
+    /// Counts the successful calls of each client.
     pub fn successes_by_client(&self) -> Vec<usize> {
         let mut counts = vec![0; self.clients];
         for call in self.successes() {
@@ -142,13 +143,14 @@ impl Outcome {
         counts
     }
 
-    /// Between clients, by how many of their calls succeeded: Jain's index, which is 1 if all have the
-    /// same, and 1/n if one of n has it all.
+    /// Returns the fairness between clients, as Jain's index of their successful calls.
+    ///
+    /// It is 1 if all clients have the same number, and 1/n if one of n clients has all of them.
     pub fn fairness(&self) -> f64 {
         fairness(&self.successes_by_client())
     }
 
-    /// How often calls failed in each way: by the status of the answer, or by what the error said.
+    /// Counts the failed calls by the status of the response or the text of the error.
     pub fn failures(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for call in self.calls.iter().filter(|call| !call.succeeded()) {

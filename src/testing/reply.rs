@@ -1,4 +1,4 @@
-//! What a server without a network does with a request.
+//! The replies of servers without a network.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::timeout::body_until;
 
-/// What a server does with a request: an answer, a failure, or nothing at all.
+/// Describes what a server does with a request: it responds, fails, or stays silent.
 ///
 /// ```
 /// use std::io::ErrorKind;
@@ -26,13 +26,13 @@ use super::timeout::body_until;
 #[derive(Debug)]
 #[must_use]
 pub struct Reply {
-    pub(super) what: What,
+    pub(super) kind: ReplyKind,
     pub(super) after: Duration,
 }
 
 #[derive(Debug)]
-pub(super) enum What {
-    Answer(Box<http::Response<Body>>),
+pub(super) enum ReplyKind {
+    Respond(Box<http::Response<Body>>),
     Fail(io::ErrorKind),
     Silence,
 }
@@ -46,75 +46,76 @@ pub(super) fn assert_status(status: u16) -> StatusCode {
 }
 
 impl Reply {
-    fn new(what: What) -> Self {
+    fn new(kind: ReplyKind) -> Self {
         let after = Duration::ZERO;
-        Self { what, after }
+        Self { kind, after }
     }
 
-    /// An answer with this status, no headers and an empty body.
+    /// Responds with this status, no headers and an empty body.
     ///
     /// # Panics
     ///
-    /// If there is no such status.
+    /// Panics if the status is invalid.
     pub fn status(status: u16) -> Self {
         let mut response = http::Response::new(Body::from(""));
         *response.status_mut() = assert_status(status);
         Self::response(response)
     }
 
-    /// Any answer, such as one whose body is a stream.
+    /// Responds with any response, such as one with a streamed body.
     pub fn response(response: http::Response<Body>) -> Self {
-        Self::new(What::Answer(Box::new(response)))
+        Self::new(ReplyKind::Respond(Box::new(response)))
     }
 
-    /// The connection fails in this way: refused, reset, closed too early.
+    /// Fails the connection in this way, such as refused, reset or closed early.
     ///
     /// The error is an [`io::Error`] inside a middleware error, so `is_connect()` is false. Only the `timeout` of a
     /// request gives a real `reqwest::Error`.
     pub fn fail(kind: io::ErrorKind) -> Self {
-        Self::new(What::Fail(kind))
+        Self::new(ReplyKind::Fail(kind))
     }
 
-    /// Never responds. The call ends by `attempt_timeout`, `deadline` or the request's `timeout`. Without these it
-    /// never ends.
+    /// Never responds.
+    ///
+    /// The call ends by `attempt_timeout`, `deadline` or the request's `timeout`. Without these it never ends.
     pub fn silence() -> Self {
-        Self::new(What::Silence)
+        Self::new(ReplyKind::Silence)
     }
 
-    /// Adds a header to the answer. What is no answer has none.
+    /// Adds a header to the response. Failures and silence ignore it.
     ///
     /// # Panics
     ///
-    /// If it is no valid header.
+    /// Panics if the header is invalid.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         let name = HeaderName::try_from(name)
             .unwrap_or_else(|error| panic!("header name {name:?}: {error}"));
         let value = HeaderValue::try_from(value)
             .unwrap_or_else(|error| panic!("value {value:?} of header {name}: {error}"));
-        if let What::Answer(response) = &mut self.what {
+        if let ReplyKind::Respond(response) = &mut self.kind {
             response.headers_mut().append(name, value);
         }
         self
     }
 
-    /// Replaces the body of the answer. What is no answer has none.
+    /// Replaces the body of the response. Failures and silence ignore it.
     pub fn body(mut self, body: impl Into<Body>) -> Self {
-        if let What::Answer(response) = &mut self.what {
+        if let ReplyKind::Respond(response) = &mut self.kind {
             *response.body_mut() = body.into();
         }
         self
     }
 
-    /// This much later than it would have come.
+    /// Delays the reply.
     pub fn after(mut self, delay: Duration) -> Self {
         self.after = self.after.saturating_add(delay);
         self
     }
 
-    /// What the client gets, once the time for it has come. The body has to be read until `end`.
+    /// Waits for the delay and returns the result. The body must be read before `end`.
     pub(super) async fn deliver(self, request: &Request, end: Option<Instant>) -> Result<Response> {
-        match self.what {
-            What::Answer(response) => {
+        match self.kind {
+            ReplyKind::Respond(response) => {
                 let (mut parts, body) = response.into_parts();
                 let mut with_url = http::Response::builder().url(request.url().clone());
                 if let Some(url) = with_url.extensions_mut() {
@@ -123,8 +124,8 @@ impl Reply {
                 let body = body_until(end, body);
                 Ok(http::Response::from_parts(parts, body).into())
             }
-            What::Fail(kind) => Err(Error::Middleware(io::Error::from(kind).into())),
-            What::Silence => std::future::pending().await,
+            ReplyKind::Fail(kind) => Err(Error::Middleware(io::Error::from(kind).into())),
+            ReplyKind::Silence => std::future::pending().await,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a simulated service does with a request: rules that are asked in turn.
+//! The rules by which a simulated service handles requests.
 
 use std::io;
 use std::ops::Range;
@@ -10,31 +10,31 @@ use reqwest::Request;
 
 use super::reply::{Reply, assert_status};
 
-/// Where a simulated service's rules draw their chances from. The same seed gives the same chances.
+/// Generates random numbers for the rules of a simulated service. The same seed gives the same numbers.
 #[derive(Debug)]
 pub struct Chance(StdRng);
 
 impl Chance {
-    /// A generator with this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(StdRng::seed_from_u64(seed))
     }
 
-    /// True for this share of all times that it is asked, from 0 to 1.
+    /// Returns true with this probability, from 0 to 1.
     ///
     /// # Panics
     ///
-    /// If the share is not from 0 to 1.
+    /// Panics if the share is not from 0 to 1.
     pub fn happens(&mut self, share: f64) -> bool {
         assert_share(share);
         self.0.random_bool(share)
     }
 
-    /// Any number of the range, all equally likely.
+    /// Returns a number in the range, uniformly distributed.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// Panics if the range is empty.
     pub fn between(&mut self, range: Range<f64>) -> f64 {
         assert!(range.start < range.end, "no number is in {range:?}");
         self.0.random_range(range)
@@ -65,14 +65,14 @@ pub(super) fn assert_order(time: &Range<Duration>) {
 
 pub(super) type Hints = Vec<(&'static str, String)>;
 
-/// One thing that a [`SimulatedService`](super::SimulatedService) does with requests.
+/// Decides how a [`SimulatedService`](super::SimulatedService) handles a request.
 ///
 /// ```
 /// use std::time::Duration;
 /// use reqwest::Request;
 /// use reqwest_steady::testing::{Chance, Reply, Rule};
 ///
-/// /// Deletes nothing for its first minute.
+/// /// Refuses DELETE for the first minute.
 /// struct ReadOnlyAtFirst;
 ///
 /// impl Rule for ReadOnlyAtFirst {
@@ -83,30 +83,31 @@ pub(super) type Hints = Vec<(&'static str, String)>;
 /// }
 /// ```
 pub trait Rule: Send + 'static {
-    /// `None` leaves it to the next rule, and what passes all of them gets a 200. `at` is the time
-    /// since the service started, and never goes back.
+    /// Returns the reply, or `None` to ask the next rule. If all rules return `None`, the service responds with 200.
+    ///
+    /// `at` is the time since the service started. It never decreases.
     fn decide(&mut self, request: &Request, at: Duration, chance: &mut Chance) -> Option<Reply>;
 
-    /// What it adds to the headers of every answer, right after the decision.
+    /// Returns headers for every response. It is called right after the decision.
     fn hints(&self, _at: Duration) -> Vec<(&'static str, String)> {
         Hints::new()
     }
 }
 
-/// Takes nothing for a time.
+/// Refuses all requests for a period.
 #[derive(Debug)]
 pub struct Down {
     during: Range<Duration>,
-    /// Nobody listens if there is none.
+    /// `None` refuses connections.
     status: Option<u16>,
 }
 
 impl Down {
-    /// Answers everything with this status.
+    /// Responds to all requests with this status.
     ///
     /// # Panics
     ///
-    /// If there is no such status, or if the time ends before it begins.
+    /// Panics if the status is invalid, or if the period ends before it starts.
     pub fn answering(status: u16, during: Range<Duration>) -> Self {
         assert_status(status);
         assert_order(&during);
@@ -114,11 +115,11 @@ impl Down {
         Self { during, status }
     }
 
-    /// Connections are refused.
+    /// Refuses all connections.
     ///
     /// # Panics
     ///
-    /// If the time ends before it begins.
+    /// Panics if the period ends before it starts.
     pub fn unreachable(during: Range<Duration>) -> Self {
         assert_order(&during);
         let status = None;
@@ -134,16 +135,16 @@ impl Rule for Down {
     }
 }
 
-/// Answers 503 to a share of all requests, by chance.
+/// Responds with 503 to a random share of all requests.
 #[derive(Debug)]
 pub struct Flaky(f64);
 
 impl Flaky {
-    /// To this share, from 0 to 1.
+    /// Creates the rule with this share, from 0 to 1.
     ///
     /// # Panics
     ///
-    /// If it is not from 0 to 1.
+    /// Panics if the share is not from 0 to 1.
     pub fn new(share: f64) -> Self {
         assert_share(share);
         Self(share)

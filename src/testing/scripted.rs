@@ -1,5 +1,6 @@
-//! A server without a socket: a last middleware that answers by a script, and remembers what arrived
-//! and when.
+//! A server without a socket, which responds by a script and records all requests.
+//!
+//! It is the last middleware of a client.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,30 +18,31 @@ use super::timeout::{end_of, until};
 use crate::clock;
 use crate::outcome::Attempt;
 
-/// One request as a [`ScriptedServer`] got it.
+/// Describes one request that reached a [`ScriptedServer`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Received {
-    /// When it arrived, on tokio's clock.
+    /// The time of arrival, on tokio's clock.
     pub at: Instant,
-    /// Its method.
+    /// The method.
     pub method: Method,
-    /// Where it was sent.
+    /// The URL.
     pub url: Url,
-    /// All its headers.
+    /// All headers.
     pub headers: HeaderMap,
-    /// `None` for a stream, which nobody has read. A request without a body has an empty one.
+    /// The body. `None` for a stream, which the server does not read. Empty for a request without a body.
     pub body: Option<Bytes>,
-    /// 1, and more if a [`RetryMiddleware`](crate::RetryMiddleware) sent it again.
+    /// The number of the attempt: 1 for the first, more for retries of a
+    /// [`RetryMiddleware`](crate::RetryMiddleware).
     pub attempt: u32,
 }
 
 type Script = dyn Fn(usize, &Request) -> Reply + Send + Sync;
 
-/// A server without a socket, which answers by a script and remembers every request.
+/// Responds by a script and records every request, without a socket.
 ///
-/// It is the last middleware of a client: [`client`](Self::client) and
-/// [`client_behind`](Self::client_behind) make one, and `with_arc` puts it into a chain of yours.
+/// It is the last middleware of a client. [`client`](Self::client) and [`client_behind`](Self::client_behind) build
+/// such a client. `with_arc` adds the server to your own chain.
 ///
 /// It applies the `timeout` of a request: a slower reply, or a slower streamed body, fails with a timeout error
 /// (`is_timeout()` is true).
@@ -54,9 +56,9 @@ type Script = dyn Fn(usize, &Request) -> Reply + Send + Sync;
 /// let server = ScriptedServer::statuses([503, 503, 201]);
 /// let client = server.client(RetryMiddleware::default());
 /// let order = client.post("https://api.example.com/orders").body("one teapot");
-/// let answer = order.idempotency_key(IdempotencyKey::random()).send().await?;
+/// let response = order.idempotency_key(IdempotencyKey::random()).send().await?;
 ///
-/// assert_eq!(answer.status(), 201);
+/// assert_eq!(response.status(), 201);
 /// let received = server.received();
 /// assert_eq!(received.len(), 3);
 /// assert!(received.iter().all(|request| request.body.as_deref() == Some(b"one teapot")));
@@ -70,12 +72,12 @@ pub struct ScriptedServer {
 }
 
 impl ScriptedServer {
-    /// `script` is asked with the number of requests that came before.
+    /// Creates a server. `script` gets the number of earlier requests.
     pub fn new(script: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Arc<Self> {
         Self::by_script(move |before, _| script(before))
     }
 
-    /// `script` sees each request.
+    /// Creates a server whose `script` gets each request.
     pub fn by_request(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Arc<Self> {
         Self::by_script(move |_, request| script(request))
     }
@@ -87,12 +89,13 @@ impl ScriptedServer {
         })
     }
 
-    /// Answers with these statuses in turn, and with the last of them for ever. The body of each is
-    /// `body of 503` and the like.
+    /// Creates a server that responds with these statuses in order, and then always with the last one.
+    ///
+    /// The bodies have the form `body of 503`.
     ///
     /// # Panics
     ///
-    /// If there are none, or one is no status.
+    /// Panics if there are no statuses, or if one is invalid.
     pub fn statuses(statuses: impl IntoIterator<Item = u16>) -> Arc<Self> {
         let statuses: Vec<_> = statuses.into_iter().collect();
         for status in &statuses {
@@ -105,12 +108,12 @@ impl ScriptedServer {
         })
     }
 
-    /// A client with one middleware before this server.
+    /// Builds a client with one middleware before this server.
     pub fn client(self: &Arc<Self>, middleware: impl Middleware) -> ClientWithMiddleware {
         self.client_behind([Arc::new(middleware) as Arc<dyn Middleware>])
     }
 
-    /// A client with these middlewares before this server, the outermost first.
+    /// Builds a client with these middlewares before this server, the outermost first.
     pub fn client_behind(
         self: &Arc<Self>,
         middlewares: impl IntoIterator<Item = Arc<dyn Middleware>>,
@@ -118,17 +121,17 @@ impl ScriptedServer {
         client_of(middlewares, self.clone())
     }
 
-    /// All requests so far, in the order in which they arrived.
+    /// Returns all requests so far, in order of arrival.
     pub fn received(&self) -> Vec<Received> {
         self.log().clone()
     }
 
-    /// How many requests have arrived.
+    /// Returns the number of requests so far.
     pub fn count(&self) -> usize {
         self.log().len()
     }
 
-    /// The time between one arrival and the next.
+    /// Returns the times between consecutive requests.
     pub fn gaps(&self) -> Vec<Duration> {
         let log = self.log();
         let pairs = log.windows(2);

@@ -1,5 +1,6 @@
-//! A service without a socket: a last middleware that is some way off, takes as much as its rules let
-//! it, and remembers what arrived.
+//! A service without a socket, with a latency and rules, which records all requests.
+//!
+//! It is the last middleware of a client.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,16 +14,16 @@ use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, Result};
 use tokio::time::{Instant, sleep_until};
 
 use super::arrivals::{Arrival, Arrivals};
-use super::reply::{Reply, What};
+use super::reply::{Reply, ReplyKind};
 use super::rules::{Chance, Rule};
 use super::timeout::{end_of, until};
 use super::{client_of, host_name};
 use crate::clock;
 
-/// The header that tells one client of a simulation from another.
+/// The header that identifies a client of a simulation.
 pub(super) const CLIENT: HeaderName = HeaderName::from_static("x-client");
 
-/// What a [`SimulatedService`] is built from.
+/// Builds a [`SimulatedService`].
 #[must_use]
 pub struct SimulatedServiceBuilder {
     latency: Duration,
@@ -32,41 +33,42 @@ pub struct SimulatedServiceBuilder {
 }
 
 impl SimulatedServiceBuilder {
-    /// Each way there and back takes the latency times `1 ± share`.
+    /// Varies the latency of each round trip by a factor of `1 ± share`.
     ///
     /// # Panics
     ///
-    /// If the share is not from 0 to 1.
+    /// Panics if the share is not from 0 to 1.
     pub fn jitter(mut self, share: f64) -> Self {
         super::rules::assert_share(share);
         self.jitter = share;
         self
     }
 
-    /// What chances are drawn from, which is 0 by default. A [`Simulation`](super::Simulation) sets it
-    /// to its own.
+    /// Sets the seed of the random numbers. A [`Simulation`](super::Simulation) sets it to its own seed.
+    ///
+    /// Default: 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Adds a rule, behind all rules so far.
+    /// Adds a rule after all rules so far.
     pub fn rule(mut self, rule: impl Rule) -> Self {
         self.rules.push((None, Box::new(rule)));
         self
     }
 
-    /// Adds a rule only for requests to this host.
+    /// Adds a rule that applies only to requests to this host.
     ///
     /// # Panics
     ///
-    /// If it is not the name of a host.
+    /// Panics if this is not the name of a host.
     pub fn host_rule(mut self, host: &str, rule: impl Rule) -> Self {
         self.rules.push((Some(host_name(host)), Box::new(rule)));
         self
     }
 
-    /// The service's time begins now.
+    /// Starts the service. Its time starts now.
     pub fn start(self) -> Arc<SimulatedService> {
         let mut seeds = StdRng::seed_from_u64(self.seed);
         let road = StdRng::seed_from_u64(seeds.random());
@@ -76,7 +78,7 @@ impl SimulatedServiceBuilder {
             jitter: self.jitter,
             started: clock::now(),
             road: Mutex::new(road),
-            inside: Mutex::new(Inside {
+            inside: Mutex::new(ServiceState {
                 chance,
                 rules: self.rules,
                 arrivals: Arrivals::default(),
@@ -94,16 +96,16 @@ impl fmt::Debug for SimulatedServiceBuilder {
     }
 }
 
-struct Inside {
+struct ServiceState {
     chance: Chance,
     rules: Vec<(Option<String>, Box<dyn Rule>)>,
     arrivals: Arrivals,
 }
 
-/// A service without a socket, which is some way off and takes as much as its rules let it.
+/// Responds by rules and after a latency, without a socket.
 ///
-/// Under tokio's paused clock its time goes in whole milliseconds, as tokio's timers do. It can be shared by as many
-/// clients as you like; a [`Simulation`](super::Simulation) makes them, and their calls, by itself.
+/// Any number of clients can share it. A [`Simulation`](super::Simulation) creates the clients and their calls. Under
+/// tokio's paused clock, time advances in whole milliseconds, because tokio's timers do.
 ///
 /// ```
 /// use std::time::Duration;
@@ -115,8 +117,8 @@ struct Inside {
 /// let down = Down::answering(503, Duration::ZERO..Duration::from_millis(300));
 /// let service = SimulatedService::away(Duration::from_millis(20)).rule(down).start();
 /// let client = service.client(RetryMiddleware::default());
-/// let answer = client.get("https://api.example.com/").send().await?;
-/// assert_eq!(answer.status(), 200);
+/// let response = client.get("https://api.example.com/").send().await?;
+/// assert_eq!(response.status(), 200);
 /// assert_eq!(service.arrivals().successes(), 1);
 /// # Ok(()) }
 /// ```
@@ -125,12 +127,13 @@ pub struct SimulatedService {
     jitter: f64,
     started: Instant,
     road: Mutex<StdRng>,
-    inside: Mutex<Inside>,
+    inside: Mutex<ServiceState>,
 }
 
 impl SimulatedService {
-    /// One that takes everything, until it is given rules. A request takes half of `latency` to get
-    /// there, and its answer the other half to get back.
+    /// Starts to build a service with this round-trip latency. Without rules it accepts all requests.
+    ///
+    /// A request takes half of `latency`, and its response the other half.
     pub fn away(latency: Duration) -> SimulatedServiceBuilder {
         SimulatedServiceBuilder {
             latency,
@@ -140,12 +143,12 @@ impl SimulatedService {
         }
     }
 
-    /// A client with one middleware before this service.
+    /// Builds a client with one middleware before this service.
     pub fn client(self: &Arc<Self>, middleware: impl Middleware) -> ClientWithMiddleware {
         self.client_behind([Arc::new(middleware) as Arc<dyn Middleware>])
     }
 
-    /// A client with these middlewares before this service, the outermost first.
+    /// Builds a client with these middlewares before this service, the outermost first.
     pub fn client_behind(
         self: &Arc<Self>,
         middlewares: impl IntoIterator<Item = Arc<dyn Middleware>>,
@@ -153,30 +156,30 @@ impl SimulatedService {
         client_of(middlewares, self.clone())
     }
 
-    /// The way there and back.
+    /// Returns the round-trip latency.
     pub fn latency(&self) -> Duration {
         self.latency
     }
 
-    /// When its time began.
+    /// Returns the time when the service started.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub fn arrivals(&self) -> Arrivals {
-        self.inside().arrivals.clone()
+        self.state().arrivals.clone()
     }
 
     pub(super) fn take_arrivals(&self) -> Arrivals {
-        std::mem::take(&mut self.inside().arrivals)
+        std::mem::take(&mut self.state().arrivals)
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn state(&self) -> MutexGuard<'_, ServiceState> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There and back.
+    /// Returns the latency of one round trip, with jitter.
     fn trip(&self) -> Duration {
         if self.jitter == 0.0 {
             return self.latency;
@@ -189,10 +192,10 @@ impl SimulatedService {
 
     fn decide(&self, request: &Request) -> Reply {
         let host = request.url().host_str().unwrap_or_default();
-        let mut inside = self.inside();
-        // Under the lock, so that no other thread gets here with an earlier time.
+        let mut inside = self.state();
+        // The time is read under the lock, so that rules never see it decrease.
         let at = clock::now().saturating_duration_since(self.started);
-        let Inside {
+        let ServiceState {
             chance,
             rules,
             arrivals,
@@ -216,9 +219,9 @@ impl SimulatedService {
         let client = request.headers().get(CLIENT);
         arrivals.0.push(Arrival {
             at,
-            status: match &reply.what {
-                What::Answer(response) => Some(response.status().as_u16()),
-                What::Fail(_) | What::Silence => None,
+            status: match &reply.kind {
+                ReplyKind::Respond(response) => Some(response.status().as_u16()),
+                ReplyKind::Fail(_) | ReplyKind::Silence => None,
             },
             host: host.to_owned(),
             client: client.and_then(|index| index.to_str().ok()?.parse().ok()),
@@ -232,20 +235,20 @@ impl fmt::Debug for SimulatedService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SimulatedService")
             .field("latency", &self.latency)
-            .field("arrivals", &self.inside().arrivals.count())
+            .field("arrivals", &self.state().arrivals.count())
             .finish_non_exhaustive()
     }
 }
 
 #[async_trait::async_trait]
 impl Middleware for SimulatedService {
-    /// All that is under way is in this future: a caller that drops it leaves nothing behind.
+    /// All work is in this future. A caller that drops it leaves nothing running.
     async fn handle(&self, request: Request, _: &mut Extensions, _: Next<'_>) -> Result<Response> {
         let sent = clock::now();
         let end = end_of(&request);
         let trip = self.trip();
         let delivered = async {
-            // Two sleeps of half a millisecond would be two milliseconds, so both count from here.
+            // Both ways count from here, because tokio rounds each sleep up to a millisecond.
             sleep_until(clock::after(sent, trip / 2)).await;
             let reply = self.decide(&request);
             sleep_until(clock::after(sent, trip.saturating_add(reply.after))).await;

@@ -1,4 +1,4 @@
-//! Many calls against a simulated service.
+//! Runs many calls against a simulated service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,37 +18,38 @@ use super::service::{CLIENT, SimulatedService, SimulatedServiceBuilder};
 use crate::clock;
 use crate::request::{IdempotencyKey, RequestBuilderExt};
 
-/// No call takes so long. It keeps a simulation whose calls wait for each other from hanging.
+/// The time limit of a simulation, so that calls that wait for each other do not hang.
 const FOR_EVER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Each takes some hundred bytes, and more while it is under way.
+/// The most calls of a simulation. Each takes a few hundred bytes, and more while it runs.
 const MOST_CALLS: usize = 10_000_000;
 
-/// What a client of a [`Simulation`] has before the service: middlewares, the outermost first. It is
-/// given a seed for their builders, another for each client.
+/// Builds the middlewares of a client of a [`Simulation`], the outermost first.
+///
+/// It gets a seed for their builders, which is different for each client.
 pub type Stack<'a> = dyn Fn(u64) -> Vec<Arc<dyn Middleware>> + Sync + 'a;
 
-/// When calls begin.
+/// Describes when calls start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Load {
-    /// So many, all at the start.
+    /// This many calls, all at the start.
     AtOnce(usize),
-    /// So many a second, evenly, for so long.
+    /// This many calls per second, evenly spaced, for this long.
     Rate(f64, Duration),
-    /// So many at once on every beat, the first at the start.
+    /// Calls in regular groups, the first at the start.
     Beats {
-        /// How many begin on one beat.
+        /// The number of calls in a group.
         calls: usize,
-        /// From one beat to the next.
+        /// The time between groups.
         every: Duration,
-        /// How many beats there are.
+        /// The number of groups.
         times: usize,
     },
 }
 
 impl Load {
-    /// How many calls there are in all.
+    /// Returns the total number of calls.
     pub fn calls(self) -> usize {
         match self {
             Self::AtOnce(calls) => calls,
@@ -90,10 +91,10 @@ impl Load {
     }
 }
 
-/// A service, and what is asked of it, in virtual time.
+/// Runs calls against a simulated service, in virtual time.
 ///
-/// It runs on one thread, and all chance comes from one seed: the same simulation comes out the same
-/// every time, as long as the middlewares draw nothing from elsewhere.
+/// It runs on one thread, and all random numbers come from one seed. So the same simulation always gives the same
+/// outcome, if the middlewares use no other random numbers.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -101,7 +102,7 @@ impl Load {
 /// use reqwest_steady::RetryMiddleware;
 /// use reqwest_steady::testing::{Flaky, Load, SimulatedService, Simulation};
 ///
-/// // 100 calls a second for a minute, and every tenth answer is a 503.
+/// // 100 calls per second for a minute, and every tenth response is a 503.
 /// let service = SimulatedService::away(Duration::from_millis(5)).rule(Flaky::new(0.1));
 /// let load = Load::Rate(100.0, Duration::from_secs(60));
 /// let outcome = Simulation::new(service, load)
@@ -115,19 +116,19 @@ impl Load {
 pub struct Simulation {
     service: SimulatedServiceBuilder,
     clients: usize,
-    calls: Calls,
+    calls: CallPlan,
 }
 
 impl Simulation {
-    /// `GET` requests of one client to one host.
+    /// Creates a simulation of `GET` requests from one client to one host.
     ///
     /// # Panics
     ///
-    /// If the rate of the load is not more than 0, or if it makes more than ten million calls or lasts
-    /// for more than a day.
+    /// Panics if the rate of the load is not more than 0. Panics if the load has more than ten million calls or is
+    /// longer than a day.
     pub fn new(service: SimulatedServiceBuilder, load: Load) -> Self {
         load.check();
-        let calls = Calls {
+        let calls = CallPlan {
             load,
             method: Method::GET,
             hosts: vec!["api.example.com".into()],
@@ -140,17 +141,17 @@ impl Simulation {
         }
     }
 
-    /// `POST` in place of `GET`, each call with an idempotency key of its own.
+    /// Sends `POST` instead of `GET`, with a different idempotency key for each call.
     pub fn writes(mut self) -> Self {
         self.calls.method = Method::POST;
         self
     }
 
-    /// So many calls at once, a second or on each beat, in place of those that the load has.
+    /// Replaces the number of calls of the load: at once, per second, or per group.
     ///
     /// # Panics
     ///
-    /// If there are none, or if they make more than ten million calls.
+    /// Panics if it is 0, or if the load then has more than ten million calls.
     pub fn callers(mut self, callers: usize) -> Self {
         assert!(callers > 0, "a simulation without callers");
         match &mut self.calls.load {
@@ -161,41 +162,43 @@ impl Simulation {
         self
     }
 
-    /// Calls take turns among so many clients, each with a stack of its own.
+    /// Distributes the calls over this many clients, each with its own middlewares.
     ///
     /// # Panics
     ///
-    /// If there are none.
+    /// Panics if it is 0.
     pub fn clients(mut self, clients: usize) -> Self {
         assert!(clients > 0, "a simulation without clients");
         self.clients = clients;
         self
     }
 
-    /// The calls of each client take turns among these hosts, in place of `api.example.com`.
+    /// Distributes the calls of each client over these hosts, instead of `api.example.com`.
     ///
     /// # Panics
     ///
-    /// If there are none, or one is not the name of a host.
+    /// Panics if there are none, or if one is not the name of a host.
     pub fn hosts(mut self, hosts: &[&str]) -> Self {
         assert!(!hosts.is_empty(), "a simulation without hosts");
         self.calls.hosts = hosts.iter().map(|host| host_name(host).into()).collect();
         self
     }
 
-    /// Another seed gives another outcome. It is 0 by default.
+    /// Sets the seed of all random numbers.
+    ///
+    /// Default: 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.calls.seed = seed;
         self
     }
 
-    /// Runs until the last call has ended.
+    /// Runs until the last call ends.
     ///
-    /// It blocks, but on a thread and in a runtime of its own, so that it can be called from anywhere.
+    /// It blocks, and uses a separate thread and runtime. So you can call it from async code, too.
     ///
     /// # Panics
     ///
-    /// If a middleware does, or if a call has not ended after a day of virtual time.
+    /// Panics if a middleware panics, or if a call does not end within a day of virtual time.
     pub fn run(self, stack: &Stack<'_>) -> Outcome {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -228,18 +231,18 @@ impl Simulation {
     }
 }
 
-/// What is asked of a service.
+/// The calls to make.
 #[derive(Debug)]
-struct Calls {
+struct CallPlan {
     load: Load,
     method: Method,
     hosts: Vec<Arc<str>>,
     seed: u64,
 }
 
-impl Calls {
-    /// Clients take turns, but not always in the same order: on an even limit the same of them would
-    /// win every time, by nothing but their place.
+impl CallPlan {
+    /// Makes the calls. Clients take turns in random order: in a fixed order, the same clients would always win
+    /// against a fixed limit.
     async fn make(
         &self,
         service: &SimulatedService,
@@ -255,7 +258,7 @@ impl Calls {
             if turn == 0 {
                 turns.shuffle(&mut chance);
             }
-            // A task for each call, but only once it begins.
+            // The task of a call is spawned when the call starts.
             sleep_until(started + self.load.begin(index)).await;
             let client = turns[turn];
             let host = self.hosts[round % self.hosts.len()].clone();
@@ -263,7 +266,7 @@ impl Calls {
             let request = request.header(CLIENT, client);
             under_way.spawn(async move {
                 let begun = clock::now() - started;
-                let result = answer(request).await;
+                let result = send(request).await;
                 let ended = clock::now() - started;
                 Call {
                     client,
@@ -296,15 +299,15 @@ impl Calls {
     }
 }
 
-/// A middleware's panic is the caller's to see.
+/// Passes the panic of a middleware to the caller.
 fn resume(error: tokio::task::JoinError) -> Call {
     std::panic::resume_unwind(error.into_panic())
 }
 
-async fn answer(request: RequestBuilder) -> Result<u16, String> {
-    let answer = request.send().await.map_err(|error| error.to_string())?;
-    let status = answer.status().as_u16();
-    // A call ends when its caller has all of the answer.
-    answer.bytes().await.map_err(|error| error.to_string())?;
+async fn send(request: RequestBuilder) -> Result<u16, String> {
+    let response = request.send().await.map_err(|error| error.to_string())?;
+    let status = response.status().as_u16();
+    // A call ends when its caller has the whole response.
+    response.bytes().await.map_err(|error| error.to_string())?;
     Ok(status)
 }

@@ -1,4 +1,4 @@
-//! The timeout of a request, which reqwest would enforce: these servers stand in its place.
+//! Applies the timeout of a request, which reqwest would normally do.
 
 use std::io;
 use std::pin::Pin;
@@ -15,27 +15,29 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::clock;
 
-/// A client that reaches nobody: it never learns an address.
+/// A client that never sends anything, because its resolver never returns an address.
 pub(super) static NOWHERE: LazyLock<Client> = LazyLock::new(|| {
-    let client = Client::builder().no_proxy().dns_resolver(Arc::new(Never));
+    let client = Client::builder()
+        .no_proxy()
+        .dns_resolver(Arc::new(NeverResolves));
     client.build().expect("a client that reaches nobody")
 });
 
-struct Never;
+struct NeverResolves;
 
-impl Resolve for Never {
+impl Resolve for NeverResolves {
     fn resolve(&self, _: Name) -> Resolving {
         Box::pin(std::future::pending())
     }
 }
 
-/// When a request that is sent now has to end with its body, if it says so.
+/// Returns the time when a request that is sent now times out, if it has a timeout.
 pub(super) fn end_of(request: &Request) -> Option<Instant> {
     let timeout = request.timeout()?;
     Some(clock::after(clock::now(), *timeout))
 }
 
-/// Waits for the reply to a request until then.
+/// Waits for the reply until `end`, and otherwise returns a timeout error.
 pub(super) async fn until(
     end: Option<Instant>,
     request: &Request,
@@ -50,7 +52,7 @@ pub(super) async fn until(
     }
 }
 
-/// reqwest's own error. Only reqwest can make it.
+/// Makes a timeout error of reqwest. Only reqwest can create its errors, so this provokes one.
 async fn timed_out(request: &Request) -> Error {
     let silent = NOWHERE
         .get("http://nowhere.invalid/")
@@ -61,14 +63,14 @@ async fn timed_out(request: &Request) -> Error {
     }
 }
 
-/// A body that has to be read until then.
+/// Limits a streamed body to the time until `end`.
 pub(super) fn body_until(end: Option<Instant>, body: Body) -> Body {
     match end {
         Some(end) if body.as_bytes().is_none() => Body::wrap(TimedBody {
             body,
             alarm: Box::pin(sleep_until(end)),
         }),
-        // Bytes are there at once.
+        // A body in memory takes no time.
         _ => body,
     }
 }

@@ -1,4 +1,4 @@
-//! A service whose work takes time.
+//! A rule for a service that works on requests one after the other.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,27 +8,28 @@ use reqwest::Request;
 use super::reply::Reply;
 use super::rules::{Chance, Rule, assert_order, assert_rate};
 
-/// One worker that does everything in turn, behind a gateway that loses patience.
+/// Works on one request at a time, behind a gateway with a timeout.
 ///
-/// The gateway answers 504 while the work goes on: it is done though nobody waits for it any more.
-/// A caller that goes away does not call it off either.
+/// After the timeout the gateway responds with 504, but the work continues. It also continues if the caller drops the
+/// request.
 #[derive(Debug)]
 pub struct Worker {
     one: Duration,
     stall: Range<Duration>,
     patience: Duration,
     longest_queue: Duration,
-    /// All work that was ever taken, and the idle time before it, on the worker's own clock.
+    /// The time when all accepted work is done, on the worker's clock.
     done_at: Duration,
 }
 
 impl Worker {
-    /// Does `rate` requests a second, and nothing during the stall. The gateway waits a second for an
-    /// answer, and refuses with 503 what would queue for more than ten.
+    /// Creates a worker that handles `rate` requests per second, and none during the stall.
+    ///
+    /// The gateway waits 1 s for a response. It refuses a request with 503 if it would queue for more than 10 s.
     ///
     /// # Panics
     ///
-    /// If the rate is not more than 0, or if the stall ends before it begins.
+    /// Panics if the rate is not more than 0, or if the stall ends before it starts.
     pub fn new(rate: f64, stall: Range<Duration>) -> Self {
         assert_rate(rate);
         assert_order(&stall);
@@ -41,11 +42,11 @@ impl Worker {
         }
     }
 
-    /// One that nobody loses patience with, and that never stalls.
+    /// Creates a worker that never stalls, behind a gateway without a timeout.
     ///
     /// # Panics
     ///
-    /// If the rate is not more than 0.
+    /// Panics if the rate is not more than 0.
     pub fn patient(rate: f64) -> Self {
         Self {
             patience: Duration::MAX,
@@ -54,13 +55,13 @@ impl Worker {
         }
     }
 
-    /// The worker's own clock, which stands still during the stall.
-    fn own_time(&self, at: Duration) -> Duration {
+    /// Converts to the worker's clock, which stops during the stall.
+    fn worker_time(&self, at: Duration) -> Duration {
         let stalled = at.min(self.stall.end).saturating_sub(self.stall.start);
         at - stalled
     }
 
-    /// When the worker's own clock gets there.
+    /// Converts from the worker's clock.
     fn real_time(&self, own: Duration) -> Duration {
         if own <= self.stall.start {
             return own;
@@ -71,7 +72,7 @@ impl Worker {
 
 impl Rule for Worker {
     fn decide(&mut self, _: &Request, at: Duration, _: &mut Chance) -> Option<Reply> {
-        let now = self.own_time(at);
+        let now = self.worker_time(at);
         if self.done_at.saturating_sub(now) > self.longest_queue {
             return Some(Reply::status(503));
         }

@@ -32,6 +32,7 @@ use window::CongestionWindow;
 
 use super::meter::Meter;
 use super::signal::{Signal, SignalKind};
+pub(crate) use crate::clock::Time;
 
 /// Timers of tokio fire on whole milliseconds.
 const TIMER_TICK: Duration = Duration::from_millis(1);
@@ -45,9 +46,6 @@ pub(crate) const MAX_PAUSE_JITTER: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(1);
 /// A pace that is not in use is forgotten this long after the last refusal.
 const PACE_MEMORY: Duration = Duration::from_secs(60);
-
-/// Time since the gate was created.
-pub(crate) type Time = Duration;
 
 /// When the next request may go.
 #[derive(Clone, Copy, Debug, PartialEq)]

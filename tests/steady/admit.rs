@@ -7,22 +7,15 @@ use std::time::Duration;
 
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::{
-    Backoff, Budget, Deposit, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware,
-    RetryMiddlewareBuilder, RetryReport, Scope, StopReason,
+    Budget, Deposit, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryReport, Scope, StopReason,
 };
 use tokio::time::Instant;
 use tracing::Level;
 
 use crate::support::log::Log;
 use crate::support::scripted::{Reply, Server, URL, answer, dripping, late, stacked};
+use crate::support::stacks::{MS, SEC, doubling, retry_after};
 use crate::support::trace::Trace;
-
-const MS: Duration = Duration::from_millis(1);
-const SEC: Duration = Duration::from_secs(1);
-
-fn quick() -> RetryMiddlewareBuilder {
-    RetryMiddleware::builder().backoff(Backoff::exponential(MS).jitter(Jitter::None))
-}
 
 /// Fed by requests, without a reserve.
 fn tight(ratio: f64) -> Budget {
@@ -37,7 +30,11 @@ fn tight(ratio: f64) -> Budget {
 #[tokio::test(start_paused = true)]
 async fn a_budget_bounds_the_retries_of_all_calls_together() {
     let server = Server::statuses([503]);
-    let retry = quick().max_retries(4).budget(tight(0.2)).build().unwrap();
+    let retry = retry_after(MS)
+        .max_retries(4)
+        .budget(tight(0.2))
+        .build()
+        .unwrap();
     let client = server.client(retry);
     for _ in 0..100 {
         client.get(URL).send().await.unwrap();
@@ -48,7 +45,11 @@ async fn a_budget_bounds_the_retries_of_all_calls_together() {
 #[tokio::test(start_paused = true)]
 async fn a_budget_shared_by_stacked_clients_is_one_budget() {
     let server = Server::statuses([503]);
-    let retry = quick().max_retries(4).budget(tight(0.2)).build().unwrap();
+    let retry = retry_after(MS)
+        .max_retries(4)
+        .budget(tight(0.2))
+        .build()
+        .unwrap();
     let client = stacked(retry.clone(), server.client(retry));
     for _ in 0..100 {
         client.get(URL).send().await.unwrap();
@@ -59,7 +60,7 @@ async fn a_budget_shared_by_stacked_clients_is_one_budget() {
 #[tokio::test(start_paused = true)]
 async fn an_empty_budget_ends_the_call_at_once_with_the_real_answer() {
     let server = Server::statuses([503]);
-    let client = server.client(quick().budget(tight(0.0)).build().unwrap());
+    let client = server.client(retry_after(MS).budget(tight(0.0)).build().unwrap());
     let started = Instant::now();
     let response = client.get(URL).send().await.unwrap();
     assert_eq!(started.elapsed(), Duration::ZERO);
@@ -72,7 +73,7 @@ async fn an_empty_budget_ends_the_call_at_once_with_the_real_answer() {
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_for_other_reasons_costs_nothing() {
     let budget = Budget::builder().build().unwrap();
-    let retry = quick().budget(budget.clone()).build().unwrap();
+    let retry = retry_after(MS).budget(budget.clone()).build().unwrap();
     let server = Server::statuses([503]);
     let client = server.client(retry);
     client.post(URL).send().await.unwrap();
@@ -101,7 +102,7 @@ async fn a_call_is_one_deposit_however_many_attempts_it_makes() {
             .build()
             .unwrap();
         let server = Server::statuses(statuses.iter().copied());
-        let client = server.client(quick().budget(budget.clone()).build().unwrap());
+        let client = server.client(retry_after(MS).budget(budget.clone()).build().unwrap());
         client.get(URL).send().await.unwrap();
         let retries = (server.count() - 1) as f64;
         assert_eq!(
@@ -115,7 +116,10 @@ async fn a_call_is_one_deposit_however_many_attempts_it_makes() {
 #[test]
 fn nonsense_for_the_budgets_of_hosts_is_refused_by_name() {
     let nonsense = Budget::builder().retry_ratio(-1.0);
-    let refused = quick().budget_per_host(nonsense).build().unwrap_err();
+    let refused = retry_after(MS)
+        .budget_per_host(nonsense)
+        .build()
+        .unwrap_err();
     assert_eq!(
         refused.to_string(),
         "retry_ratio (-1.0) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)"
@@ -133,7 +137,7 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
         stop.unwrap()
     };
     let server = Server::statuses([503]);
-    let client = server.client(quick().build().unwrap());
+    let client = server.client(retry_after(MS).build().unwrap());
     assert_eq!(
         flood(client.clone(), "http://a.example/").await,
         StopReason::BudgetEmpty
@@ -156,7 +160,7 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
     // Others for each host: a reserve of 3 retries.
     let small = Budget::builder().min_retries_per_sec(0.3).retry_ratio(0.0);
     let server = Server::statuses([503]);
-    let client = server.client(quick().budget_per_host(small).build().unwrap());
+    let client = server.client(retry_after(MS).budget_per_host(small).build().unwrap());
     for host in ["http://a.example/", "http://b.example/"] {
         let before = server.count();
         assert_eq!(flood(client.clone(), host).await, StopReason::BudgetEmpty);
@@ -164,7 +168,7 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
     }
 
     let shared = Budget::builder().build().unwrap();
-    let retry = quick().budget(shared).build().unwrap();
+    let retry = retry_after(MS).budget(shared).build().unwrap();
     let one = Server::statuses([503]).client(retry.clone());
     let other = Server::statuses([503]).client(retry);
     assert_eq!(
@@ -177,7 +181,7 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
         StopReason::BudgetEmpty
     );
 
-    let client = Server::statuses([503]).client(quick().no_budget().build().unwrap());
+    let client = Server::statuses([503]).client(retry_after(MS).no_budget().build().unwrap());
     assert_eq!(
         flood(client, "http://a.example/").await,
         StopReason::RetriesExhausted
@@ -222,7 +226,7 @@ async fn a_call_dropped_at_any_point_gives_back_what_it_did_not_send() {
             };
             late(3 * MS, reply)
         });
-        let retry = quick()
+        let retry = retry_after(MS)
             .launch_spread(5 * MS)
             .attempt_timeout(SEC)
             .budget(budget.clone());
@@ -256,7 +260,7 @@ async fn a_call_dropped_at_any_point_gives_back_what_it_did_not_send() {
 #[tokio::test(start_paused = true)]
 async fn nested_clients_add_up_instead_of_multiplying() {
     let server = Server::statuses([503]);
-    let retry = || quick().max_retries(3).no_budget().build().unwrap();
+    let retry = || retry_after(MS).max_retries(3).no_budget().build().unwrap();
     let slot = ReportSlot::new();
     let client = stacked(retry(), server.client(retry()));
     client.get(URL).report_to(&slot).send().await.unwrap();
@@ -267,7 +271,7 @@ async fn nested_clients_add_up_instead_of_multiplying() {
 #[tokio::test(start_paused = true)]
 async fn layers_add_up_inside_a_scope_too() {
     let server = Server::statuses([503]);
-    let retry = || quick().max_retries(3).no_budget().build().unwrap();
+    let retry = || retry_after(MS).max_retries(3).no_budget().build().unwrap();
     let client = stacked(retry(), stacked(retry(), server.client(retry())));
     client.get(URL).send().await.unwrap();
     assert_eq!(server.count(), 4);
@@ -282,7 +286,11 @@ async fn layers_add_up_inside_a_scope_too() {
 #[tokio::test(start_paused = true)]
 async fn a_shared_budget_is_fed_once_inside_a_scope_too() {
     let server = Server::statuses([503]);
-    let retry = quick().max_retries(4).budget(tight(0.2)).build().unwrap();
+    let retry = retry_after(MS)
+        .max_retries(4)
+        .budget(tight(0.2))
+        .build()
+        .unwrap();
     let client = stacked(retry.clone(), server.client(retry));
     let scope = Scope::new();
     for _ in 0..100 {
@@ -295,8 +303,8 @@ async fn a_shared_budget_is_fed_once_inside_a_scope_too() {
 async fn a_nested_call_feeds_a_budget_of_its_own() {
     let budget = tight(1.0);
     let server = Server::statuses([200]);
-    let inner = server.client(quick().budget(budget.clone()).build().unwrap());
-    stacked(quick().build().unwrap(), inner)
+    let inner = server.client(retry_after(MS).budget(budget.clone()).build().unwrap());
+    stacked(retry_after(MS).build().unwrap(), inner)
         .get(URL)
         .send()
         .await
@@ -312,7 +320,7 @@ async fn calls_slower_than_the_ttl_feed_the_budget_as_well() {
         .build()
         .unwrap();
     let server = Server::new(|_| late(12 * SEC, answer(200)));
-    let client = server.client(quick().budget(budget.clone()).build().unwrap());
+    let client = server.client(retry_after(MS).budget(budget.clone()).build().unwrap());
     for _ in 0..3 {
         client.get(URL).send().await.unwrap();
         assert_eq!(budget.balance(), 1.0);
@@ -322,7 +330,7 @@ async fn calls_slower_than_the_ttl_feed_the_budget_as_well() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_is_not_sent_costs_no_allowance() {
     let server = Server::statuses([503]);
-    let slow = Backoff::exponential(10 * SEC).jitter(Jitter::None);
+    let slow = doubling(10 * SEC);
     let slow = RetryMiddleware::builder().backoff(slow).build().unwrap();
     let client = server.client(slow);
     let scope = Scope::new().max_retries(2);
@@ -332,13 +340,13 @@ async fn a_retry_that_is_not_sent_costs_no_allowance() {
             for _ in 0..5 {
                 let call = tokio::time::timeout(SEC, client.get(URL).send());
                 assert!(call.await.is_err());
-                let poor = quick().budget(tight(0.0)).build().unwrap();
+                let poor = retry_after(MS).budget(tight(0.0)).build().unwrap();
                 let response = server.client(poor).get(URL).send().await.unwrap();
                 let report = RetryReport::of(&response).unwrap();
                 assert_eq!(report.stop(), StopReason::BudgetEmpty);
             }
             assert_eq!(server.count(), 10);
-            let rich = server.client(quick().no_budget().build().unwrap());
+            let rich = server.client(retry_after(MS).no_budget().build().unwrap());
             rich.get(URL).send().await.unwrap();
             assert_eq!(server.count(), 13);
         })
@@ -347,7 +355,7 @@ async fn a_retry_that_is_not_sent_costs_no_allowance() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_in_debt_is_not_forgotten_for_the_sake_of_others() {
-    let retry = quick().build().unwrap();
+    let retry = retry_after(MS).build().unwrap();
     let dead = Server::statuses([503]);
     let client = dead.client(retry.clone());
     let crawler = Server::statuses([200]).client(retry);
@@ -369,7 +377,7 @@ async fn a_host_in_debt_is_not_forgotten_for_the_sake_of_others() {
 async fn an_allowance_stays_with_its_call_on_any_thread() {
     let server = Server::statuses([503]);
     let alone = Server::statuses([503]);
-    let retry = |retries| quick().max_retries(retries).no_budget();
+    let retry = |retries| retry_after(MS).max_retries(retries).no_budget();
     let spread = retry(1).launch_spread(3 * MS).build().unwrap();
     let nested = stacked(spread, server.client(retry(5).build().unwrap()));
     let single = alone.client(retry(2).build().unwrap());
@@ -388,7 +396,7 @@ async fn an_allowance_stays_with_its_call_on_any_thread() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_scope_shared_by_tasks_with_scopes_of_their_own_is_never_overdrawn() {
     let server = Server::statuses([503]);
-    let client = server.client(quick().no_budget().build().unwrap());
+    let client = server.client(retry_after(MS).no_budget().build().unwrap());
     for round in 1..=50 {
         let scope = Scope::new().max_retries(7);
         let mut tasks = tokio::task::JoinSet::new();
@@ -410,8 +418,11 @@ async fn a_scope_shared_by_tasks_with_scopes_of_their_own_is_never_overdrawn() {
 async fn what_the_inner_call_leaves_the_outer_one_may_use() {
     // The inner client retries once; the outer one has the other two.
     let server = Server::statuses([503]);
-    let inner = server.client(quick().max_retries(1).no_budget().build().unwrap());
-    let client = stacked(quick().max_retries(3).no_budget().build().unwrap(), inner);
+    let inner = server.client(retry_after(MS).max_retries(1).no_budget().build().unwrap());
+    let client = stacked(
+        retry_after(MS).max_retries(3).no_budget().build().unwrap(),
+        inner,
+    );
     client.get(URL).send().await.unwrap();
     // Inner: 2 requests, a retry of the outer: 2 more with the last of three.
     assert_eq!(server.count(), 4);
@@ -420,10 +431,10 @@ async fn what_the_inner_call_leaves_the_outer_one_may_use() {
 #[tokio::test(start_paused = true)]
 async fn a_nested_call_knows_the_deadline_of_the_outer_one() {
     let server = Server::statuses([503]);
-    let slow = Backoff::exponential(2 * SEC).jitter(Jitter::None);
+    let slow = doubling(2 * SEC);
     let inner = RetryMiddleware::builder().backoff(slow).deadline(60 * SEC);
     let inner = server.client(inner.build().unwrap());
-    let client = stacked(quick().deadline(SEC).build().unwrap(), inner);
+    let client = stacked(retry_after(MS).deadline(SEC).build().unwrap(), inner);
     let started = Instant::now();
     // A wait of two seconds would pass the outer deadline, so it is not begun: the answer comes back
     // in place of a timeout.
@@ -436,7 +447,7 @@ async fn a_nested_call_knows_the_deadline_of_the_outer_one() {
 #[tokio::test(start_paused = true)]
 async fn a_scope_holds_for_several_requests() {
     let server = Server::statuses([503]);
-    let client = server.client(quick().no_budget().build().unwrap());
+    let client = server.client(retry_after(MS).no_budget().build().unwrap());
     let scope = Scope::new().max_retries(7);
     let stops = scope
         .run(async {
@@ -476,10 +487,10 @@ async fn a_scope_holds_for_several_requests() {
 #[tokio::test(start_paused = true)]
 async fn in_a_scope_a_nested_call_knows_the_deadline_of_the_call_around_it() {
     let server = Server::statuses([503]);
-    let slow = Backoff::exponential(2 * SEC).jitter(Jitter::None);
+    let slow = doubling(2 * SEC);
     let inner = RetryMiddleware::builder().backoff(slow).deadline(60 * SEC);
     let inner = server.client(inner.build().unwrap());
-    let client = stacked(quick().deadline(SEC).build().unwrap(), inner);
+    let client = stacked(retry_after(MS).deadline(SEC).build().unwrap(), inner);
     let scope = Scope::new();
     let response = scope.run(client.get(URL).send()).await.unwrap();
     assert_eq!(response.status(), 503);
@@ -502,7 +513,7 @@ async fn the_deadline_of_a_scope_holds_for_requests_that_cannot_be_retried_too()
 #[tokio::test(start_paused = true)]
 async fn a_spawned_task_is_on_its_own_unless_it_is_given_the_scope() {
     let server = Server::statuses([503]);
-    let client = server.client(quick().no_budget().build().unwrap());
+    let client = server.client(retry_after(MS).no_budget().build().unwrap());
     let scope = Scope::new().max_retries(0);
     let (call, shared) = (client.clone(), scope.clone());
     scope
@@ -520,8 +531,8 @@ async fn a_spawned_task_is_on_its_own_unless_it_is_given_the_scope() {
 #[tokio::test(start_paused = true)]
 async fn an_outer_call_that_cannot_be_retried_takes_nothing_from_those_inside() {
     let server = Server::statuses([503]);
-    let inner = server.client(quick().max_retries(3).no_budget().build().unwrap());
-    let client = stacked(quick().build().unwrap(), inner);
+    let inner = server.client(retry_after(MS).max_retries(3).no_budget().build().unwrap());
+    let client = stacked(retry_after(MS).build().unwrap(), inner);
     client.get(URL).no_retry().send().await.unwrap();
     assert_eq!(server.count(), 4);
     let request = client.get(URL).no_retry().deadline(60 * SEC);
@@ -538,7 +549,7 @@ async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
     let log = Log::default();
     let _guard = log.listen();
     let server = Server::statuses([503]);
-    let retry = || quick().max_retries(3).no_budget().build().unwrap();
+    let retry = || retry_after(MS).max_retries(3).no_budget().build().unwrap();
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(retry())
         .with(retry())
@@ -580,7 +591,13 @@ async fn two_retries_in_one_chain_make_one_report() {
                 true => Reply::fail(io::ErrorKind::ConnectionReset),
                 false => Reply::status(503),
             });
-            let retry = |retries| quick().max_retries(retries).no_budget().build().unwrap();
+            let retry = |retries| {
+                retry_after(MS)
+                    .max_retries(retries)
+                    .no_budget()
+                    .build()
+                    .unwrap()
+            };
             let client = ClientBuilder::new(reqwest::Client::new())
                 .with(retry(outer))
                 .with(retry(inner))
@@ -611,7 +628,13 @@ async fn two_retries_in_one_chain_make_one_report() {
 #[tokio::test(start_paused = true)]
 async fn two_retries_in_one_chain_report_a_success_as_it_was() {
     let server = Server::statuses([503, 503, 200]);
-    let retry = |retries| quick().max_retries(retries).no_budget().build().unwrap();
+    let retry = |retries| {
+        retry_after(MS)
+            .max_retries(retries)
+            .no_budget()
+            .build()
+            .unwrap()
+    };
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(retry(5))
         .with(retry(1))

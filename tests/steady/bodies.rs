@@ -4,21 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use reqwest::{Body, Request, Response};
-use reqwest_middleware::{ClientBuilder, Middleware, Next};
-use reqwest_steady::{
-    Backoff, Jitter, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason,
-};
+use reqwest::Body;
+use reqwest_middleware::{ClientBuilder, Middleware};
+use reqwest_steady::{RequestBuilderExt, RetryMiddleware, RetryReport, StopReason};
 
 use crate::support::scripted::{Reply, Server, URL, answer, dripping, late};
+use crate::support::stacks::{MS, middleware, retry_after};
 
 fn quick() -> RetryMiddleware {
     with_retries(5)
 }
 
 fn with_retries(retries: u32) -> RetryMiddleware {
-    let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
-    let retry = RetryMiddleware::builder().backoff(backoff);
+    let retry = retry_after(MS);
     retry.max_retries(retries).build().unwrap()
 }
 
@@ -117,32 +115,26 @@ async fn body_with_works_under_two_retries() {
     }
 }
 
-/// Sends a new body after a 401, as one with a new signature.
-struct SignsAnew;
-
-#[async_trait::async_trait]
-impl Middleware for SignsAnew {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut http::Extensions,
-        next: Next<'_>,
-    ) -> reqwest_middleware::Result<Response> {
-        let mut again = request.try_clone().unwrap();
-        let response = next.clone().run(request, extensions).await?;
-        if response.status() != 401 {
-            return Ok(response);
-        }
-        *again.body_mut() = Some("signed anew".into());
-        next.run(again, extensions).await
-    }
+/// Sends a new body after a 401, as a middleware that signs bodies does.
+fn signs_anew() -> impl Middleware {
+    middleware(|request, extensions, next| {
+        Box::pin(async move {
+            let mut again = request.try_clone().unwrap();
+            let response = next.clone().run(request, extensions).await?;
+            if response.status() != 401 {
+                return Ok(response);
+            }
+            *again.body_mut() = Some("signed anew".into());
+            next.run(again, extensions).await
+        })
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_body_is_refused_after_a_retried_call_too() {
     for statuses in [&[401, 200][..], &[503, 401, 200]] {
         let server = Server::statuses(statuses.iter().copied());
-        let chain: [Arc<dyn Middleware>; 2] = [Arc::new(SignsAnew), Arc::new(quick())];
+        let chain: [Arc<dyn Middleware>; 2] = [Arc::new(signs_anew()), Arc::new(quick())];
         let client = server.client_behind(chain);
         let put = client.put(URL).body_with(|| "built");
         assert!(put.send().await.is_err(), "{statuses:?}");
@@ -192,25 +184,19 @@ async fn body_with_replaces_an_earlier_body() {
 }
 
 /// Replaces bodies.
-struct Replacing;
-
-#[async_trait::async_trait]
-impl Middleware for Replacing {
-    async fn handle(
-        &self,
-        mut request: Request,
-        extensions: &mut http::Extensions,
-        next: Next<'_>,
-    ) -> reqwest_middleware::Result<Response> {
-        *request.body_mut() = Some("replaced".into());
-        next.run(request, extensions).await
-    }
+fn replaces_bodies() -> impl Middleware {
+    middleware(|mut request, extensions, next| {
+        Box::pin(async move {
+            *request.body_mut() = Some("replaced".into());
+            next.run(request, extensions).await
+        })
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn middleware_that_replaces_bodies_belongs_inside_the_retry() {
     let (retry, replacing): (Arc<dyn Middleware>, Arc<dyn Middleware>) =
-        (Arc::new(quick()), Arc::new(Replacing));
+        (Arc::new(quick()), Arc::new(replaces_bodies()));
     let server = Server::statuses([503, 200]);
     let outside = server.client_behind([replacing.clone(), retry.clone()]);
     let request = outside.put(URL).body_with(|| "built");
@@ -391,8 +377,7 @@ async fn clearing_an_answer_away_leaves_time_for_the_retry() {
 async fn near_the_deadline_the_last_answer_is_not_given_away() {
     // The retry would start 100 µs before the deadline, and timers round up.
     let server = Server::statuses([503, 200]);
-    let backoff = Backoff::exponential(Duration::from_micros(9500)).jitter(Jitter::None);
-    let retry = RetryMiddleware::builder().backoff(backoff).build().unwrap();
+    let retry = retry_after(Duration::from_micros(9500)).build().unwrap();
     let client = server.client(retry);
     let request = client.get(URL).deadline(Duration::from_micros(9600));
     let response = request.send().await.unwrap();

@@ -20,7 +20,7 @@ use script::ANSWER_TIME;
 use stack::{SCOPE, Stack, fresh};
 use worlds::{WORLDS, World};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::support::stacks::MS;
 
 /// Long enough for whatever was learned from a bad time to be forgotten.
 const CALM: Duration = Duration::from_secs(300);

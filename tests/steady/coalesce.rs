@@ -11,14 +11,12 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
-use http::{Extensions, HeaderValue, Method, StatusCode};
-use reqwest::{Body, Request, Response};
-use reqwest_middleware::{
-    ClientBuilder, ClientWithMiddleware, Middleware, Next, RequestBuilder, Result,
-};
+use http::{HeaderValue, Method, StatusCode};
+use reqwest::{Body, Response};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, RequestBuilder, Result};
 use reqwest_steady::{
-    Backoff, CoalesceMiddleware, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware,
-    RetryReport, Scope, StopReason, ThrottleMiddleware, TimeLimit, TimedOut,
+    CoalesceMiddleware, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryReport, Scope,
+    StopReason, ThrottleMiddleware, TimeLimit, TimedOut,
 };
 use tokio::time::{Instant, sleep, timeout};
 use wiremock::matchers::any;
@@ -26,9 +24,7 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::support::log::Log;
 use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
-
-const MS: Duration = Duration::from_millis(1);
-const SEC: Duration = Duration::from_secs(1);
+use crate::support::stacks::{MS, SEC, middleware, plain_client, retry_after};
 
 /// A client, and the middleware in it.
 struct Shared {
@@ -62,6 +58,12 @@ impl Shared {
         let said = format!("{:?}", self.coalesce);
         assert!(said.contains("in_flight: 0"), "{said}");
     }
+}
+
+/// A client that coalesces calls, with another middleware inside.
+fn coalesced(server: &Arc<Server>, inside: impl Middleware) -> ClientWithMiddleware {
+    let coalesce: Arc<dyn Middleware> = Arc::new(CoalesceMiddleware::default());
+    server.client_behind([coalesce, Arc::new(inside)])
 }
 
 async fn text(response: Result<Response>) -> String {
@@ -235,21 +237,15 @@ async fn a_value_that_is_marked_as_sensitive_counts_in_an_ignored_header_too() {
     assert_eq!(server.count(), 3);
 }
 
-/// Asks for everything twice, as a retry that is not ours would.
-struct AsksTwice;
-
-#[async_trait::async_trait]
-impl Middleware for AsksTwice {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let again = request.try_clone().unwrap();
-        next.clone().run(request, extensions).await?;
-        next.run(again, extensions).await
-    }
+/// Sends every request twice, as a retry from another crate might.
+fn sends_twice() -> impl Middleware {
+    middleware(|request, extensions, next| {
+        Box::pin(async move {
+            let again = request.try_clone().unwrap();
+            next.clone().run(request, extensions).await?;
+            next.run(again, extensions).await
+        })
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,7 +255,7 @@ async fn what_a_throttle_inside_leaves_behind_is_known() {
         _ => late(50 * MS, answer(200)),
     });
     let client = server.client_behind([
-        Arc::new(AsksTwice) as Arc<dyn Middleware>,
+        Arc::new(sends_twice()) as Arc<dyn Middleware>,
         Arc::new(CoalesceMiddleware::default()),
         Arc::new(ThrottleMiddleware::default()),
     ]);
@@ -700,21 +696,16 @@ async fn a_follower_that_is_cancelled_leaves_no_trace() {
 }
 
 /// Panics on the first request.
-struct Panics(AtomicBool);
-
-#[async_trait::async_trait]
-impl Middleware for Panics {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let is_first = !self.0.swap(true, Ordering::Relaxed);
-        sleep(10 * MS).await;
-        assert!(!is_first, "the first one panics");
-        next.run(request, extensions).await
-    }
+fn panics_once() -> impl Middleware {
+    let has_panicked = AtomicBool::new(false);
+    middleware(move |request, extensions, next| {
+        let is_first = !has_panicked.swap(true, Ordering::Relaxed);
+        Box::pin(async move {
+            sleep(10 * MS).await;
+            assert!(!is_first, "the first one panics");
+            next.run(request, extensions).await
+        })
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -723,7 +714,7 @@ async fn a_leader_that_panics_is_followed_by_the_next() {
     let coalesce = Arc::new(CoalesceMiddleware::default());
     let client = server.client_behind([
         coalesce.clone() as Arc<dyn Middleware>,
-        Arc::new(Panics(AtomicBool::new(false))),
+        Arc::new(panics_once()),
     ]);
     let calls = (0..5).map(|_| tokio::spawn(client.get(URL).send()));
     let started = Instant::now();
@@ -791,43 +782,31 @@ async fn a_pause_that_the_server_asked_for_is_kept_by_all() {
         0 => late(2 * MS, answer_with(503, &[("retry-after", "60")])),
         _ => late(2 * MS, answer(200)),
     });
-    let client = server.client_behind([
-        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
-        Arc::new(RetryMiddleware::default()),
-    ]);
+    let client = coalesced(&server, RetryMiddleware::default());
     let calls = join_all((0..100).map(|_| client.get(URL).send())).await;
     assert_eq!(texts(calls).await, vec!["body of 200"; 100]);
     assert_eq!(server.count(), 2);
     assert!(server.gaps()[0] >= 60 * SEC, "{:?}", server.gaps());
 }
 
-/// Does what reqwest does, which is not there in these tests.
-struct KeepsTimeout;
-
-#[async_trait::async_trait]
-impl Middleware for KeepsTimeout {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let limit = request.timeout().copied().unwrap();
-        let answer = timeout(limit, next.run(request, extensions)).await;
-        answer.unwrap_or_else(|_| {
-            let error = io::Error::from(io::ErrorKind::TimedOut);
-            Err(reqwest_middleware::Error::middleware(error))
+/// Enforces the timeout of a request, as reqwest does. The scripted server does not.
+fn enforces_timeout() -> impl Middleware {
+    middleware(|request, extensions, next| {
+        Box::pin(async move {
+            let limit = request.timeout().copied().unwrap();
+            let answer = timeout(limit, next.run(request, extensions)).await;
+            answer.unwrap_or_else(|_| {
+                let error = io::Error::from(io::ErrorKind::TimedOut);
+                Err(reqwest_middleware::Error::middleware(error))
+            })
         })
-    }
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_timeout_of_a_request_covers_its_wait_and_its_own_turn() {
     let server = Server::new(|_| Reply::silence());
-    let client = server.client_behind([
-        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
-        Arc::new(KeepsTimeout),
-    ]);
+    let client = coalesced(&server, enforces_timeout());
     // The later half has half of its time left when the first fails.
     let call = async |start| {
         sleep(start).await;
@@ -857,7 +836,7 @@ async fn the_timeout_of_a_request_does_not_take_the_leaders_retries_from_others(
     let client = server.client_behind([
         Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
         Arc::new(RetryMiddleware::default()),
-        Arc::new(KeepsTimeout),
+        Arc::new(enforces_timeout()),
     ]);
     let calls = (0..10).map(|_| client.get(URL).timeout(SEC).send());
     assert_eq!(texts(join_all(calls).await).await, ["body of 200"; 10]);
@@ -874,17 +853,13 @@ fn recovers() -> Arc<Server> {
 
 /// Retries after half a second.
 fn retry() -> RetryMiddleware {
-    let backoff = Backoff::exponential(500 * MS).jitter(Jitter::None);
-    RetryMiddleware::builder().backoff(backoff).build().unwrap()
+    retry_after(500 * MS).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_keeps_a_leader_from_retrying_does_not_keep_others() {
     let server = recovers();
-    let client = server.client_behind([
-        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
-        Arc::new(retry()),
-    ]);
+    let client = coalesced(&server, retry());
     let leader = client.get(URL).deadline(200 * MS).send();
     let others = join_all((0..10).map(|_| client.get(URL).send()));
     let (leader, others) = join(leader, others).await;
@@ -897,10 +872,7 @@ async fn what_keeps_a_leader_from_retrying_does_not_keep_others() {
     assert_eq!(server.gaps(), [50 * MS]);
 
     let server = recovers();
-    let client = server.client_behind([
-        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
-        Arc::new(retry()),
-    ]);
+    let client = coalesced(&server, retry());
     let scope = Scope::new().max_retries(0);
     let leader = scope.run(client.get(URL).send());
     let others = join_all((0..10).map(|_| client.get(URL).send()));
@@ -921,10 +893,7 @@ async fn who_asks_in_what_is_left_of_its_deadline_is_told_the_whole_of_it() {
         _ => Reply::silence(),
     });
     let retry = RetryMiddleware::builder().max_retries(0).build();
-    let client = server.client_behind([
-        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
-        Arc::new(retry.unwrap()),
-    ]);
+    let client = coalesced(&server, retry.unwrap());
     let started = Instant::now();
     let follower = client.get(URL).deadline(SEC).send();
     let (leader, follower) = join(client.get(URL).send(), follower).await;
@@ -978,12 +947,8 @@ async fn a_scope_bounds_the_wait_and_a_retry_inside_knows_what_is_left() {
         0 => late(600 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         _ => late(MS, answer(503)),
     });
-    let backoff = Backoff::exponential(500 * MS).jitter(Jitter::None);
-    let retry = RetryMiddleware::builder().backoff(backoff);
-    let client = server.client_behind([
-        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
-        Arc::new(retry.build().unwrap()),
-    ]);
+    let retry = retry_after(500 * MS);
+    let client = coalesced(&server, retry.build().unwrap());
     let leader = timeout(600 * MS, client.get(URL).send());
     let (leader, follower) = join(leader, client.get(URL).deadline(SEC).send()).await;
     assert!(leader.is_err());
@@ -1012,12 +977,8 @@ async fn reading_for_others_does_not_pass_the_leaders_deadline_and_another_asks_
 #[tokio::test(start_paused = true)]
 async fn a_call_is_shared_with_all_its_retries_and_its_report() {
     let server = Server::statuses([503, 503, 200]);
-    let backoff = Backoff::exponential(100 * MS).jitter(Jitter::None);
-    let retry = RetryMiddleware::builder().backoff(backoff);
-    let client = server.client_behind([
-        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
-        Arc::new(retry.build().unwrap()),
-    ]);
+    let retry = retry_after(100 * MS);
+    let client = coalesced(&server, retry.build().unwrap());
     let slots: Vec<_> = (0..100).map(|_| ReportSlot::new()).collect();
     let calls = slots
         .iter()
@@ -1064,10 +1025,7 @@ async fn inside_a_retry_it_works_as_well_and_says_once_that_it_belongs_outside()
     assert!(log.last().contains(said), "{}", log.last());
 
     let right = Server::statuses([503, 200]);
-    let client = right.client_behind([
-        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
-        Arc::new(retry()),
-    ]);
+    let client = coalesced(&right, retry());
     client.get(URL).send().await.unwrap();
     assert_eq!(log.count(), 1);
 }
@@ -1077,7 +1035,7 @@ async fn a_timeout_of_reqwest_itself_is_waited_for_once() {
     let server = MockServer::start().await;
     let answer = ResponseTemplate::new(200).set_delay(30 * SEC);
     Mock::given(any()).respond_with(answer).mount(&server).await;
-    let plain = reqwest::Client::builder().no_proxy().build().unwrap();
+    let plain = plain_client();
     let client = ClientBuilder::new(plain)
         .with(CoalesceMiddleware::default())
         .build();
@@ -1098,7 +1056,7 @@ async fn a_thousand_identical_requests_over_a_socket_are_one() {
         .set_delay(300 * MS);
     let mock = Mock::given(any()).respond_with(answer);
     mock.expect(1).mount(&server).await;
-    let plain = reqwest::Client::builder().no_proxy().build().unwrap();
+    let plain = plain_client();
     let client = ClientBuilder::new(plain)
         .with(CoalesceMiddleware::default())
         .with(RetryMiddleware::default())
@@ -1116,10 +1074,7 @@ async fn a_thousand_identical_requests_over_a_socket_are_one() {
 #[tokio::test(start_paused = true)]
 async fn a_slot_does_not_keep_the_report_of_an_earlier_call() {
     let server = Server::new(|index| late(index as u32 * SEC, answer(200)));
-    let client = server.client_behind([
-        Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
-        Arc::new(RetryMiddleware::default()),
-    ]);
+    let client = coalesced(&server, RetryMiddleware::default());
     let slot = ReportSlot::new();
     client.get(URL).report_to(&slot).send().await.unwrap();
     assert!(slot.get().is_some());

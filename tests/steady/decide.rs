@@ -2,20 +2,20 @@
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use http::Method;
 use reqwest::StatusCode;
 use reqwest_steady::{
-    AttemptOutcome, Backoff, FailureKind, Jitter, RequestBuilderExt, RetryMiddleware,
-    RetryMiddlewareBuilder, RetryReport, StatusClass, StopReason,
+    AttemptOutcome, FailureKind, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
+    RetryReport, StatusClass, StopReason,
 };
 
 use crate::support::scripted::{Reply, Server, URL, answer, answer_with};
+use crate::support::stacks::{MS, doubling};
 
 /// Two retries, a millisecond apart.
 fn quick() -> RetryMiddlewareBuilder {
-    let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
+    let backoff = doubling(MS);
     RetryMiddleware::builder()
         .max_retries(2)
         .backoff(backoff)

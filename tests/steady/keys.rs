@@ -1,20 +1,18 @@
 //! Idempotency keys: where they come from, and that they stay.
 
-use std::time::Duration;
-
 use reqwest::{Body, Method};
 use reqwest_middleware::Error;
 use reqwest_steady::{
-    AutoKey, Backoff, IdempotencyKey, InvalidKey, Jitter, RequestBuilderExt, RetryMiddleware,
-    RetryMiddlewareBuilder,
+    AutoKey, IdempotencyKey, InvalidKey, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
 };
 
 #[cfg(feature = "tracing")]
 use crate::support::log::Log;
 use crate::support::scripted::{Server, URL};
+use crate::support::stacks::{MS, doubling};
 
 fn quick() -> RetryMiddlewareBuilder {
-    let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
+    let backoff = doubling(MS);
     RetryMiddleware::builder().max_retries(2).backoff(backoff)
 }
 

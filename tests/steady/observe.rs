@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use reqwest_steady::{
-    AttemptOutcome, Backoff, Budget, CallInfo, Event, EventKind, Jitter, KeyBy, LoadChange,
-    Observer, Refusal, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder, RetryReport,
-    RetryScheduled, StopReason, ThrottleMiddleware, dead_letter_channel,
+    AttemptOutcome, Budget, CallInfo, Event, EventKind, KeyBy, LoadChange, Observer, Refusal,
+    RequestBuilderExt, RetryMiddlewareBuilder, RetryReport, RetryScheduled, StopReason,
+    ThrottleMiddleware, dead_letter_channel,
 };
 use tokio::time::timeout;
 
 use crate::support::scripted::{
     Reply, Server, URL, answer, answer_with, call, late, stacked, throttled,
 };
-
-const MS: Duration = Duration::from_millis(1);
+use crate::support::stacks::{MS, retry_after};
 
 /// Every event as one line.
 #[derive(Clone, Default)]
@@ -89,10 +88,6 @@ fn line(kind: &EventKind) -> String {
     }
 }
 
-fn exact() -> RetryMiddlewareBuilder {
-    RetryMiddleware::builder().backoff(Backoff::exponential(100 * MS).jitter(Jitter::None))
-}
-
 /// The events of one GET.
 async fn events_of(server: &Arc<Server>, retry: RetryMiddlewareBuilder) -> Vec<String> {
     let events = Events::default();
@@ -110,7 +105,7 @@ async fn a_call_that_recovers_is_told_step_by_step() {
         _ => answer(200),
     });
     assert_eq!(
-        events_of(&server, exact()).await,
+        events_of(&server, retry_after(100 * MS)).await,
         [
             "1 call started",
             "1 attempt started",
@@ -130,7 +125,7 @@ async fn a_call_that_recovers_is_told_step_by_step() {
 async fn a_call_that_is_given_up_stops_once() {
     let server = Server::new(|_| Reply::fail(ErrorKind::ConnectionReset));
     assert_eq!(
-        events_of(&server, exact().max_retries(1)).await,
+        events_of(&server, retry_after(100 * MS).max_retries(1)).await,
         [
             "1 call started",
             "1 attempt started",
@@ -154,7 +149,7 @@ async fn a_call_that_ends_at_once_has_no_retry_to_tell_of() {
         let headers = Vec::from_iter(headers);
         let server = Server::new(move |_| answer_with(status, &headers));
         assert_eq!(
-            events_of(&server, exact()).await,
+            events_of(&server, retry_after(100 * MS)).await,
             [
                 "1 call started".to_owned(),
                 "1 attempt started".to_owned(),
@@ -169,7 +164,7 @@ async fn a_call_that_ends_at_once_has_no_retry_to_tell_of() {
 async fn an_empty_budget_is_told_before_the_end() {
     let server = Server::statuses([503]);
     let budget = Budget::builder().min_retries_per_sec(0.1).build().unwrap();
-    let retry = exact().budget(budget);
+    let retry = retry_after(100 * MS).budget(budget);
     assert_eq!(
         events_of(&server, retry).await[3..],
         [
@@ -189,7 +184,7 @@ async fn a_call_that_is_dropped_is_told_of_wherever_it_was() {
         _ => Reply::silence(),
     });
     let events = Events::default();
-    let retry = exact().observe_fn(events.observe());
+    let retry = retry_after(100 * MS).observe_fn(events.observe());
     let client = server.client(retry.build().unwrap());
     let dropped = timeout(40 * MS, client.get(URL).send()).await;
     assert!(dropped.is_err());
@@ -219,7 +214,7 @@ async fn a_call_that_is_dropped_is_told_of_wherever_it_was() {
 async fn a_call_that_is_dropped_before_it_is_sent_was_waiting() {
     let server = Server::statuses([200]);
     let events = Events::default();
-    let retry = exact()
+    let retry = retry_after(100 * MS)
         .seed(1)
         .launch_spread(60_000 * MS)
         .observe_fn(events.observe());
@@ -236,7 +231,10 @@ async fn a_call_that_is_dropped_before_it_is_sent_was_waiting() {
 async fn a_dry_run_decides_and_reports_but_sends_nothing_again() {
     let server = Server::new(|_| answer_with(503, &[("retry-after-ms", "50")]));
     let budget = Budget::builder().min_retries_per_sec(0.2).build().unwrap();
-    let retry = exact().seed(1).budget(budget.clone()).dry_run(true);
+    let retry = retry_after(100 * MS)
+        .seed(1)
+        .budget(budget.clone())
+        .dry_run(true);
     let events = Events::default();
     let client = server.client(retry.observe_fn(events.observe()).build().unwrap());
     let began = tokio::time::Instant::now();
@@ -271,7 +269,7 @@ async fn a_dry_run_decides_and_reports_but_sends_nothing_again() {
 async fn an_observer_that_panics_breaks_nothing_and_others_are_told() {
     let server = Server::statuses([503, 200]);
     let events = Events::default();
-    let retry = exact()
+    let retry = retry_after(100 * MS)
         .observe_fn(|_| panic!("on purpose"))
         .observe_fn(events.observe());
     let client = server.client(retry.build().unwrap());
@@ -293,7 +291,7 @@ async fn an_observer_may_panic_wherever_it_is_told_and_with_whatever() {
         }
     }
     let server = Server::new(|_| Reply::silence());
-    let retry = exact().observe_fn(|_| std::panic::panic_any(Bomb));
+    let retry = retry_after(100 * MS).observe_fn(|_| std::panic::panic_any(Bomb));
     let throttle = ThrottleMiddleware::builder()
         .max_in_flight(1)
         .max_queue(0)
@@ -325,7 +323,7 @@ async fn an_observer_needs_only_the_methods_that_it_wants() {
 
     let waits = Arc::new(Waits::default());
     let server = Server::statuses([503, 502, 200]);
-    let retry = exact().observer(Arc::clone(&waits));
+    let retry = retry_after(100 * MS).observer(Arc::clone(&waits));
     let client = server.client(retry.build().unwrap());
     client.get("http://example.com:8080/").send().await.unwrap();
     let expected = BTreeMap::from([("example.com:8080".to_owned(), vec![100 * MS, 200 * MS])]);
@@ -344,7 +342,12 @@ async fn a_body_that_breaks_off_belongs_to_its_attempt() {
         _ => answer(200),
     });
     let events = Events::default();
-    let client = server.client(exact().observe_fn(events.observe()).build().unwrap());
+    let client = server.client(
+        retry_after(100 * MS)
+            .observe_fn(events.observe())
+            .build()
+            .unwrap(),
+    );
     let request = client.get(URL).buffer_response(1000);
     assert_eq!(request.send().await.unwrap().status(), 200);
     assert_eq!(
@@ -367,7 +370,7 @@ async fn a_throttles_queue_is_told_of_as_it_fills_and_empties() {
         .max_in_flight(1)
         .max_queue(1)
         .observe_fn(events.observe());
-    let client = throttled(&server, exact(), throttle);
+    let client = throttled(&server, retry_after(100 * MS), throttle);
     let results = join_all((0..3).map(|name| call(&client, name))).await;
     assert_eq!(results.iter().filter(|it| it.is_ok()).count(), 2);
     assert_eq!(
@@ -394,7 +397,7 @@ async fn who_leaves_a_throttle_early_is_told_of_as_well() {
         .max_in_flight(1)
         .max_wait(30 * MS)
         .observe_fn(events.observe());
-    let client = throttled(&server, exact(), throttle);
+    let client = throttled(&server, retry_after(100 * MS), throttle);
     let first = timeout(50 * MS, call(&client, 0));
     let second = timeout(20 * MS, call(&client, 1));
     let third = call(&client, 2);
@@ -425,7 +428,7 @@ async fn a_throttle_tells_when_it_closes_and_when_it_is_open_again() {
     let throttle = ThrottleMiddleware::builder()
         .seed(1)
         .observe_fn(events.observe());
-    let client = throttled(&server, exact(), throttle);
+    let client = throttled(&server, retry_after(100 * MS), throttle);
     assert_eq!(call(&client, 0).await.unwrap(), 200);
     assert_eq!(call(&client, 0).await.unwrap(), 200);
     let told: Vec<_> = (events.take().into_iter())
@@ -466,7 +469,7 @@ async fn every_beginning_at_a_throttle_has_its_end() {
                 assert!(*waiting >= 0 && *in_flight >= 0);
             }
         });
-    let client = throttled(&server, exact().seed(1), throttle);
+    let client = throttled(&server, retry_after(100 * MS).seed(1), throttle);
     let calls = (0..60).map(|name| timeout((name as u32 + 1) * 9 * MS, call(&client, name)));
     let results = join_all(calls).await;
     assert!(results.iter().any(Result::is_err), "some were dropped");
@@ -486,7 +489,7 @@ async fn outcomes_and_methods_are_told_as_they_are() {
     let server = Server::statuses([201]);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let keep = Arc::clone(&seen);
-    let retry = exact().observe_fn(move |event| {
+    let retry = retry_after(100 * MS).observe_fn(move |event| {
         if let EventKind::Stopped(stop) = event.kind {
             let AttemptOutcome::Status(status) = stop.outcome else {
                 panic!("{stop:?}");
@@ -543,7 +546,11 @@ async fn a_retry_that_a_throttle_keeps_back_stops_with_the_answer_before_it() {
     let server = Server::statuses([503]);
     let events = Events::default();
     let throttle = ThrottleMiddleware::builder().rate(0.01, 1).max_wait(MS);
-    let client = throttled(&server, exact().observe_fn(events.observe()), throttle);
+    let client = throttled(
+        &server,
+        retry_after(100 * MS).observe_fn(events.observe()),
+        throttle,
+    );
     assert_eq!(call(&client, 0).await.unwrap(), 503);
     assert_eq!(
         events.take()[3..],
@@ -569,7 +576,7 @@ async fn a_pause_that_gets_longer_is_told_again() {
         .seed(1)
         .max_wait(100_000 * MS)
         .observe_fn(events.observe());
-    let client = throttled(&server, exact().seed(1), throttle);
+    let client = throttled(&server, retry_after(100 * MS).seed(1), throttle);
     let results = join_all((0..3).map(|name| call(&client, name))).await;
     assert!(results.iter().all(Result::is_ok), "{results:?}");
     let told: Vec<_> = (events.take().into_iter())
@@ -584,8 +591,18 @@ async fn a_pause_that_gets_longer_is_told_again() {
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_takes_nothing_from_calls_inside_it() {
     let server = Server::statuses([503]);
-    let inner = server.client(exact().max_retries(3).no_budget().build().unwrap());
-    let outer = exact().max_retries(1).dry_run(true).build().unwrap();
+    let inner = server.client(
+        retry_after(100 * MS)
+            .max_retries(3)
+            .no_budget()
+            .build()
+            .unwrap(),
+    );
+    let outer = retry_after(100 * MS)
+        .max_retries(1)
+        .dry_run(true)
+        .build()
+        .unwrap();
     let client = stacked(outer, inner);
     let response = client.get(URL).send().await.unwrap();
     let stop = RetryReport::of(&response).unwrap().stop();
@@ -598,7 +615,10 @@ async fn a_dry_run_writes_no_letter_about_what_it_would_have_sent_again() {
     let server = Server::statuses([503]);
     let (sink, mut letters) = dead_letter_channel(10);
     let budget = Budget::builder().min_retries_per_sec(0.1).build().unwrap();
-    let retry = exact().dry_run(true).budget(budget).dead_letter_sink(sink);
+    let retry = retry_after(100 * MS)
+        .dry_run(true)
+        .budget(budget)
+        .dead_letter_sink(sink);
     let client = server.client(retry.build().unwrap());
     client.get(URL).send().await.unwrap();
     assert!(timeout(MS, letters.recv()).await.is_err());

@@ -4,30 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use http::Extensions;
-use reqwest::{Request, Response};
-use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, Result};
+use reqwest_middleware::{ClientWithMiddleware, Middleware};
 use reqwest_steady::{
-    Backoff, Budget, Jitter, Refusal, RefusalReason, ReportSlot, RequestBuilderExt,
-    RetryMiddleware, RetryMiddlewareBuilder, RetryReport, StopReason, ThrottleMiddleware,
-    ThrottleMiddlewareBuilder, TimedOut,
+    Budget, Refusal, RefusalReason, ReportSlot, RequestBuilderExt, RetryMiddleware,
+    RetryMiddlewareBuilder, RetryReport, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
+    TimedOut,
 };
 use tokio::time::{Instant, sleep};
 
 use crate::support::scripted::{Reply, Server, URL, answer, call, late, throttled};
+use crate::support::stacks::{MS, SEC, constant, middleware};
 use crate::support::trace::Trace;
-
-const MS: Duration = Duration::from_millis(1);
-const SEC: Duration = Duration::from_secs(1);
 
 /// Retries after a second, as often as the test needs.
 fn retry() -> RetryMiddlewareBuilder {
-    let backoff = Backoff::exponential(SEC)
-        .multiplier(1.0)
-        .jitter(Jitter::None);
     RetryMiddleware::builder()
         .seed(1)
-        .backoff(backoff)
+        .backoff(constant(SEC))
         .budget(Budget::unlimited())
 }
 
@@ -273,21 +266,15 @@ async fn the_queue_time_is_bounded_under_two_retries() {
     }
 }
 
-/// Asks another client before each attempt, and gives up after 3 s.
-struct AsksFirst(ClientWithMiddleware);
-
-#[async_trait::async_trait]
-impl Middleware for AsksFirst {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let other = self.0.get("http://api.example.com/other").send();
-        let _ = tokio::time::timeout(3 * SEC, other).await;
-        next.run(request, extensions).await
-    }
+/// Calls another client before each attempt, and gives up after 3 s.
+fn calls_first(other: ClientWithMiddleware) -> impl Middleware {
+    middleware(move |request, extensions, next| {
+        let other = other.get("http://api.example.com/other").send();
+        Box::pin(async move {
+            let _ = tokio::time::timeout(3 * SEC, other).await;
+            next.run(request, extensions).await
+        })
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,7 +287,7 @@ async fn the_queue_time_of_another_call_is_not_reported() {
     let server = Server::statuses([503, 503, 200]);
     let chain: [Arc<dyn Middleware>; 2] = [
         Arc::new(limited().build().unwrap()),
-        Arc::new(AsksFirst(other)),
+        Arc::new(calls_first(other)),
     ];
     let response = server.client_behind(chain).get(URL).send().await.unwrap();
     busy.abort();

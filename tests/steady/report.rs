@@ -8,17 +8,12 @@ use http::{Extensions, StatusCode};
 use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, Middleware, Next, Result};
 use reqwest_steady::{
-    Attempt, AttemptOutcome, Backoff, FailureKind, Jitter, ReportSlot, RequestBuilderExt,
-    RetryMiddleware, RetryMiddlewareBuilder, RetryReport, StopReason,
+    Attempt, AttemptOutcome, Backoff, FailureKind, ReportSlot, RequestBuilderExt, RetryMiddleware,
+    RetryReport, StopReason,
 };
 
 use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
-
-const MS: Duration = Duration::from_millis(1);
-
-fn exact() -> RetryMiddlewareBuilder {
-    RetryMiddleware::builder().backoff(Backoff::exponential(100 * MS).jitter(Jitter::None))
-}
+use crate::support::stacks::{MS, middleware, retry_after};
 
 #[tokio::test(start_paused = true)]
 async fn a_report_tells_the_whole_story() {
@@ -28,7 +23,7 @@ async fn a_report_tells_the_whole_story() {
         2 => answer_with(429, &[("retry-after-ms", "0")]),
         _ => answer(200),
     });
-    let client = server.client(exact().build().unwrap());
+    let client = server.client(retry_after(100 * MS).build().unwrap());
     let slot = ReportSlot::new();
     let response = client.get(URL).report_to(&slot).send().await.unwrap();
     let report = RetryReport::of(&response).unwrap();
@@ -73,7 +68,7 @@ async fn calls_that_share_a_slot_do_not_mix_their_reports() {
 #[tokio::test(start_paused = true)]
 async fn a_slot_keeps_the_report_of_a_call_that_failed() {
     let server = Server::new(|_| Reply::fail(ErrorKind::ConnectionReset));
-    let client = server.client(exact().max_retries(2).build().unwrap());
+    let client = server.client(retry_after(100 * MS).max_retries(2).build().unwrap());
     let slot = ReportSlot::new();
     assert_eq!(slot.get(), None);
     client.get(URL).report_to(&slot).send().await.unwrap_err();
@@ -91,7 +86,7 @@ async fn a_call_that_is_given_up_returns_its_last_answer_untouched() {
             &[("x-attempt", if index == 2 { "last" } else { "earlier" })],
         )
     });
-    let client = server.client(exact().max_retries(2).build().unwrap());
+    let client = server.client(retry_after(100 * MS).max_retries(2).build().unwrap());
     let response = client.get(URL).send().await.unwrap();
     assert_eq!(response.status(), 503);
     assert_eq!(response.headers()["x-attempt"], "last");
@@ -102,7 +97,7 @@ async fn a_call_that_is_given_up_returns_its_last_answer_untouched() {
 #[tokio::test(start_paused = true)]
 async fn an_error_is_returned_as_it_came() {
     let server = Server::new(|_| Reply::fail(ErrorKind::ConnectionReset));
-    let client = server.client(exact().max_retries(1).build().unwrap());
+    let client = server.client(retry_after(100 * MS).max_retries(1).build().unwrap());
     match client.get(URL).send().await.unwrap_err() {
         reqwest_middleware::Error::Middleware(error) => {
             let error = error.downcast_ref::<std::io::Error>().unwrap();
@@ -185,7 +180,7 @@ async fn what_a_failed_attempt_left_in_the_extensions_does_not_reach_the_next() 
         let server = Server::statuses([503, 503, 200]);
         let leaves = Leaves::default();
         let client = ClientBuilder::new(reqwest::Client::new())
-            .with(exact().build().unwrap())
+            .with(retry_after(100 * MS).build().unwrap())
             .with(leaves.clone())
             .with_arc(server.clone())
             .build();
@@ -210,7 +205,7 @@ async fn what_a_failed_attempt_left_in_the_extensions_does_not_reach_the_next() 
 #[tokio::test(start_paused = true)]
 async fn the_attempt_number_is_in_the_extensions_and_in_a_header_if_wanted() {
     let server = Server::statuses([503, 503, 200]);
-    let client = server.client(exact().build().unwrap());
+    let client = server.client(retry_after(100 * MS).build().unwrap());
     client
         .get(URL)
         .header("x-attempt", "mine")
@@ -232,39 +227,38 @@ async fn the_attempt_number_is_in_the_extensions_and_in_a_header_if_wanted() {
     assert_eq!(seen(&server), [(1, mine()), (2, mine()), (3, mine())]);
 
     let server = Server::statuses([503, 503, 200]);
-    let client = server.client(exact().attempt_header("X-Attempt").build().unwrap());
+    let client = server.client(
+        retry_after(100 * MS)
+            .attempt_header("X-Attempt")
+            .build()
+            .unwrap(),
+    );
     client.get(URL).send().await.unwrap();
     let numbers = ["1", "2", "3"].map(str::to_owned);
     let [one, two, three] = numbers;
     assert_eq!(seen(&server), [(1, one), (2, two), (3, three)]);
 }
 
-/// Asks once more after a 401, as a middleware does that renews tokens.
-struct AsksAgain;
-
-#[async_trait::async_trait]
-impl Middleware for AsksAgain {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let again = request.try_clone().unwrap();
-        let response = next.clone().run(request, extensions).await?;
-        match response.status() {
-            StatusCode::UNAUTHORIZED => next.run(again, extensions).await,
-            _ => Ok(response),
-        }
-    }
+/// Sends a request again after a 401, as a middleware that renews tokens does.
+fn sends_again_after_401() -> impl Middleware {
+    middleware(|request, extensions, next| {
+        Box::pin(async move {
+            let again = request.try_clone().unwrap();
+            let response = next.clone().run(request, extensions).await?;
+            match response.status() {
+                StatusCode::UNAUTHORIZED => next.run(again, extensions).await,
+                _ => Ok(response),
+            }
+        })
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_second_call_with_the_same_extensions_starts_anew() {
     let server = Server::statuses([503, 401, 503, 200]);
     let client = ClientBuilder::new(reqwest::Client::new())
-        .with(AsksAgain)
-        .with(exact().build().unwrap())
+        .with(sends_again_after_401())
+        .with(retry_after(100 * MS).build().unwrap())
         .with_arc(server.clone())
         .build();
     let request = client.post(URL).idempotency_key("order-1");
@@ -281,7 +275,7 @@ async fn a_second_call_with_the_same_extensions_starts_anew() {
 #[tokio::test(start_paused = true)]
 async fn a_slot_does_not_keep_the_report_of_another_call() {
     let server = Server::statuses([200]);
-    let client = server.client(exact().build().unwrap());
+    let client = server.client(retry_after(100 * MS).build().unwrap());
     let slot = ReportSlot::new();
     for invalid in [
         // Fails while the request is built, before any middleware sees it.
@@ -300,7 +294,7 @@ async fn a_slot_does_not_keep_the_report_of_another_call() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_sends_nothing_more() {
     let server = Server::statuses([503]);
-    let client = server.client(exact().build().unwrap());
+    let client = server.client(retry_after(100 * MS).build().unwrap());
     let call = tokio::time::timeout(50 * MS, client.get(URL).send());
     assert!(call.await.is_err());
     tokio::time::sleep(Duration::from_secs(60)).await;

@@ -10,9 +10,7 @@ use reqwest_steady::{
 use tokio::time::Instant;
 
 use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
-
-const MS: Duration = Duration::from_millis(1);
-const SEC: Duration = Duration::from_secs(1);
+use crate::support::stacks::{MS, SEC};
 
 fn exact() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder().backoff(Backoff::default().jitter(Jitter::None))

@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use reqwest_middleware::{ClientBuilder, Error};
 use reqwest_steady::{
-    Attempt, Backoff, Budget, FailureKind, Jitter, KeyBy, Refusal, RefusalReason, ReportSlot,
-    RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder, RetryReport, Scope, StopReason,
-    ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
+    Attempt, Budget, FailureKind, KeyBy, Refusal, RefusalReason, ReportSlot, RequestBuilderExt,
+    RetryMiddleware, RetryMiddlewareBuilder, RetryReport, Scope, StopReason, ThrottleMiddleware,
+    ThrottleMiddlewareBuilder, TimedOut,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -19,9 +19,7 @@ use crate::support::log::Log;
 use crate::support::scripted::{
     Reply, Server, URL, answer, answer_with, call, dripping, late, throttled,
 };
-
-const MS: Duration = Duration::from_millis(1);
-const SEC: Duration = Duration::from_secs(1);
+use crate::support::stacks::{MS, SEC, doubling};
 
 fn retry() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder().seed(1)
@@ -307,7 +305,7 @@ async fn a_call_that_had_an_answer_gets_it_back_when_its_retry_is_refused() {
         0 => answer(503),
         _ => late(60 * SEC, answer(200)),
     });
-    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
+    let backoff = doubling(SEC);
     let budget = Budget::builder().min_retries_per_sec(0.2).build().unwrap();
     let retry = retry().backoff(backoff).budget(budget.clone());
     let client = throttled(&server, retry, fixed().max_in_flight(1).max_queue(0));
@@ -335,7 +333,7 @@ async fn a_call_that_had_an_error_gets_it_back_when_its_retry_is_refused() {
         0 => Reply::fail(std::io::ErrorKind::ConnectionReset),
         _ => late(60 * SEC, answer(200)),
     });
-    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
+    let backoff = doubling(SEC);
     let client = throttled(
         &server,
         retry().backoff(backoff),
@@ -391,7 +389,7 @@ async fn a_retry_that_is_dropped_while_it_waits_for_its_turn_is_not_paid() {
     });
     let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
     let full = budget.balance();
-    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
+    let backoff = doubling(SEC);
     let retry = retry().backoff(backoff).budget(budget.clone());
     let client = throttled(&server, retry, fixed().max_in_flight(1));
     let (first, _) = tokio::join!(timeout(3 * SEC, client.get(URL).send()), async {
@@ -413,7 +411,7 @@ async fn a_repeated_attempt_goes_before_those_that_were_never_sent() {
         0 => late(10 * MS, answer(500)),
         _ => late(10 * MS, answer(200)),
     });
-    let backoff = Backoff::exponential(5 * MS).jitter(Jitter::None);
+    let backoff = doubling(5 * MS);
     let client = throttled(&server, retry().backoff(backoff), fixed().max_in_flight(1));
     let results = join_all((0..5).map(|name| call(&client, name))).await;
     assert!(
@@ -431,7 +429,7 @@ async fn the_report_knows_how_long_an_attempt_waited_for_its_turn() {
         1 => late(100 * MS, answer(503)),
         _ => late(100 * MS, answer(200)),
     });
-    let backoff = Backoff::exponential(50 * MS).jitter(Jitter::None);
+    let backoff = doubling(50 * MS);
     let client = throttled(&server, retry().backoff(backoff), fixed().max_in_flight(1));
     let (first, response, _) =
         tokio::join!(call(&client, 0), client.get(URL).send(), call(&client, 2),);

@@ -2,26 +2,21 @@
 
 use std::pin::pin;
 use std::task::{Context, Waker};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error};
 use reqwest_steady::{
-    Backoff, Budget, Jitter, Refusal, RefusalReason, ReportSlot, RequestBuilderExt,
-    RetryMiddleware, RetryMiddlewareBuilder, RetryReport, StopReason, ThrottleMiddleware,
-    ThrottleMiddlewareBuilder, TimedOut,
+    Budget, Refusal, RefusalReason, ReportSlot, RequestBuilderExt, RetryMiddlewareBuilder,
+    RetryReport, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
 };
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::scripted::{Reply, Server, URL, answer, answer_with, call, late, throttled};
-
-const MS: Duration = Duration::from_millis(1);
-const SEC: Duration = Duration::from_secs(1);
+use crate::support::stacks::{MS, SEC, fixed_budget, retry_after};
 
 /// Retries after a second.
 fn retry() -> RetryMiddlewareBuilder {
-    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
-    RetryMiddleware::builder().seed(1).backoff(backoff)
+    retry_after(SEC).seed(1)
 }
 
 fn throttle() -> ThrottleMiddlewareBuilder {
@@ -36,13 +31,6 @@ fn one_place() -> ThrottleMiddlewareBuilder {
 fn succeeded(results: &[Result<u16, Error>]) -> usize {
     let successes = results.iter().filter(|result| matches!(result, Ok(200)));
     successes.count()
-}
-
-/// Without a reserve that grows back, and as much as it holds.
-fn budget() -> (Budget, f64) {
-    let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
-    let full = budget.balance();
-    (budget, full)
 }
 
 /// Takes the only place for a minute, half a second from now.
@@ -148,7 +136,7 @@ async fn any_answer_that_is_repeated_comes_back_if_its_retry_is_refused() {
             0 => answer(status),
             _ => late(60 * SEC, answer(200)),
         });
-        let (budget, full) = budget();
+        let (budget, full) = fixed_budget();
         let client = throttled(&server, retry().budget(budget.clone()), one_place());
         let (response, balance) = tokio::join!(
             async {
@@ -190,7 +178,7 @@ async fn what_was_paid_is_given_back_with_the_answer_and_not_with_the_extensions
         0 => answer(503),
         _ => late(60 * SEC, answer(200)),
     });
-    let (budget, full) = budget();
+    let (budget, full) = fixed_budget();
     let client = throttled(&server, retry().budget(budget.clone()), one_place());
     let mut extensions = http::Extensions::new();
     let request = client.get(URL).build().unwrap();

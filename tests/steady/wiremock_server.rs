@@ -1,20 +1,18 @@
 //! The main promise, over HTTP.
 
-use std::time::Duration;
-
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use reqwest_steady::{
-    Backoff, IdempotencyKey, Jitter, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason,
-};
+use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason};
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use crate::support::stacks::{MS, doubling, plain_client};
 
 const MAX: u32 = 4;
 
 fn client() -> ClientWithMiddleware {
-    let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
+    let backoff = doubling(MS);
     let retry = RetryMiddleware::builder().max_retries(MAX).backoff(backoff);
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = plain_client();
     ClientBuilder::new(client)
         .with(retry.build().unwrap())
         .build()
@@ -59,7 +57,7 @@ async fn a_server_that_fails_n_times_is_answered_by_the_next_attempt() {
 #[tokio::test]
 async fn an_answer_from_a_socket_carries_two_extensions_without_us() {
     let server = flaky(0).await;
-    let bare = reqwest::Client::builder().no_proxy().build().unwrap();
+    let bare = plain_client();
     let response = bare.get(server.uri()).send().await.unwrap();
     assert_eq!(response.extensions().len(), 2);
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Deposit;
 use super::fleet_budget::FleetBudget;
-use super::window::{SlotEnd, Window};
+use super::window::{SlidingWindow, SlotEnd};
 
 /// One slot more than the ttl has, so that nothing expires early.
 pub(super) const SLOTS: usize = 16;
@@ -18,7 +18,7 @@ const FREE_RETRY: u32 = 2;
 const MAX_UNPAID: u32 = 500 * FREE_RETRY;
 
 pub(super) struct BudgetState {
-    window: Window<SLOTS>,
+    window: SlidingWindow<SLOTS>,
     /// False until the first withdrawal. Then there can be no debt.
     withdrawn: AtomicBool,
     /// Twice the number of free retries, less the successes since, at least 0. Free retries end at
@@ -44,7 +44,7 @@ pub(super) struct BudgetUnits {
 impl BudgetState {
     pub(super) fn new(units: BudgetUnits, now: Instant, fleet: Option<FleetBudget>) -> Self {
         Self {
-            window: Window::new(units.slot_width),
+            window: SlidingWindow::new(units.slot_width),
             withdrawn: AtomicBool::new(false),
             unpaid: AtomicU32::new(0),
             created: now,

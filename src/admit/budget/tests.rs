@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::state::SLOTS;
-use super::window::Window;
+use super::window::SlidingWindow;
 use super::*;
 
 fn budget(ratio: f64) -> Budget {
@@ -174,7 +174,7 @@ fn racing_threads_count_exactly_and_never_overdraw() {
 
     const THREADS: u64 = 8;
     const OPERATIONS: u64 = 1_000_000;
-    let window = Window::<SLOTS>::new(1000);
+    let window = SlidingWindow::<SLOTS>::new(1000);
     let clock = AtomicU64::new(0);
     let taken = AtomicI64::new(0);
     std::thread::scope(|scope| {
@@ -212,7 +212,7 @@ fn racing_threads_count_exactly_and_never_overdraw() {
     assert_eq!(nets[SLOTS + 1], 0, "{nets:?}");
 
     // With a clock that stands still, every unit is accounted for.
-    let window = Window::<SLOTS>::new(u64::MAX);
+    let window = SlidingWindow::<SLOTS>::new(u64::MAX);
     let taken = AtomicI64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..THREADS {

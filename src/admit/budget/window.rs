@@ -13,7 +13,7 @@ use super::sync::{AtomicI64, AtomicU64, Mutex, Ordering};
 
 /// Entries live for at least `SLOTS - 1` slots, and at most for one more.
 #[derive(Debug)]
-pub(crate) struct Window<const SLOTS: usize> {
+pub(crate) struct SlidingWindow<const SLOTS: usize> {
     /// The net of all live slots.
     live: AtomicI64,
     /// When the open slot ends. Slot n ends at (n + 1) · width, so this is also its number.
@@ -34,7 +34,7 @@ struct Ring<const SLOTS: usize> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotEnd(u64);
 
-impl<const SLOTS: usize> Window<SLOTS> {
+impl<const SLOTS: usize> SlidingWindow<SLOTS> {
     /// Times count from zero in any unit. A slot lasts `width`.
     pub(crate) fn new(width: u64) -> Self {
         Self {

@@ -20,7 +20,7 @@ use crate::fleet::{
 
 const KEY: &str = "gate:api.example.com";
 
-/// A store some way off, that can hang.
+/// A store with latency, that can hang.
 #[derive(Debug)]
 struct Remote {
     memory: MemoryStore,
@@ -65,21 +65,21 @@ impl FleetStore for Remote {
 /// How calls come to a worker.
 #[derive(Clone, Copy)]
 enum Calls {
-    /// More than can go.
+    /// More calls than can go.
     Always,
-    /// The same, until the worker dies, and gives nothing back.
+    /// The same, until the worker dies without giving tokens back.
     UntilDeath,
-    /// So many a second, evenly.
+    /// Evenly, at this rate per second.
     Every(f64),
 }
 
-/// What became of all calls of one worker.
+/// What happened to the calls of one worker.
 #[derive(Clone, Default)]
 struct Log {
-    /// When each was sent, and how long it had waited.
+    /// When each call was sent, and how long it had waited.
     sent: Vec<(Duration, Duration)>,
-    /// How long one has waited for an answer of the store.
-    longest_answer: Duration,
+    /// Longest wait for the store.
+    longest_store_wait: Duration,
     round_trips: u64,
     refused: u64,
     unused: u32,
@@ -113,9 +113,9 @@ async fn work(
     let mut log = Log::default();
     let mut queue = VecDeque::new();
     let mut next_call = from + Duration::from_secs_f64(phase / rate.per_second);
-    type Answer = Pin<Box<dyn Future<Output = Result<Lease, FleetError>> + Send>>;
-    let mut question: Option<Answer> = None;
-    let mut waits_for_answer: Option<Duration> = None;
+    type PendingLease = Pin<Box<dyn Future<Output = Result<Lease, FleetError>> + Send>>;
+    let mut pending: Option<PendingLease> = None;
+    let mut waits_for_store: Option<Duration> = None;
     loop {
         let now = clock::now().duration_since(born);
         while next_call <= now && next_call < to {
@@ -138,7 +138,7 @@ async fn work(
             }
         }
         let mut wake = Duration::MAX;
-        let mut answer_wanted = false;
+        let mut store_wanted = false;
         while let Some(since) = queue.front().copied() {
             match held.turn(now) {
                 LeaseTurn::Now => {
@@ -153,24 +153,24 @@ async fn work(
                 }
                 LeaseTurn::AwaitStore(at) => {
                     assert!(at > now);
-                    answer_wanted = true;
+                    store_wanted = true;
                     wake = at;
                     break;
                 }
             }
         }
-        if answer_wanted {
-            waits_for_answer.get_or_insert(now);
-        } else if let Some(since) = waits_for_answer.take() {
-            log.longest_answer = log.longest_answer.max(now - since);
+        if store_wanted {
+            waits_for_store.get_or_insert(now);
+        } else if let Some(since) = waits_for_store.take() {
+            log.longest_store_wait = log.longest_store_wait.max(now - since);
         }
         let ask = held.ask(now, queue.len(), None);
         let ask = ask.or_else(|| held.give_back(now));
         if let Some(ask) = ask {
-            assert!(question.is_none(), "one at a time");
+            assert!(pending.is_none(), "one at a time");
             log.unused += ask.unused;
             let fleet = fleet.clone();
-            question = Some(Box::pin(async move { fleet.lease(KEY, ask).await }));
+            pending = Some(Box::pin(async move { fleet.lease(KEY, ask).await }));
         }
         if now < to {
             if let Calls::Every(_) = calls {
@@ -179,7 +179,7 @@ async fn work(
                 wake = wake.min(next_call);
             }
             wake = wake.min(to);
-        } else if question.is_none() && held.idle_at().is_none() {
+        } else if pending.is_none() && held.idle_at().is_none() {
             log.round_trips = fleet.round_trips();
             return log;
         }
@@ -187,21 +187,21 @@ async fn work(
             wake = wake.min(idle.max(now + Duration::from_millis(1)));
         }
         let mut timer = Box::pin(sleep_until(clock::after(born, wake)));
-        let answer = poll_fn(|context| {
-            if let Some(question) = &mut question {
-                if let Poll::Ready(answer) = question.as_mut().poll(context) {
-                    return Poll::Ready(Some(answer));
+        let result = poll_fn(|context| {
+            if let Some(pending) = &mut pending {
+                if let Poll::Ready(result) = pending.as_mut().poll(context) {
+                    return Poll::Ready(Some(result));
                 }
             }
             timer.as_mut().poll(context).map(|()| None)
         });
-        if let Some(answer) = answer.await {
-            question = None;
-            if answer.as_ref().is_ok_and(|lease| lease.tokens == 0) {
+        if let Some(result) = result.await {
+            pending = None;
+            if result.as_ref().is_ok_and(|lease| lease.tokens == 0) {
                 log.refused += 1;
             }
             let now = clock::now().duration_since(born);
-            held.receive(now, answer.map_err(drop));
+            held.receive(now, result.map_err(drop));
         }
     }
 }
@@ -266,7 +266,7 @@ impl Outcome {
         logs.map(|log| log.within(from, to)).sum::<usize>() as f64
     }
 
-    /// Round trips for each thousand calls.
+    /// Round trips per 1000 calls.
     fn round_trips(&self) -> f64 {
         let all = self.logs.iter().map(|log| log.round_trips).sum::<u64>();
         1000.0 * all as f64 / self.sent.len() as f64
@@ -289,15 +289,15 @@ impl Outcome {
         let each: Vec<_> = self.logs.iter().map(|log| log.sent.len()).collect();
         let refused = self.logs.iter().map(|log| log.refused).sum::<u64>();
         let unused = self.logs.iter().map(|log| log.unused).sum::<u32>();
-        let answer = self
+        let store_wait = self
             .logs
             .iter()
-            .map(|log| log.longest_answer)
+            .map(|log| log.longest_store_wait)
             .max()
             .unwrap();
         println!(
             "{what}: use {:.1} %, {:.1} round trips per 1000, {refused} of them refused, {} in the fullest \
-             second, {unused} given back, waits for the store {answer:?}, each {:?}..{:?}",
+             second, {unused} given back, waits for the store {store_wait:?}, each {:?}..{:?}",
             100.0 * use_,
             self.round_trips(),
             self.most_in_a_second(),
@@ -307,7 +307,7 @@ impl Outcome {
     }
 }
 
-/// One lease, as a worker of so many gets it.
+/// Tokens in the lease of one worker.
 fn lease(rate: f64, workers: f64) -> f64 {
     (rate * 0.5 / workers).max(60.0)
 }
@@ -341,7 +341,7 @@ async fn greedy_workers_use_the_whole_rate_and_ask_seldom() {
     }
 }
 
-/// A few tokens a second are not worth more than a question each, or a few a second.
+/// A few tokens per second need at most one ask each, or a few per second.
 #[tokio::test(start_paused = true)]
 async fn a_low_rate_costs_little_more_than_a_round_trip_per_request() {
     for (workers, rate, burst) in [(8, 100.0, 20), (8, 10.0, 1), (3, 2.0, 1), (1, 1.0, 1)] {
@@ -356,7 +356,7 @@ async fn a_low_rate_costs_little_more_than_a_round_trip_per_request() {
     }
 }
 
-/// Together up to four fifths of the rate: closer to it, some who ask at the same moment are refused.
+/// Together up to four fifths of the rate: above it, workers that ask at the same moment are refused.
 #[tokio::test(start_paused = true)]
 async fn steady_traffic_never_waits_after_its_first_lease() {
     for (workers, each, most_round_trips) in [
@@ -394,7 +394,7 @@ async fn one_busy_worker_uses_what_the_others_do_not() {
         (4, 4, 10.0),
     ] {
         let fleet = Fleet::new(500.0, 20).workers(busy, Calls::Always, 60);
-        // Those that are idle have been there.
+        // The idle workers were busy before.
         let seconds = if each == 0.0 { 1 } else { 60 };
         let each = if each == 0.0 { 10.0 } else { each };
         let fleet = fleet.workers(idle, Calls::Every(each), seconds);
@@ -442,8 +442,8 @@ async fn while_the_store_hangs_each_worker_sends_its_fair_share() {
     let outcome = fleet.run().await;
     outcome.print("8 workers, a store that hangs from 20 s to 25 s", 60, 500.0);
     for log in &outcome.logs {
-        let wait = log.longest_answer;
-        // And a timer's grain.
+        let wait = log.longest_store_wait;
+        // 1 ms for the timer.
         assert!(wait <= Duration::from_millis(51), "{wait:?}");
     }
     let each: Vec<_> = (19..31)
@@ -453,7 +453,7 @@ async fn while_the_store_hangs_each_worker_sends_its_fair_share() {
     for sent in &each[1..6] {
         assert!((400.0..=600.0).contains(sent), "{sent}");
     }
-    // They find it again at the same time, and then share what is there at once.
+    // All workers find the store again at the same time, and share what it has at once.
     assert!(outcome.within(25, 30) >= 0.9 * 500.0 * 5.0);
     assert!(outcome.within(30, 60) >= 0.95 * 500.0 * 30.0);
     assert!(outcome.round_trips() <= 50.0);
@@ -475,7 +475,7 @@ async fn an_unreachable_store_costs_each_key_one_short_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_gives_its_tokens_back_and_stops_asking() {
-    // So slow that what is missing stays missing.
+    // So slow that missing tokens stay missing.
     let fleet = Fleet::new(1.0, 500).workers(1, Calls::Every(20.0), 2);
     let store = Arc::clone(&fleet.store);
     let born = clock::now();
@@ -487,7 +487,7 @@ async fn an_idle_worker_gives_its_tokens_back_and_stops_asking() {
     let ask = LeaseAsk::new(WorkerId::random(), Duration::from_millis(1));
     let lease = store.memory.lease(KEY, ask.rate(1.0, 500).want(1000));
     let left = f64::from(lease.await.unwrap().tokens);
-    // One is kept for the worker that was there before.
+    // One token is kept for the first worker.
     let refilled = clock::now().duration_since(born).as_secs_f64();
     let expected = 500.0 - 40.0 + refilled - 1.0;
     assert!(

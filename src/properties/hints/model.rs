@@ -1,15 +1,15 @@
-//! What a hint should be, read from the documentation and counted in whole nanoseconds.
+//! A model of hints, written from the documentation, in whole nanoseconds.
 
 use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::values::{Meaning, Said};
 
-/// The headers that say by themselves how long to wait, the first one first.
+/// The headers that give a wait directly, in order of precedence.
 pub(super) const FIRST_THAT_PARSES: &[&str] =
     &["retry-after-ms", "x-ms-retry-after-ms", "retry-after"];
 
-/// Headers that say what is left and when there is more, in groups that belong together.
+/// Pairs of headers for remaining quota and refill time, in groups that belong together.
 pub(super) const QUOTAS: &[&[(&str, &str)]] = &[
     &[("ratelimit-remaining", "ratelimit-reset")],
     &[("x-ratelimit-remaining", "x-ratelimit-reset-after")],
@@ -43,7 +43,7 @@ pub(super) const QUOTAS: &[&[(&str, &str)]] = &[
 ];
 
 const SECOND: i128 = 1_000_000_000;
-/// Nobody will know the difference.
+/// Longer than any wait that makes a difference.
 const FOR_EVER: i128 = (1 << 60) * SECOND;
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) struct Line {
     pub(super) said: Said,
 }
 
-/// Nanoseconds, and how far a number in floating point may be off.
+/// Nanoseconds, and the rounding error of a floating-point number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
     length: i128,
@@ -78,7 +78,7 @@ impl Wait {
 pub(super) enum Reading {
     Nothing,
     Wait(Wait),
-    /// It is about now, and rounding tells whether it is over.
+    /// So close to now that rounding decides whether it has passed.
     Unsure,
 }
 
@@ -87,7 +87,7 @@ impl Reading {
         Self::Wait(Wait { length, give: 0 })
     }
 
-    /// The time until then. What is over says nothing.
+    /// Returns the time until then. A time in the past says nothing.
     fn until(moment: Wait, now: i128) -> Self {
         let length = moment.length - now;
         match moment.give {
@@ -124,7 +124,7 @@ impl Reading {
     }
 }
 
-/// What is left of a window.
+/// Whether a window has quota left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Left {
     Nothing,
@@ -156,7 +156,7 @@ impl Answer {
             .unwrap_or(Reading::Nothing)
     }
 
-    /// The answer's own clock, if it shows one.
+    /// Returns the `Date` of the response, or the time it was received.
     fn now(&self) -> i128 {
         let dates = self.lines.iter().filter(|line| line.name == "date");
         let dates = dates.filter_map(|line| match line.said.means {
@@ -173,7 +173,7 @@ impl Answer {
             .fold(Reading::Nothing, Reading::later)
     }
 
-    /// The smallest number in these lines.
+    /// Returns the smallest number in the lines of a header.
     fn least(&self, name: &str) -> Option<Wait> {
         let lines = self.lines.iter().filter(|line| line.name == name);
         let numbers = lines.filter_map(|line| match &line.said.means {
@@ -183,12 +183,12 @@ impl Answer {
         numbers.min_by_key(|number| (number.length, Reverse(number.give)))
     }
 
-    /// What is left of each window, and when it opens.
+    /// Returns what is left of each window, and when it refills.
     fn windows(&self, names: &[(&str, &str)], now: i128) -> Vec<(Left, Reading)> {
         let windows = names.iter().map(|(remaining, reset)| {
             let said = self.least(remaining);
             let left = match said {
-                // A request in parts is none.
+                // A fraction of a request is none.
                 Some(left) if left.length < SECOND => Left::Nothing,
                 Some(_) => Left::Some,
                 None => Left::Unknown,
@@ -197,7 +197,7 @@ impl Answer {
                 said.is_some_and(|left| left.give > 0 && (left.length - SECOND).abs() <= left.give);
             let reset = self.latest(reset, |said| reset_time(said, now));
             match is_almost_one && reset.is_something() {
-                // Whatever it is then, its reset is not known.
+                // Its reset is not known.
                 true => (Left::Nothing, Reading::Unsure),
                 false => (left, reset),
             }
@@ -221,8 +221,10 @@ impl Answer {
         windows.collect()
     }
 
-    /// All that are used up must have opened again. If none is, and a 429 does not say what is left of
-    /// some, the first of those to open may let us through. What has quota left says nothing.
+    /// Returns the time until all spent windows have refilled.
+    ///
+    /// If none is spent, a 429 counts the windows without a remainder: the first refill. Windows with quota left say
+    /// nothing.
     fn wait(&self, windows: &[(Left, Reading)]) -> Reading {
         let of = |which: Left| {
             let windows = windows.iter().filter(move |(left, _)| *left == which);
@@ -243,7 +245,7 @@ fn until(date: i128, now: i128) -> Reading {
     Reading::until(moment, now)
 }
 
-/// Below 10⁹ seconds from now; below 10¹¹ the seconds since 1970; from there on milliseconds.
+/// Reads a number below 10⁹ as seconds from now, below 10¹¹ as seconds since 1970, others as milliseconds.
 fn reset_time(said: &Said, now: i128) -> Reading {
     match &said.means {
         Meaning::Number(whole, fraction) => {
@@ -267,7 +269,7 @@ fn reset_time(said: &Said, now: i128) -> Reading {
     }
 }
 
-/// At least as long as was asked for, but for what a number in floating point cannot hold.
+/// Reads a number as a wait, with the rounding error of floating point.
 fn number(whole: &str, fraction: &str, parts_of_a_second: i128) -> Wait {
     let digits: i128 = format!("{whole}{fraction:0<12}")
         .parse()

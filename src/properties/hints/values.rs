@@ -1,8 +1,8 @@
-//! Header values of which it is known what they mean.
+//! Header values with a known meaning.
 
 use arbitrary::{Result, Unstructured};
 
-/// A text, and what it says.
+/// A text and its meaning.
 #[derive(Clone)]
 pub(super) struct Said {
     pub(super) text: Vec<u8>,
@@ -12,14 +12,14 @@ pub(super) struct Said {
 #[derive(Clone, Debug)]
 pub(super) enum Meaning {
     Nothing,
-    /// Digits, and those of a fraction.
+    /// The digits before and after the decimal point.
     Number(String, String),
     /// Nanoseconds since 1970.
     HttpDate(i128),
     OtherDate(i128),
     /// Nanoseconds.
     Span(i128),
-    /// Of the structured field: how many are left, if that is said, and for how many seconds.
+    /// A window of the structured field: the remaining requests, if given, and the seconds until it refills.
     Window(Option<u64>, u64),
 }
 
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Said {
 
 const SECOND: i128 = 1_000_000_000;
 
-/// Past, signed, in other systems, or no numbers at all.
+/// Values that are in the past, signed, in other notations, or no numbers.
 const UNREADABLE: &[&[u8]] = &[
     b"",
     b"-1",
@@ -70,7 +70,7 @@ impl Said {
     }
 }
 
-/// A value in any of the forms, with dates around `now`, in seconds since 1970.
+/// Returns a value in any of the forms. Dates are close to `now`, in seconds since 1970.
 pub(super) fn said(input: &mut Unstructured<'_>, now: i128) -> Result<Said> {
     let mut said = match input.int_in_range(0..=9)? {
         0 => {
@@ -100,7 +100,7 @@ pub(super) fn said(input: &mut Unstructured<'_>, now: i128) -> Result<Said> {
     Ok(said)
 }
 
-/// At least one.
+/// Returns 1 to `most` digits.
 pub(super) fn digits(input: &mut Unstructured<'_>, most: usize) -> Result<String> {
     let length = input.int_in_range(1..=most)?;
     let digits = (0..length).map(|_| input.int_in_range(b'0'..=b'9').map(char::from));
@@ -116,7 +116,7 @@ fn number(whole: String, fraction: String) -> Said {
 }
 
 fn date(input: &mut Unstructured<'_>, now: i128) -> Result<Said> {
-    // The years that all forms have in common; one of them has two digits for it.
+    // The years that all forms can express. One form has only two digits for the year.
     let last_second = 3_155_759_999;
     let now = now.clamp(0, last_second);
     let seconds = now + i128::from(input.int_in_range(-100_000..=100_000)?);
@@ -154,7 +154,7 @@ fn date(input: &mut Unstructured<'_>, now: i128) -> Result<Said> {
     Ok(Said::new(text, Meaning::HttpDate(seconds * SECOND)))
 }
 
-/// As in `6m0s`.
+/// Returns a duration such as `6m0s`.
 fn span(input: &mut Unstructured<'_>) -> Result<Said> {
     let number = i128::from(input.int_in_range(0..=9999_u32)?);
     let seconds = i128::from(input.int_in_range(0..=59_u32)?);
@@ -199,7 +199,7 @@ struct Calendar {
 }
 
 impl Calendar {
-    /// Counted day by month by year, from 1970 on.
+    /// Counts years, months and days from 1970 on.
     fn of(seconds: u64) -> Self {
         let days = seconds / 86_400;
         let (mut year, mut left) = (1970, days);

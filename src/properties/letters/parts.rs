@@ -1,4 +1,4 @@
-//! Letters made of any request, and of any history.
+//! Random letters, with any request and any report.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -64,7 +64,7 @@ pub(super) fn letter(input: &mut Unstructured<'_>) -> Result<Arc<DeadLetter>> {
     Ok(Arc::new(letter))
 }
 
-/// The letter has all of the request, but for its secrets.
+/// Checks that the letter has the whole request except its secrets.
 fn check(letter: &DeadLetter, request: &Request, body: Option<Vec<u8>>, key: Option<&str>) {
     assert_eq!(letter.method(), request.method());
     assert_eq!(letter.key(), key);
@@ -83,7 +83,7 @@ fn check(letter: &DeadLetter, request: &Request, body: Option<Vec<u8>>, key: Opt
         let (sent_name, value) = sent.next().expect("a header that was sent");
         assert_eq!(name, sent_name);
         let says_secret = ["authorization", "cookie"].contains(&name.as_str());
-        // A URL with a secret in it is one, too, and has one of these.
+        // A value that is a URL with a secret is redacted, too. Such a URL contains one of these bytes.
         let may_be_url = value.as_bytes().iter().any(|byte| b"=@".contains(byte));
         match kept {
             Some(kept) => assert!(kept == value && !value.is_sensitive() && !says_secret),
@@ -140,7 +140,7 @@ fn duration(input: &mut Unstructured<'_>) -> Result<Duration> {
     })
 }
 
-/// What a clock may show, and what a server may have asked for.
+/// Returns a time that a clock may show.
 fn moment(input: &mut Unstructured<'_>) -> Result<SystemTime> {
     let after = Duration::new(
         input.int_in_range(0..=1 << 40)?,

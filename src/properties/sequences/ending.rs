@@ -1,4 +1,4 @@
-//! How an attempt ends, and what that means.
+//! How an attempt of the model ends, and its class.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub(super) enum Ending {
     Answer(Answer),
     Fail(ErrorKind),
     TimedOut(TimeLimit),
-    /// The body was to be read, and broke off.
+    /// The body was to be buffered, and the connection broke.
     CutOff,
 }
 
@@ -23,7 +23,7 @@ pub(super) enum Class {
 }
 
 impl Ending {
-    /// As it is reported.
+    /// Returns the outcome that a report shows.
     pub(super) fn outcome(&self) -> AttemptOutcome {
         AttemptOutcome::Failure(match self {
             Self::Answer(answer) => {
@@ -45,9 +45,9 @@ impl Ending {
         }
     }
 
-    pub(super) fn word(&self) -> Option<bool> {
+    pub(super) fn directive(&self) -> Option<bool> {
         match self {
-            Self::Answer(answer) => answer.word,
+            Self::Answer(answer) => answer.directive,
             _ => None,
         }
     }
@@ -87,7 +87,7 @@ impl Hint {
     }
 }
 
-/// Reads a body into memory. What comes of it if it fails, and when that is known.
+/// Buffers a body. Returns how that fails, if it does, and when.
 pub(super) fn read(
     answer: &Answer,
     now: Duration,

@@ -1,14 +1,14 @@
-//! A budget as a list of what was paid in and out.
+//! A model of a budget: a list of deposits and withdrawals.
 
 use std::time::Duration;
 
 use super::plan::Purse;
 
-/// A debit, to be undone.
+/// A withdrawal that can be undone.
 #[derive(Clone, Copy)]
 pub(super) struct Paid(Option<usize>);
 
-/// Every entry with its slot: a fifteenth of the time that it counts for, and it counts for one slot more.
+/// All entries with their slots. A slot is a fifteenth of the time to live, and an entry counts for one slot more.
 pub(super) struct Ledger<'p> {
     purse: Option<&'p Purse>,
     entries: Vec<(u128, i64)>,
@@ -31,7 +31,7 @@ impl<'p> Ledger<'p> {
         }
     }
 
-    /// `None` if there is not enough.
+    /// Pays for a retry. `None` if the budget is empty.
     pub(super) fn withdraw(&mut self, now: Duration) -> Option<Paid> {
         let Some(purse) = self.purse else {
             return Some(Paid(None));
@@ -44,7 +44,7 @@ impl<'p> Ledger<'p> {
         Some(Paid(Some(self.entries.len() - 1)))
     }
 
-    /// As if it had never been paid.
+    /// Undoes a withdrawal.
     pub(super) fn give_back(&mut self, paid: Paid) {
         if let Paid(Some(index)) = paid {
             self.entries[index].1 = 0;

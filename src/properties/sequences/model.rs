@@ -1,4 +1,4 @@
-//! What a call should do, read from the documentation: when its requests arrive, and how it ends.
+//! A model of a call, written from the documentation: when its requests arrive, and how it ends.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use super::script::{AnswerBody, Step, What};
 use crate::admit::Deposit;
 use crate::outcome::{StopReason, TimeLimit};
 
-/// All times are counted from the beginning of the execution.
+/// The state that calls share. All times count from the start of the execution.
 pub(super) struct Model<'p> {
     plan: &'p Plan,
-    /// The same as the middleware's, for what it adds to a hint.
+    /// Has the same seed as the middleware, to draw the same spread of a hint.
     rng: StdRng,
     pub(super) ledger: Ledger<'p>,
-    /// How many retries all calls together have left.
+    /// The retries that all calls together have left.
     left: u32,
-    /// When all of them have to end. Known from the first one on.
+    /// The deadline of all calls. Set by the first call.
     shared_end: Option<Duration>,
     received: usize,
 }
 
-/// What became of one call.
+/// What one call did.
 #[derive(Debug, Default)]
 pub(super) struct Course {
     pub(super) arrivals: Vec<Duration>,
     pub(super) attempts: Vec<Tried>,
-    /// `None` if the caller did not wait for it.
+    /// When and why it ended. `None` if the caller dropped the call.
     pub(super) end: Option<(Duration, StopReason)>,
 }
 
@@ -50,7 +50,7 @@ struct Run<'p> {
     deadline: Option<Duration>,
     repeatable: bool,
     retries: u32,
-    /// An attempt may have had its effect although nobody said so.
+    /// An attempt may have taken effect without a response.
     unclear: bool,
 }
 
@@ -84,7 +84,7 @@ impl<'p> Model<'p> {
             unclear: false,
         };
         let gives_up = start + asked.patience;
-        // One that cannot be retried neither needs nor feeds a budget.
+        // A call that cannot be retried neither uses the budget nor deposits into it.
         let could_retry =
             run.max_retries > 0 && (run.repeatable || settings.without_key || settings.unsent);
         if could_retry && self.is_fed_by(Deposit::Request) {
@@ -97,7 +97,7 @@ impl<'p> Model<'p> {
             let (limit, which) = self.limit(&run, sent_at);
             let mut ending;
             (ending, now) = if limit <= now {
-                // With no time left, nothing is sent.
+                // No time is left, so nothing is sent.
                 (Ending::TimedOut(which), now)
             } else {
                 course.arrivals.push(now);
@@ -157,7 +157,7 @@ impl<'p> Model<'p> {
             };
             now = self.arrival(&run, &ending, now, wait);
             if now > gives_up {
-                // Paid, but not sent.
+                // The retry is paid for, but not sent.
                 self.ledger.give_back(paid);
                 self.left += 1;
                 return course;
@@ -172,7 +172,7 @@ impl<'p> Model<'p> {
         purse.is_some_and(|purse| purse.deposit_on == deposit)
     }
 
-    /// When an attempt that is sent now has to end.
+    /// Returns when an attempt that is sent now must end.
     fn limit(&self, run: &Run<'_>, now: Duration) -> (Duration, TimeLimit) {
         let after = |start: Duration, limit: Option<Duration>| {
             limit.map_or(Duration::MAX, |limit| start.saturating_add(limit))
@@ -186,7 +186,7 @@ impl<'p> Model<'p> {
         }
     }
 
-    /// What comes back for a request that arrives now, and when.
+    /// Returns the result of a request that arrives now, and its time.
     fn reply(&mut self, now: Duration, limit: Duration, which: TimeLimit) -> (Ending, Duration) {
         let step = self.plan.steps.get(self.received);
         let step = step.cloned().unwrap_or_else(Step::well);
@@ -203,20 +203,20 @@ impl<'p> Model<'p> {
         }
     }
 
-    /// May it be sent again at all?
+    /// Stage 1: may a retry follow?
     fn decide(&self, run: &Run<'_>, ending: &Ending) -> Result<(), StopReason> {
         let still_running = run.asked.key && run.unclear;
         let mut class = ending.class(still_running);
         if ending.status().is_some_and(|status| status < 400) {
             return Err(StopReason::Succeeded);
         }
-        if class == Class::Never && ending.word() == Some(true) && run.repeatable {
+        if class == Class::Never && ending.directive() == Some(true) && run.repeatable {
             class = Class::Conditional;
         }
         if class == Class::Never {
             return Err(StopReason::NotRetryable);
         }
-        if ending.word() == Some(false) {
+        if ending.directive() == Some(false) {
             return Err(StopReason::ServerVeto);
         }
         let not_taken_on = class == Class::Retry && self.plan.settings.without_key;
@@ -235,7 +235,7 @@ impl<'p> Model<'p> {
         }
     }
 
-    /// When?
+    /// Stage 2: when does the retry start?
     fn schedule(
         &mut self,
         run: &Run<'_>,
@@ -267,8 +267,9 @@ impl<'p> Model<'p> {
         }
     }
 
-    /// When a retry is sent that was decided on now. The old answer is cleared away first, for 100 ms at
-    /// most, and for half the time at most that is left after the wait.
+    /// Returns when a retry arrives that was decided on now.
+    ///
+    /// The old response is drained first, for at most 100 ms and at most half the time that is left after the wait.
     fn arrival(&self, run: &Run<'_>, ending: &Ending, now: Duration, wait: Duration) -> Duration {
         let wake = now.saturating_add(wait);
         let Ending::Answer(answer) = ending else {
@@ -288,7 +289,7 @@ impl<'p> Model<'p> {
     }
 }
 
-/// Timers are as coarse as a millisecond, and never early.
+/// Rounds up to a millisecond, as timers do.
 fn ceil(time: Duration) -> Duration {
     let part = time.subsec_nanos() % 1_000_000;
     match part {

@@ -1,4 +1,4 @@
-//! What one execution is about: the settings, what the server does, and the calls.
+//! The plan of one execution: the settings, the script of the server, and the calls.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::schedule::{Backoff, Jitter};
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) settings: Settings,
-    /// What all calls have in common, if they are in a scope.
+    /// The limits of the scope around all calls, if there is one.
     pub(super) shared: Option<Shared>,
-    /// What the server does with one request after the other. After that it is well.
+    /// What the server does with each request. After the last step it succeeds.
     pub(super) steps: Vec<Step>,
     pub(super) calls: Vec<Asked>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Shared {
     pub(super) deadline: Option<Duration>,
 }
 
-/// How waits grow: by a fraction, so that the model can count in whole numbers.
+/// How waits grow. The factor is a fraction, so that the model can use integers.
 #[derive(Debug)]
 pub(super) struct Waits {
     pub(super) base: Duration,
@@ -47,7 +47,7 @@ pub(super) struct Waits {
     pub(super) cap: Duration,
 }
 
-/// What a budget has at first, and what it gets.
+/// The settings of a budget.
 #[derive(Debug)]
 pub(super) struct Purse {
     pub(super) ttl: Duration,
@@ -67,7 +67,7 @@ pub(super) struct Asked {
     pub(super) attempt_timeout: Option<Duration>,
     pub(super) stream: bool,
     pub(super) buffer: Option<usize>,
-    /// The caller waits no longer than this.
+    /// The caller drops the call after this time.
     pub(super) patience: Duration,
 }
 
@@ -93,7 +93,7 @@ impl Plan {
     }
 }
 
-/// Of few values, so that moments meet.
+/// Returns a duration. There are few values, so that some times coincide.
 pub(super) fn span(input: &mut Unstructured<'_>) -> Result<Duration> {
     let common = [
         0, 1, 2, 99, 100, 101, 200, 400, 500, 1000, 1001, 2000, 5000, 10_000,
@@ -145,7 +145,7 @@ impl Settings {
             },
             seed: input.int_in_range(0..=255)?,
         };
-        // A longer one is refused.
+        // `build` refuses a longer timeout.
         let longest = settings.deadline.unwrap_or(Duration::MAX);
         settings.attempt_timeout = settings.attempt_timeout.map(|timeout| timeout.min(longest));
         Ok(settings)
@@ -205,7 +205,7 @@ impl Purse {
     pub(super) fn budget(&self) -> Budget {
         Budget::builder()
             .ttl(self.ttl)
-            // Exact, for all of these times are powers of two.
+            // Exact, because all these times are powers of two.
             .min_retries_per_sec(f64::from(self.reserve) / self.ttl.as_secs_f64())
             .retry_ratio(f64::from(self.ratio.0) / f64::from(self.ratio.1))
             .deposit_on(self.deposit_on)

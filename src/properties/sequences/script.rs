@@ -1,4 +1,4 @@
-//! What the server does with one request after the other.
+//! The script of the server: what it does with each request.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -32,8 +32,8 @@ pub(super) enum What {
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) hint: Option<Hint>,
-    /// `x-should-retry`.
-    pub(super) word: Option<bool>,
+    /// The value of `x-should-retry`.
+    pub(super) directive: Option<bool>,
     pub(super) body: AnswerBody,
 }
 
@@ -41,16 +41,16 @@ pub(super) struct Answer {
 pub(super) enum Hint {
     Seconds(u32),
     Milliseconds(u32),
-    /// More digits than anybody counts.
+    /// More digits than any clock can count.
     Endless,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AnswerBody {
     Whole,
-    /// It comes so long after the head.
+    /// The body arrives this long after the headers.
     Late(Duration),
-    /// It breaks off so long after the head.
+    /// The connection breaks this long after the headers.
     Cut(Duration),
 }
 
@@ -76,14 +76,14 @@ impl Step {
         })
     }
 
-    /// After the last step.
+    /// Returns the step after the last one: a success.
     pub(super) fn well() -> Self {
         Self {
             takes: Duration::ZERO,
             what: What::Answer(Answer {
                 status: 200,
                 hint: None,
-                word: None,
+                directive: None,
                 body: AnswerBody::Whole,
             }),
         }
@@ -104,7 +104,7 @@ impl Answer {
                     _ => Hint::Seconds(input.int_in_range(0..=12)?),
                 })
             })?,
-            word: *input.choose(&[None, None, None, Some(true), Some(false)])?,
+            directive: *input.choose(&[None, None, None, Some(true), Some(false)])?,
             body: match input.int_in_range(0..=7)? {
                 0 => AnswerBody::Late(span(input)?),
                 1 => AnswerBody::Cut(span(input)?),
@@ -128,8 +128,8 @@ pub(super) fn reply(step: &Step) -> Reply {
                 }
                 Some(Hint::Endless) => reply = reply.header("retry-after", &"9".repeat(30)),
             }
-            if let Some(word) = answer.word {
-                reply = reply.header("x-should-retry", if word { "true" } else { "false" });
+            if let Some(directive) = answer.directive {
+                reply = reply.header("x-should-retry", if directive { "true" } else { "false" });
             }
             reply.body(match answer.body {
                 AnswerBody::Whole => Body::from("whole"),
@@ -143,7 +143,7 @@ pub(super) fn reply(step: &Step) -> Reply {
     reply.after(step.takes)
 }
 
-/// A body that comes some time after somebody has asked for it.
+/// A body that arrives some time after it was first polled.
 struct LateBody {
     takes: Duration,
     sleep: Option<Pin<Box<Sleep>>>,

@@ -16,8 +16,8 @@ use super::CALM;
 use super::cut::{Cut, Moment};
 use super::script::{ANSWER_TIME, Says};
 use super::stack::{Setup, Stack, fresh};
+use crate::support::stacks::MS;
 
-const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug)]

@@ -10,8 +10,7 @@ use reqwest::{Body, Request};
 use reqwest_steady::testing::ScriptedServer;
 
 use crate::support::scripted::{Reply, answer, answer_with, dripping, late};
-
-const MS: Duration = Duration::from_millis(1);
+use crate::support::stacks::MS;
 
 /// Every answer takes so long.
 pub(super) const ANSWER_TIME: Duration = Duration::from_millis(20);

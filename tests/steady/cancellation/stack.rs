@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep};
 
 use super::script::{ATTEMPT, CALLER, Record, Says, server};
 use super::told::Told;
+use crate::support::stacks::{MS, doubling};
 
-const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// How many retries a scope has in which a call runs that is dropped.
@@ -53,7 +53,7 @@ impl Stack {
         // Nothing comes back to it with time, nor by success: what is missing was spent.
         let budget = Budget::builder().ttl(HOUR).retry_ratio(0.0);
         let budget = budget.min_retries_per_sec(1.0).build().unwrap();
-        let backoff = Backoff::exponential(50 * MS).jitter(Jitter::None);
+        let backoff = doubling(50 * MS);
         let retry = || {
             let retry = RetryMiddleware::builder().seed(1).backoff(backoff.clone());
             let retry = retry.budget(budget.clone()).attempt_header(ATTEMPT);

@@ -7,8 +7,7 @@ use reqwest_steady::RequestBuilderExt;
 
 use super::script::Says::{self, Breaks, Drips, Pause, Reset, Silence, Slow, Status};
 use super::stack::Setup;
-
-const MS: Duration = Duration::from_millis(1);
+use crate::support::stacks::MS;
 
 /// One call that is dropped, and what is around it.
 pub(super) struct World {

@@ -8,26 +8,21 @@ use http::Method;
 use reqwest::{Body, Response};
 use reqwest_middleware::{ClientWithMiddleware, Error, RequestBuilder};
 use reqwest_steady::{
-    AttemptOutcome, AttemptReport, AutoKey, Backoff, Budget, DeadLetter, DeadLetterReceiver,
-    Deposit, FailureKind, Jitter, LetterBody, Refusal, ReportSlot, RequestBuilderExt,
-    RetryMiddleware, RetryMiddlewareBuilder, Scope, StopReason, ThrottleMiddleware,
-    ThrottleMiddlewareBuilder, TimedOut, dead_letter_channel,
+    AttemptOutcome, AttemptReport, AutoKey, Budget, DeadLetter, DeadLetterReceiver, Deposit,
+    FailureKind, LetterBody, Refusal, ReportSlot, RequestBuilderExt, RetryMiddleware,
+    RetryMiddlewareBuilder, Scope, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
+    TimedOut, dead_letter_channel,
 };
 use tokio::time::{sleep, timeout};
 
 use crate::support::scripted::{Reply, Server, URL, answer, answer_with, call, late, throttled};
-
-const MS: Duration = Duration::from_millis(1);
-const SEC: Duration = Duration::from_secs(1);
+use crate::support::stacks::{MS, SEC, constant};
 
 /// Two retries, a second apart, and no end of them.
 fn retry() -> RetryMiddlewareBuilder {
-    let backoff = Backoff::exponential(SEC)
-        .multiplier(1.0)
-        .jitter(Jitter::None);
     RetryMiddleware::builder()
         .max_retries(2)
-        .backoff(backoff)
+        .backoff(constant(SEC))
         .no_budget()
 }
 

@@ -7,17 +7,15 @@ use std::time::Duration;
 
 use reqwest_middleware::ClientWithMiddleware;
 use reqwest_steady::{
-    Backoff, DeadLetter, DeadLetterOutcome, DeadLetterSink, Delivery, EventKind, Jitter, LogLevels,
+    DeadLetter, DeadLetterOutcome, DeadLetterSink, Delivery, EventKind, LogLevels,
     RequestBuilderExt, RetryMiddleware, RetryReport, StopReason, TimedOut, dead_letter_channel,
 };
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::log::Log;
 use crate::support::scripted::{Reply, Server, URL, answer_with};
+use crate::support::stacks::{MS, SEC, constant};
 use crate::support::trace::Listening;
-
-const MS: Duration = Duration::from_millis(1);
-const SEC: Duration = Duration::from_secs(1);
 
 /// How long a delivery may take here.
 const MAX_WAIT: Duration = Duration::from_millis(2345);
@@ -85,10 +83,9 @@ impl Setting {
         let log = Log::default();
         let (events, started) = (Events::default(), Instant::now());
         let heard = events.clone();
-        let backoff = Backoff::exponential(SEC).multiplier(1.0);
         let retry = RetryMiddleware::builder()
             .max_retries(2)
-            .backoff(backoff.jitter(Jitter::None))
+            .backoff(constant(SEC))
             .no_budget()
             .log_levels(LogLevels::off())
             .dead_letter_sink(sink)

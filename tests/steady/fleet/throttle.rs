@@ -13,8 +13,8 @@ use reqwest_steady::{FleetLimits, RetryMiddleware, ThrottleMiddleware};
 use tokio::time::{sleep, timeout};
 
 use crate::support::scripted::{Server, answer, answer_with, call, late};
+use crate::support::stacks::SEC;
 
-const SEC: Duration = Duration::from_secs(1);
 const QUOTA: f64 = 500.0;
 /// A little less than the quota: what a worker has leased may be sent a moment later.
 const RATE: f64 = 490.0;

@@ -5,15 +5,12 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use reqwest_steady::testing::Reply;
 use reqwest_steady::{
-    Backoff, Jitter, RetryMiddleware, RetryMiddlewareBuilder, RetryReport, StopReason,
-    ThrottleMiddleware,
+    RetryMiddleware, RetryMiddlewareBuilder, RetryReport, StopReason, ThrottleMiddleware,
 };
 use tokio::time::Instant;
 
 use crate::support::scripted::{Server, URL, throttled};
-
-const MS: Duration = Duration::from_millis(1);
-const SEC: Duration = Duration::from_secs(1);
+use crate::support::stacks::{MS, SEC, doubling};
 
 const BACKOFFS: [Duration; 3] = [
     Duration::from_millis(200),
@@ -26,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(8);
 fn limited() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder()
         .max_retries(3)
-        .backoff(Backoff::exponential(BACKOFFS[0]).jitter(Jitter::None))
+        .backoff(doubling(BACKOFFS[0]))
         .max_server_delay(LONGEST_PAUSE)
         .deadline(DEADLINE)
 }

@@ -10,8 +10,7 @@ use reqwest_steady::{Refusal, RetryMiddleware, RetryReport, StopReason, Throttle
 use tokio::time::{Instant, sleep};
 
 use crate::support::scripted::{Server, URL, answer, answer_with, call, late, throttled};
-
-const MS: Duration = Duration::from_millis(1);
+use crate::support::stacks::MS;
 
 /// Ten calls a second for a minute.
 async fn a_minute(client: &ClientWithMiddleware) {

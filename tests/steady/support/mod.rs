@@ -5,4 +5,5 @@ pub(crate) mod directory;
 pub(crate) mod log;
 pub(crate) mod raw;
 pub(crate) mod scripted;
+pub(crate) mod stacks;
 pub(crate) mod trace;
