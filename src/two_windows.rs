@@ -1,6 +1,6 @@
 //! A counter over two adjoining windows of time: the current one and the one before it.
 //!
-//! It answers "how many of late" in constant memory. Time comes in as an argument, from zero.
+//! It counts what happened recently, in constant memory. Time comes in as an argument, from zero.
 //! What a window counts, and how both windows combine, is up to the user of the counter.
 
 use std::time::Duration;
