@@ -3,8 +3,8 @@
 //! No other module reads a clock, so every rule can be tested with a given time.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::pin::pin;
+use std::task::{Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use tokio::task::unconstrained;
@@ -35,30 +35,35 @@ pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
         .unwrap_or_else(|| start + FAR_FUTURE)
 }
 
-/// A timer that is created at the first poll that has to wait.
-#[derive(Default)]
-pub(crate) struct Alarm(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
-
-impl Alarm {
-    /// Returns ready once `end` has passed. `end` must not change between polls until then.
-    pub(crate) fn poll(&mut self, end: Instant, context: &mut Context<'_>) -> Poll<()> {
-        // `unconstrained`: a busy task uses up tokio's budget, and its timer would never fire.
-        let sleep = || Box::pin(unconstrained(sleep_until(end))) as _;
-        let rings = self.0.get_or_insert_with(sleep).as_mut().poll(context);
-        if rings.is_ready() {
-            self.0 = None;
-        }
-        rings
-    }
-}
-
 /// Runs a future until `end`; returns `None` if it takes longer.
 pub(crate) async fn within<F: Future>(end: Instant, future: F) -> Option<F::Output> {
+    within_moving(|_| end, future).await
+}
+
+/// Runs a future until its end, which may move while it runs; returns `None` if it takes longer.
+///
+/// `end` gets the current time. It is asked when the future first has to wait, and again when the time that it gave
+/// has passed. The timer is created at the first poll that has to wait.
+pub(crate) async fn within_moving<F: Future>(
+    mut end: impl FnMut(Instant) -> Instant,
+    future: F,
+) -> Option<F::Output> {
     let mut future = pin!(future);
-    let mut alarm = Alarm::default();
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => alarm.poll(end, context).map(|()| None),
+    let mut timer = None;
+    poll_fn(|context| {
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(Some(output));
+            }
+            // `unconstrained`: a busy task uses up tokio's budget, and its timer would never fire.
+            let sleep = || Box::pin(unconstrained(sleep_until(end(now()))));
+            ready!(timer.get_or_insert_with(sleep).as_mut().poll(context));
+            timer = None;
+            let now = now();
+            if end(now) <= now {
+                return Poll::Ready(None);
+            }
+        }
     })
     .await
 }

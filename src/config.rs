@@ -76,8 +76,8 @@ pub(crate) const CREDENTIALS: &str = "carries credentials";
 
 /// Headers with a meaning in HTTP, by their effect. `*` stands for the rest of a name.
 ///
-/// A number or a key in one of them would break the message, send it elsewhere, replace credentials or change what
-/// the request means. `dead_letter::Secrets` has the names that servers invented for credentials.
+/// A number or key in one of them would break the message, redirect it, replace credentials or change its meaning.
+/// `dead_letter::Secrets` has the names that servers invented for credentials.
 const RESERVED: [(&str, &[&str]); 5] = [
     (
         // RFC 9112 §6 and §7, RFC 9110 §7.6.1 and §10.1.1, RFC 9113 §8.2.2.

@@ -132,7 +132,10 @@ impl DeadLetter {
         &self.reason
     }
 
-    /// Returns the earliest time for a replay, from the server's hint or the backoff.
+    /// Returns the earliest time for a replay.
+    ///
+    /// It comes from the server's hint, or from the throttle that refused the call. Without these it is the time when
+    /// the call gave up.
     pub fn not_before(&self) -> SystemTime {
         self.not_before
     }

@@ -246,3 +246,7 @@ impl Drop for QueueStay {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "handoff_tests.rs"]
+mod tests;

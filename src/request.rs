@@ -212,7 +212,7 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     #[must_use]
     fn buffer_response(self, limit: usize) -> Self;
 
-    /// Stores the [`RetryReport`](crate::RetryReport) of this call in `slot`, even if the call fails.
+    /// Stores the [`RetryReport`](crate::RetryReport) of this call, even if it fails.
     ///
     /// Empties the slot immediately. So a request that cannot be built leaves no report of an earlier call.
     #[must_use]

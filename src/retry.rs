@@ -1,4 +1,7 @@
 //! The retry middleware and its loop.
+//!
+//! [`RetryMiddleware::run`] is the loop, and [`after_attempt`] below it is what follows a failure. The state of a call is in
+//! `call`, its settings in `settings`, and what a retry costs in `permit`.
 
 mod builder;
 mod call;
@@ -13,18 +16,17 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Result};
 
 pub use builder::RetryMiddlewareBuilder;
-use call::{Call, Turn};
-use settings::Settings;
+use call::{Call, Decision, Stop};
+use settings::RetrySettings;
 
-use crate::handoff::Handoff;
-use crate::outcome::{Attempt, FailedReport};
-use crate::request::RequestOptions;
-use crate::upstream::Upstream;
+use crate::decide::ClassifiedOutcome;
+use crate::upstream::{BoxFuture, Upstream};
 
-/// Sends a request again where that is safe, spread out in time, and bounded in number.
+/// Retries requests where that is safe, with waits between attempts and limits on their number.
 ///
-/// Register it on a [`ClientBuilder`](reqwest_middleware::ClientBuilder). Middleware that is added
-/// after it sees every attempt, middleware that is added before it sees the call as a whole.
+/// Register it on a [`ClientBuilder`](reqwest_middleware::ClientBuilder). Middleware that you add after it sees every
+/// attempt. Middleware that you add before it sees the call as a whole. When a call gives up, you get the last
+/// response or error unchanged.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,34 +49,41 @@ use crate::upstream::Upstream;
 /// # Ok(()) }
 /// ```
 ///
-/// # What is repeated beneath it
+/// # What reqwest repeats
 ///
-/// No middleware sees what reqwest and its HTTP stack repeat by themselves: reqwest resends what an
-/// HTTP/2 server refused or was going away from, twice and without a wait, unless the client is
-/// built with `.retry(reqwest::retry::never())`; a request that was never started on a reused
-/// connection is resent on a new one; and redirects are followed inside one attempt.
+/// reqwest and its HTTP stack repeat some requests inside one attempt, which no middleware sees:
+///
+/// - Requests that an HTTP/2 server refused or did not process before it went away: twice and without a wait, unless
+///   the client is built with `.retry(reqwest::retry::never())`.
+/// - Requests that were never started on a reused connection: on a new connection.
+/// - Redirects.
 ///
 /// # What it needs
 ///
-/// A tokio runtime with timers: `enable_time` or `enable_all` of its builder, or `#[tokio::main]`. Without
-/// them a call fails with [`ConfigError`](crate::ConfigError) before anything is sent.
+/// It needs a tokio runtime with timers: `enable_time` or `enable_all` of its builder, or `#[tokio::main]`. Without
+/// timers, a call fails with [`ConfigError`](crate::ConfigError) before anything is sent.
+///
 /// Each middleware checks this until one call finds timers. If you use it in several runtimes, enable timers in all of
 /// them. tokio reports missing timers only by a panic. The middleware catches it, but your panic hook still prints a
 /// message. With `panic = "abort"` the process ends.
 #[derive(Clone, Debug, Default)]
 pub struct RetryMiddleware {
-    settings: Arc<Settings>,
+    settings: Arc<RetrySettings>,
 }
 
 impl RetryMiddleware {
-    /// Starts from the defaults.
+    /// Returns a builder with the default settings.
     pub fn builder() -> RetryMiddlewareBuilder {
         RetryMiddlewareBuilder::default()
     }
 }
 
 impl RetryMiddleware {
-    /// Sends the request through `upstream`.
+    /// Sends a request until a response is final or the call stops.
+    ///
+    /// 1. The call starts: the request's options, its key, and what it may do.
+    /// 2. An attempt is sent, in the call's scope and within its time.
+    /// 3. A plain success ends the call. Anything else goes to [`after_attempt`].
     // An `async fn` would hold the request twice: 830 instructions a call.
     #[allow(clippy::manual_async_fn)]
     pub(crate) fn run<'a>(
@@ -85,62 +94,55 @@ impl RetryMiddleware {
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
             self.settings.timers.check().map_err(Error::middleware)?;
-            let (mut own, mut outer) = (None, None);
-            if !extensions.is_empty() {
-                outer = Handoff::take_outer(extensions);
-                own = match RequestOptions::of(extensions) {
-                    // Most requests carry nothing else.
-                    own if extensions.len() == usize::from(own.is_some()) => own,
-                    _ => {
-                        forget_earlier_call(extensions);
-                        RequestOptions::of(extensions)
-                    }
-                };
-                if let Some(slot) = own.and_then(|own| own.report.as_ref()) {
-                    slot.clear();
-                }
-                if let Some(own) = own {
-                    own.check(&request).map_err(Error::middleware)?;
-                }
-            }
-            let has_key = (self.settings.keys)
-                .apply(&mut request, own.map(Arc::as_ref))
-                .map_err(Error::middleware)?;
-            let mut call = Call::open(&self.settings, &request, own, has_key);
-            if let Some((outer, terms)) = outer {
-                call.nest_in(outer, terms);
-            }
-            if call.is_followed() {
-                call.follow(&request);
-            }
-            if call.is_spread() {
-                Box::pin(call.launch()).await;
-            }
+            let mut call = Call::start(&self.settings, &mut request, extensions)?;
+            call.launch_delay().await;
             loop {
-                call.prepare(&mut request, extensions);
-                let answer = upstream.send(request, extensions);
-                let turn = {
-                    let mut result = call.run(answer).await;
-                    call.end_attempt(extensions);
-                    let classified = call.classify(&result);
-                    if classified.is_success() && !call.wants_body() {
-                        call.succeed(classified, &mut result, extensions);
-                        return result;
-                    }
-                    // The result goes with it, and so the future of the loop needs no room for one.
-                    call.go_on(classified, result, extensions)
-                };
-                match turn.await {
-                    Turn::Again(again) => request = again,
-                    Turn::Over(result) => return result,
+                call.begin_attempt(&mut request, extensions);
+                let mut result = call.run(upstream.send(request, extensions)).await;
+                let outcome = call.end_attempt(&result, extensions);
+                if outcome.is_success() && !call.buffers() {
+                    // A success leaves no dead letter to wait for.
+                    let _ = call.finish(Stop::on_success(outcome), &mut result, extensions);
+                    return result;
+                }
+                match after_attempt(&mut call, outcome, result, extensions).await {
+                    AfterAttempt::Send(next) => request = next,
+                    AfterAttempt::Return(result) => return result,
                 }
             }
         }
     }
 }
 
-/// Another call may have run with these extensions before: a middleware outside that asks twice.
-fn forget_earlier_call(extensions: &mut Extensions) {
-    extensions.remove::<Attempt>();
-    extensions.remove::<FailedReport>();
+/// What the loop does after an attempt that was not a plain success.
+enum AfterAttempt {
+    Send(Request),
+    Return(Result<Response>),
+}
+
+/// Decides what follows an attempt, waits for the next one, or ends the call.
+///
+/// Boxed, because most calls end with their first response: unboxed it breaks three promises of
+/// `benches/call_cost.rs`.
+fn after_attempt<'c>(
+    call: &'c mut Call<'_>,
+    outcome: ClassifiedOutcome,
+    result: Result<Response>,
+    extensions: &'c mut Extensions,
+) -> BoxFuture<'c, AfterAttempt> {
+    Box::pin(async move {
+        let (decision, mut result) = call.decide(outcome, result).await;
+        match decision {
+            Decision::Retry(retry) => {
+                call.wait(&retry, result, extensions).await;
+                AfterAttempt::Send(call.next_request(retry, extensions))
+            }
+            Decision::Stop(stop) => {
+                if let Some(delivery) = call.finish(stop, &mut result, extensions) {
+                    delivery.await;
+                }
+                AfterAttempt::Return(result)
+            }
+        }
+    })
 }

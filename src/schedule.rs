@@ -18,7 +18,7 @@ pub(crate) use hint::{quota_left, server_hint};
 
 use crate::entropy::up_to;
 
-/// The most that is added to a server's hint, so that clients with the same hint do not retry at the same time.
+/// The longest random time that is added to a hint. It spreads clients that got the same hint.
 const MAX_SPREAD: Duration = Duration::from_secs(1);
 
 /// Returns the wait before a retry: the longer of hint and backoff. A hint is spread by up to [`MAX_SPREAD`].
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_never_shorter_than_the_hint_and_at_most_a_second_longer() {
+    fn a_wait_exceeds_the_hint_by_at_most_a_second() {
         let mut rng = StdRng::seed_from_u64(1);
         let ms = Duration::from_millis;
         for (hint, backoff, low, high) in [

@@ -279,3 +279,133 @@ fn little_is_tuned_by_hand() {
     let total: usize = sources.iter().map(tuned).sum();
     assert!(total <= MAX_TUNED, "{total} attributes");
 }
+
+/// What stands between backticks, outside of code blocks.
+fn quoted(page: &str) -> Vec<&str> {
+    let prose = page.split("```").step_by(2);
+    prose
+        .flat_map(|part| part.split('`').skip(1).step_by(2))
+        .collect()
+}
+
+/// The rows of code blocks that say in which file something is: its name and the file.
+fn located(page: &str) -> Vec<(&str, &str)> {
+    let blocks = page.split("```").skip(1).step_by(2);
+    let rows = blocks.flat_map(str::lines).filter_map(|row| {
+        let mut words = row.split_whitespace();
+        let (name, file) = (words.next()?, words.next()?);
+        is_path(file).then_some((name, file))
+    });
+    rows.collect()
+}
+
+/// Whether a file defines the last part of a name, as a function or as a type.
+fn defines(file: &str, name: &str) -> bool {
+    let Ok(text) = fs::read_to_string(root().join(file)) else {
+        return false;
+    };
+    let name = name.rsplit("::").next().unwrap_or(name);
+    let kinds = ["fn", "struct", "enum", "trait"];
+    kinds.iter().any(|kind| {
+        let needle = format!("{kind} {name}");
+        text.match_indices(&needle).any(|(at, _)| {
+            let rest = &text[at + needle.len()..];
+            !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+        })
+    })
+}
+
+fn is_path(name: &str) -> bool {
+    let has_ending = [".rs", ".md", ".toml", ".txt", ".lua"].iter();
+    let is_plain = name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+    is_plain && (name.contains('/') || has_ending.clone().any(|ending| name.ends_with(ending)))
+}
+
+fn is_type(name: &str) -> bool {
+    let first = name.chars().next();
+    first.is_some_and(|c| c.is_ascii_uppercase())
+        && name.chars().all(|c| c.is_ascii_alphanumeric())
+        && name.chars().any(|c| c.is_ascii_lowercase())
+}
+
+/// Types of other crates and words of Rust that the page may mention.
+const FOREIGN: [&str; 7] = [
+    "Arc",
+    "ClientBuilder",
+    "Drop",
+    "Extensions",
+    "HeaderMap",
+    "Middleware",
+    "Mutex",
+];
+
+fn is_defined(name: &str, sources: &[Source]) -> bool {
+    let kinds = ["struct", "enum", "trait", "type"];
+    let mut lines = sources.iter().flat_map(|source| source.text.lines());
+    FOREIGN.contains(&name)
+        || lines.any(|line| {
+            kinds.iter().any(|kind| {
+                let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+                words.any(|word| word == *kind) && words.any(|word| word == name)
+            })
+        })
+}
+
+fn is_function(name: &str, sources: &[Source]) -> bool {
+    let needle = format!("fn {name}");
+    sources.iter().any(|source| {
+        source.text.match_indices(&needle).any(|(at, _)| {
+            let rest = &source.text[at + needle.len()..];
+            rest.starts_with(['(', '<'])
+        })
+    })
+}
+
+/// What the page mentions and the project does not have.
+fn unknown_names(page: &str, sources: &[Source]) -> Vec<String> {
+    let mut unknown = Vec::new();
+    for (name, file) in located(page) {
+        if !defines(file, name) {
+            unknown.push(format!("{name} in {file}"));
+        }
+    }
+    for name in quoted(page) {
+        let known = if is_path(name) {
+            root().join(name).exists()
+        } else if let Some((ty, method)) = name.split_once("::") {
+            !is_type(ty) || (is_defined(ty, sources) && is_function(method, sources))
+        } else {
+            !is_type(name) || is_defined(name, sources)
+        };
+        if !known {
+            unknown.push(name.to_owned());
+        }
+    }
+    unknown
+}
+
+#[test]
+fn every_file_and_type_of_architecture_md_exists() {
+    let page = read(&root().join("ARCHITECTURE.md"));
+    let unknown = unknown_names(&page, &sources());
+    assert!(unknown.is_empty(), "ARCHITECTURE.md names {unknown:?}");
+    let lines = page.lines().count();
+    assert!(lines <= 200, "ARCHITECTURE.md has {lines} lines");
+}
+
+#[test]
+fn names_that_do_not_exist_are_found() {
+    let page = "`Budget` `NoSuchType` `src/lib.rs` `src/none.rs` `Budget::builder` `Budget::none`\n\
+                ```\nCall::no_such_step  src/retry.rs  x\nCall::start  src/nowhere.rs\n```\n`cargo test`";
+    let unknown = unknown_names(page, &sources());
+    let expected = [
+        "Call::no_such_step in src/retry.rs",
+        "Call::start in src/nowhere.rs",
+        "NoSuchType",
+        "src/none.rs",
+        "Budget::none",
+    ];
+    assert_eq!(unknown, expected);
+}

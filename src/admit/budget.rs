@@ -193,11 +193,6 @@ impl Budget {
         }
     }
 
-    /// The same for all clones, and for no other.
-    pub(crate) fn address(&self) -> usize {
-        (self.0.as_ref()).map_or(0, |state| Arc::as_ptr(state) as usize)
-    }
-
     fn is_in_debt(&self, now: Instant) -> bool {
         (self.0.as_ref()).is_some_and(|state| state.is_in_debt(now))
     }

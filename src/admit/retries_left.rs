@@ -1,12 +1,14 @@
-//! Takes a retry from several counters, or from none: that of a call, and of each call and scope around it.
+//! Takes a retry from several counters or from none: those of a call, and of each call and scope around it.
 //!
-//! `models/` runs this very file under loom, and then with the mistakes that are easy to make here.
+//! `models/` runs this file under loom, and then with the mistakes that are easy to make here.
 
 use super::sync::{AtomicU32, Ordering};
 
-/// Takes one from each. A counter guards nothing but itself, so no order between them matters: whoever
-/// finds one empty puts back what it has taken from the others. Until then another may find those
-/// empty, and is refused as well: too few may go for a moment, never too many.
+/// Takes one from each counter; returns false, and takes nothing, if one is empty.
+///
+/// A counter guards nothing but itself, so `Relaxed` is enough. A call that finds one empty puts back what it took from
+/// the others. Until then, another call may find those empty and is refused: for a moment too few retries are
+/// allowed, never too many.
 pub(crate) fn take<'a>(counters: impl Iterator<Item = &'a AtomicU32> + Clone) -> bool {
     for (taken, left) in counters.clone().enumerate() {
         let one_less = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
@@ -20,7 +22,7 @@ pub(crate) fn take<'a>(counters: impl Iterator<Item = &'a AtomicU32> + Clone) ->
     true
 }
 
-/// Gives back what was taken from each.
+/// Puts one back into each counter.
 pub(crate) fn put_back<'a>(counters: impl Iterator<Item = &'a AtomicU32>) {
     for left in counters {
         left.fetch_add(1, Ordering::Relaxed);

@@ -1,28 +1,25 @@
-//! An allowance that is opened by hand.
+//! Retries and time for an operation of several requests.
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::allowance::Allowance;
-use super::current::enter;
+use super::current::in_scope;
+use super::scope_node::ScopeHandle;
 use crate::clock;
 
-/// Retries and time for an operation of several requests, together.
+/// Limits the retries and the time of several requests together.
 ///
-/// # How layers multiply
+/// # Why layers of retries need it
 ///
-/// A call with 3 retries makes up to 4 attempts. If each of them goes through another client with 3
-/// retries, that is 16 requests; with a third layer it is 64. Therefore calls that are nested in one
-/// task draw from the outermost one's retries, and end by its deadline: with two layers of 3 it is 4
-/// requests, and the call that would have made one more ends with
-/// [`AllowanceSpent`](crate::StopReason::AllowanceSpent).
+/// A call with 3 retries makes up to 4 attempts. If each of them goes through another client with 3 retries, that is
+/// 16 requests; with a third layer it is 64. So calls that are nested in one task take their retries from the
+/// outermost call, and end by its deadline. With two layers of 3 retries, there are 4 requests. The call that would
+/// make one more ends with [`AllowanceSpent`](crate::StopReason::AllowanceSpent).
 ///
-/// That works by itself for calls inside calls. For an operation of several requests one after
-/// another, open a scope by hand:
+/// Calls inside calls need no scope for that. Open one for an operation of several requests:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,8 +45,8 @@ use crate::clock;
 ///
 /// # Spawned tasks
 ///
-/// A spawned task is on its own, unless it is given the scope. So is a call that was begun before the
-/// scope was opened. Clones share what is left:
+/// A scope holds in the task that runs it. Give a clone to a spawned task: clones share what is left. A call that
+/// began before the scope is not in it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -63,8 +60,7 @@ use crate::clock;
 /// # }
 /// ```
 ///
-/// Where a task is given the extensions of `task-local-extensions` anyway, the scope can be among them,
-/// and holds in all that runs with these:
+/// A scope also works as a value in the extensions of `task-local-extensions`:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -87,11 +83,11 @@ pub struct Scope {
     start: Arc<Start>,
 }
 
-/// When a scope was used for the first time.
+/// When a scope was first used.
 #[derive(Debug)]
 struct Start(OnceLock<Instant>);
 
-/// How many scopes there are, in all threads: if none, nobody has to look for one.
+/// The number of scopes in all threads. If there is none, calls do not look for one.
 static SCOPES: AtomicUsize = AtomicUsize::new(0);
 
 impl Start {
@@ -114,7 +110,7 @@ impl Default for Scope {
 }
 
 impl Scope {
-    /// A scope without limits of its own.
+    /// Returns a scope without limits.
     pub fn new() -> Self {
         Self {
             left: Arc::new(AtomicU32::new(u32::MAX)),
@@ -123,19 +119,18 @@ impl Scope {
         }
     }
 
-    /// So many retries for all requests in it.
+    /// Limits the retries of all requests in this scope together.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.left = Arc::new(AtomicU32::new(retries));
         self
     }
 
-    /// Every request in it has its answer's head, or an error, so long after the first `run`.
+    /// Limits the time until the response headers of every request in this scope arrive, from the first `run`.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    #[inline]
     pub(crate) fn any_exists() -> bool {
         SCOPES.load(Ordering::Relaxed) > 0
     }
@@ -144,42 +139,41 @@ impl Scope {
         &self.left
     }
 
-    /// When everything in it has to end. Its time begins now, if it has not begun.
+    /// Returns when all requests in it have to end. Its time starts now, if it has not started.
     pub(super) fn end(&self) -> Option<Instant> {
         let limit = self.deadline?;
         let started = self.start.0.get_or_init(clock::now);
         Some(clock::after(*started, limit))
     }
 
-    /// Runs a future in this scope. In a scope or call that is open already, both hold.
+    /// Runs a future in this scope. Inside another scope or call, the limits of both hold.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
-        let mut future = pin!(future);
-        let mut own = Some(Allowance::open_scope(self));
-        std::future::poll_fn(|context| enter(&mut own, || future.as_mut().poll(context))).await
+        in_scope(Some(ScopeHandle::open_scope(self)), future).await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
     use task_local_extensions::{Extensions, get_local_item, set_local_item, with_extensions};
 
     use super::*;
-    use crate::admit::allowance::{Draw, Opener};
-    use crate::admit::current::{current_deadline, with_current};
+    use crate::admit::ScopeHold;
+    use crate::admit::current::{current, current_deadline};
 
     #[derive(Clone, Debug, PartialEq)]
     struct Others(u32);
 
-    /// Whether a retry is left in what this runs in. Takes it.
+    /// Takes a retry from the current scope, and returns whether there was one.
     fn draw_from_current() -> bool {
-        let draw = with_current(Allowance::draw);
-        draw.is_none_or(|draw| draw.map(Draw::spend).is_some())
+        let hold = current().map(|scope| scope.take_retry());
+        hold.is_none_or(|hold| hold.map(ScopeHold::spend).is_some())
     }
 
     fn is_inside() -> bool {
-        with_current(|_| ()).is_some()
+        current().is_some()
     }
 
     #[tokio::test]
@@ -226,11 +220,11 @@ mod tests {
         assert!(!is_inside());
     }
 
-    /// Takes retries as a call does that begins here.
+    /// Takes retries as a call that begins here, and returns how many there were.
     fn draws_of_a_call() -> usize {
-        let mut call = Allowance::open(u32::MAX, None, Opener::default());
+        let call = ScopeHandle::open(u32::MAX, None, None);
         (0..10)
-            .filter(|_| call.draw().map(Draw::spend).is_some())
+            .filter(|_| call.take_retry().map(ScopeHold::spend).is_some())
             .count()
     }
 

@@ -177,7 +177,7 @@ impl<'a> AttemptView<'a> {
         &self.target.url
     }
 
-    /// Returns 1 for the first attempt of the call, 2 for its first retry, and so on.
+    /// Returns the number of the attempt, counted from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt.number()
     }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transport_failure_is_found_within_another_middlewares_error_but_proves_nothing() {
+    fn a_failure_inside_another_middlewares_error_proves_nothing() {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         let error = Error::Middleware(anyhow::Error::new(refused).context("fetching a token"));
         assert_eq!(

@@ -1,8 +1,8 @@
 //! Recognises failures whose types are private, by their `Debug` text.
 //!
 //! hyper and hyper-util keep these types private, and a dependency on native-tls would burden every user. Each text is
-//! matched as exactly as possible. If a later version changes a text, the failure is no longer retried, and tests in
-//! `http2.rs`, `proxy.rs` and `proof/native-tls/` fail.
+//! matched as exactly as possible. If a later version changes a text, the failure is no longer retried. Tests in
+//! `http2.rs`, `proxy.rs` and `proof/native-tls/` then fail.
 
 use std::error::Error as StdError;
 

@@ -55,7 +55,7 @@ impl Attempt {
         extensions.get::<Self>().copied().unwrap_or(Self::FIRST)
     }
 
-    /// Returns 1 for the first attempt, 2 for the first retry, and so on.
+    /// Returns the number of the attempt, counted from 1.
     pub fn number(self) -> u32 {
         self.0.get()
     }

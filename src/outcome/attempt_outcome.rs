@@ -56,7 +56,7 @@ pub enum FailureKind {
     Incomplete,
     /// The server provably did not process the request.
     ///
-    /// It refused the stream or sent GOAWAY (RFC 9113 §8.7), or the connection was closed or replaced before the
+    /// It refused the stream or sent GOAWAY (RFC 9113 §8.7). Or the connection was closed or replaced before the
     /// request was sent.
     NotProcessed,
     /// The handshake failed: invalid certificate, TLS alert, or a proxy that wants other credentials (407).

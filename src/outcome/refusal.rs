@@ -84,7 +84,7 @@ impl Refusal {
 
     /// Returns the key of the request, as [`KeyBy`](crate::KeyBy) computes it.
     ///
-    /// The text of the error shows the host instead if your own function made the key, because it may be secret.
+    /// A key from your own function may be secret, so the text of the error shows the host instead.
     pub fn key(&self) -> &str {
         &self.key
     }

@@ -46,7 +46,7 @@ impl AttemptReport {
         self.outcome
     }
 
-    /// Returns the time from the start of the call until the attempt was sent.
+    /// Returns when the attempt was sent, counted from the call's start.
     pub fn sent_at(&self) -> Duration {
         self.sent_at
     }
@@ -58,7 +58,9 @@ impl AttemptReport {
         self.waited
     }
 
-    /// Returns the wait that the server asked for, if it did and a retry was possible.
+    /// Returns the wait that the server asked for after this attempt.
+    ///
+    /// `None` if it asked for none, or if no retry was possible.
     pub fn hint(&self) -> Option<Duration> {
         self.hint
     }
@@ -142,7 +144,7 @@ impl RetryReport {
 #[derive(Clone, Debug)]
 pub(crate) struct FailedReport(pub(crate) RetryReport);
 
-/// Holds the [`RetryReport`] of a call, even if the call ends with an error.
+/// Holds the [`RetryReport`] of a call, even if the call fails.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -168,9 +170,9 @@ impl ReportSlot {
         Self::default()
     }
 
-    /// Returns the report of the last call, or `None` if that call has not ended.
+    /// Returns the report of the last call.
     ///
-    /// A call that fails before anything is sent leaves no report.
+    /// `None` if that call has not ended, or failed before anything was sent.
     pub fn get(&self) -> Option<RetryReport> {
         self.lock().clone()
     }

@@ -14,7 +14,7 @@ use self::model::{Answer, FIRST_THAT_PARSES, Line, QUOTAS, Reading};
 use self::values::{Said, digits, said};
 use crate::schedule::server_hint;
 
-/// A hint is what the headers say, and never shorter than any of them.
+/// A hint is what the headers say, and never shorter.
 pub fn hints(data: &[u8]) {
     let mut input = Unstructured::new(data);
     let _ = match input.int_in_range(0..=3).unwrap_or_default() {

@@ -21,7 +21,7 @@ fn client() -> &'static ClientWithMiddleware {
     &CLIENT
 }
 
-/// Any text as a key, and any lines as a plain header, are checked as the documentation says.
+/// Keys and plain headers of any text are checked as documented.
 ///
 /// A valid key is sent unchanged in the configured header, both after `send` and after `build` and `execute`.
 pub fn keys(data: &[u8]) {

@@ -31,7 +31,7 @@ use crate::outcome::{ReportSlot, TimedOut};
 use crate::request::RequestBuilderExt;
 use crate::testing::{Received, ScriptedServer};
 
-/// Calls do what the documentation says, whatever the server does and whenever the caller drops the call.
+/// Calls behave as documented, whatever the server and the caller do.
 pub fn sequences(data: &[u8]) {
     thread_local! {
         /// Its time is virtual, and continues from one execution to the next.

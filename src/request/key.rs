@@ -51,10 +51,10 @@ impl IdempotencyKey {
         Self::from_visible_ascii(Uuid::random().to_string())
     }
 
-    /// Computes a key from the request: the SHA-256 of method, URL and body, in hexadecimal.
+    /// Computes a key from method, URL and body.
     ///
-    /// Equal requests get the same key in every process. Use it only where equal requests mean the same operation:
-    /// otherwise two equal orders become one order.
+    /// The key is their SHA-256 in hexadecimal. Equal requests get the same key in every process. Use it only where
+    /// equal requests mean the same operation: otherwise two equal orders become one order.
     ///
     /// ```
     /// use reqwest::{Method, Url};
@@ -79,9 +79,9 @@ impl IdempotencyKey {
         Self::from_visible_ascii(hex.collect())
     }
 
-    /// Puts the header value in quotes, as the IETF draft wants it (a structured-field string).
+    /// Puts the header value in quotes.
     ///
-    /// Some servers require quotes and some reject them.
+    /// The IETF draft wants this form, a structured-field string. Some servers require quotes and some reject them.
     ///
     /// Default: no quotes.
     ///

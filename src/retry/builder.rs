@@ -1,13 +1,14 @@
-//! How a retry middleware is built, with every check of its settings.
+//! Builds a retry middleware, and checks its settings.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 
-use super::settings::Settings;
+use super::RetryMiddleware;
+use super::settings::RetrySettings;
 use crate::admit::{Budget, BudgetBuilder, Budgets};
-use crate::config::{CREDENTIALS, ConfigError, longer_than_zero, reserved, unreserved_header_name};
+use crate::config::{ConfigError, longer_than_zero, unreserved_header_name};
 use crate::dead_letter::{DeadLetterSink, DeadLetters, Secrets};
 use crate::decide::{AttemptView, AutoKey, ClassifyFn, StatusClass};
 use crate::entropy::Entropy;
@@ -15,12 +16,11 @@ use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observer, Tracking};
-use crate::request::DEFAULT_HEADER;
-use crate::retry::RetryMiddleware;
 use crate::schedule::Backoff;
 
-/// Builds a [`RetryMiddleware`]. A value that makes no sense is refused in
-/// [`build`](RetryMiddlewareBuilder::build).
+/// Builds a [`RetryMiddleware`].
+///
+/// [`build`](RetryMiddlewareBuilder::build) refuses invalid values.
 ///
 /// ```
 /// use std::time::Duration;
@@ -63,56 +63,73 @@ use crate::schedule::Backoff;
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RetryMiddlewareBuilder {
-    settings: Settings,
+    settings: RetrySettings,
     budget: Option<Budget>,
     budget_per_host: Option<BudgetBuilder>,
     dead_letter_max_body: Option<usize>,
     dead_letter_max_wait: Option<Duration>,
     fleet: Option<FleetLimits>,
-    /// The first setting that could not even be stored.
+    /// The first invalid setting that could not be stored.
     refused: Option<ConfigError>,
 }
 
 impl RetryMiddlewareBuilder {
-    /// At most this many retries for a call, so one attempt more. Default: 5.
+    /// Limits the retries of one call.
+    ///
+    /// A call makes at most one attempt more than this.
+    ///
+    /// Default: 5.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.settings.max_retries = retries;
         self
     }
 
-    /// How waits grow and spread. Default: 200 ms · 2ⁿ up to 10 s, full jitter.
+    /// Sets how waits between attempts grow and spread.
+    ///
+    /// Default: 200 ms · 2ⁿ up to 10 s, full jitter.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.settings.backoff = backoff;
         self
     }
 
-    /// The longest pause that a server may ask for. If it asks for more, its answer is returned at
-    /// once, for coming back earlier than asked helps nobody. A pause that would pass the
-    /// [`retry_window`](Self::retry_window) is not waited for either. Default: 60 s.
+    /// Limits the pause that a server may ask for.
+    ///
+    /// If the server asks for a longer pause, the call returns its response at once, because an earlier retry would
+    /// be refused again. The same holds for a pause that ends after the [`retry_window`](Self::retry_window).
+    ///
+    /// Default: 60 s.
     pub fn max_server_delay(mut self, delay: Duration) -> Self {
         self.settings.max_server_delay = delay;
         self
     }
 
-    /// No retry starts later than this after the call began. Default: 5 min.
+    /// Limits the time in which retries may start, from the start of the call.
+    ///
+    /// Default: 5 min.
     pub fn retry_window(mut self, window: Duration) -> Self {
         self.settings.limits.window = window;
         self
     }
 
-    /// The call has its answer's head, or an error, by then. A wait that would pass it is not
-    /// begun. Only for a [dead letter](Self::dead_letter_sink) does it take up to 100 ms longer.
+    /// Limits the total time until response headers arrive.
+    ///
+    /// Retries that cannot start in time are skipped. The delivery of a
+    /// [dead letter](Self::dead_letter_sink) may take up to 100 ms longer.
+    ///
     /// Default: none.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.settings.limits.deadline = Some(deadline);
         self
     }
 
-    /// The time for one attempt, up to the answer's head: unlike reqwest's own timeout it does not
-    /// cut a long download. Default: none.
+    /// Limits the time of each attempt until its response headers arrive.
     ///
+    /// Unlike reqwest's `timeout` it does not cut a long download. Time in the queue of a throttle does not count.
+    /// Without a timeout, a silent server blocks the call forever.
     /// [`RequestBuilderExt::attempt_timeout`](crate::RequestBuilderExt::attempt_timeout) sets it for one
     /// request.
+    ///
+    /// Default: none.
     ///
     /// # Errors
     ///
@@ -123,15 +140,18 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Lets the first attempt of every call wait for a random time up to this, for many jobs that start
-    /// on the same beat. Never more than half of a call's deadline, and part of the retry window.
+    /// Delays the first attempt of every call by a random time up to this.
+    ///
+    /// Use it for many jobs that start at the same time. The delay is at most half of a call's deadline, and counts
+    /// in the retry window.
+    ///
     /// Default: none.
     pub fn launch_spread(mut self, spread: Duration) -> Self {
         self.settings.launch_spread = spread;
         self
     }
 
-    /// A budget with these settings for each host, in place of the default ones.
+    /// Replaces the settings of the retry budget that each host has.
     ///
     /// ```
     /// use reqwest_steady::{Budget, RetryMiddleware};
@@ -153,9 +173,10 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Shares the retry budget of each host with all workers of a fleet: what
-    /// [`budget_per_host`](Self::budget_per_host) says is that of all of them together then. A retry that has not
-    /// been paid for in advance waits for the store, 50 ms at most. See [`FleetLimits`].
+    /// Shares the retry budget of each host with all workers of a fleet.
+    ///
+    /// [`budget_per_host`](Self::budget_per_host) then sets the budget of all workers together. A retry that was not
+    /// paid for in advance waits for the store, at most 50 ms. See [`FleetLimits`].
     ///
     /// ```
     /// use reqwest_steady::{FleetLimits, RetryMiddleware};
@@ -176,20 +197,25 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// One budget for all that this middleware sends, whatever the host: a host that is down then uses it
-    /// up for all. Its clones may be given to other clients, too.
+    /// Uses one retry budget for all hosts.
+    ///
+    /// A host that is down then uses it up for all. Other clients can share it: clones are one budget.
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = Some(budget);
         self
     }
 
-    /// No budget at all. In an outage every call then makes all its retries, when the server can bear
-    /// them least: for tests, and for those who bound their load by other means.
+    /// Removes the retry budget.
+    ///
+    /// In an outage every call then makes all its retries, when the server can bear them least. Use it for tests, or
+    /// if you limit the load by other means.
     pub fn no_budget(self) -> Self {
         self.budget(Budget::unlimited())
     }
 
-    /// Changes the class of one status. The last word on a status holds.
+    /// Changes the class of one status.
+    ///
+    /// If a status is set twice, the later class holds.
     pub fn status(mut self, status: StatusCode, class: StatusClass) -> Self {
         let by_status = &mut self.settings.classifier.by_status;
         by_status.retain(|(known, _)| *known != status);
@@ -197,13 +223,12 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Asks a function of yours for the class of each attempt, before the tables. `None` leaves it
-    /// to them.
+    /// Asks a function for the class of each attempt.
     ///
-    /// The server's word still beats the class: `x-should-retry: false` stops, and `true` allows a
-    /// repeatable request whose answer was an error. If the body of a
-    /// [buffered](crate::RequestBuilderExt::buffer_response) answer breaks off, the function is asked
-    /// again, about the failure.
+    /// If it returns `None`, the tables of statuses and failures decide. The server's directive overrides the class:
+    /// `x-should-retry: false` stops, and `true` allows a retry of a repeatable request whose response is an error.
+    /// If the body of a [buffered](crate::RequestBuilderExt::buffer_response) response breaks off, the function is
+    /// asked again, about the failure.
     ///
     /// ```
     /// use std::time::Duration;
@@ -229,7 +254,7 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Sends idempotency keys in this header, for servers that have another name for it.
+    /// Sends idempotency keys in this header.
     ///
     /// Keys set with [`idempotency_key`](crate::RequestBuilderExt::idempotency_key) are moved there. If you set
     /// `Idempotency-Key` by hand, it is not moved and does not count as a key.
@@ -250,17 +275,19 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Whether requests that need a key, and were given none, get one. Default: [`AutoKey::Off`].
+    /// Sets whether requests that need a key and have none get one.
+    ///
+    /// Default: [`AutoKey::Off`].
     pub fn auto_key(mut self, auto_key: AutoKey) -> Self {
         self.settings.keys.auto = auto_key;
         self
     }
 
-    /// Also retries requests that are neither idempotent nor carry a key, where the answer is of
-    /// class [`Retry`](StatusClass::Retry): 429, 502, 503 and 504, and what was classed so.
+    /// Retries also requests that are not idempotent and have no key, after a refusal.
     ///
-    /// Only for servers of which it is known that they give these answers before they do any work:
-    /// a gateway's 504 often means the contrary.
+    /// A refusal is a response of class [`Retry`](StatusClass::Retry): 429, 502, 503, 504, and what you put into that
+    /// class. Use it only for servers that send these before they do any work. A gateway's 504 often means the
+    /// opposite.
     ///
     /// The client must not follow redirects. A server may accept a `POST` with a 303, and then fail the `GET`
     /// that follows (RFC 9110 §15.4.4). reqwest shows only the failure, so the accepted `POST` would be
@@ -277,9 +304,10 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Also retries requests that are neither idempotent nor carry a key, where they provably had
-    /// no effect: no connection came about, or the server said that it did not process them (HTTP/2
-    /// REFUSED_STREAM, or a GOAWAY without error).
+    /// Retries also requests that are not idempotent and have no key, if they provably had no effect.
+    ///
+    /// That is so if no connection was made, or the server said that it did not process them (HTTP/2 REFUSED_STREAM,
+    /// or a GOAWAY without error).
     ///
     /// The client must not follow redirects. A server may accept a `POST` and redirect to another server,
     /// which refuses the connection. reqwest shows only that failure, so the accepted `POST` would be
@@ -331,7 +359,9 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Tells the server the number of the attempt, from 1, in this header. Default: none.
+    /// Sends the number of the attempt, from 1, in this header.
+    ///
+    /// Default: none.
     ///
     /// # Errors
     ///
@@ -345,13 +375,13 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Tells this [`Observer`] of every call. There can be several.
+    /// Adds an [`Observer`], which gets the events of every call.
     pub fn observer<O: Observer + ?Sized>(mut self, observer: Arc<O>) -> Self {
         self.settings.observers.add(observer);
         self
     }
 
-    /// Tells a function of yours of every call: an [`Observer`] in one piece.
+    /// Adds a function that gets the events of every call.
     ///
     /// ```
     /// use reqwest_steady::{EventKind, RetryMiddleware};
@@ -370,9 +400,12 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Takes what is given up although it might have worked later, see
-    /// [`StopReason::is_given_up`](crate::StopReason::is_given_up): it can be
-    /// [sent again](crate::DeadLetter::replay). Default: none.
+    /// Keeps calls that are given up although they might work later.
+    ///
+    /// [`StopReason::is_given_up`](crate::StopReason::is_given_up) lists them. A letter can be
+    /// [sent again](crate::DeadLetter::replay).
+    ///
+    /// Default: none.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -400,27 +433,34 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// The largest body that a letter keeps; one that is larger is left out whole. Default: 1 MiB.
+    /// Limits the body that a dead letter keeps. A larger body is left out.
+    ///
+    /// Default: 1 MiB.
     pub fn dead_letter_max_body(mut self, bytes: usize) -> Self {
         self.dead_letter_max_body = Some(bytes);
         self
     }
 
-    /// How long the sink may take for a letter, and the call waits for it. A call that has a deadline
-    /// waits until then, and at least 100 ms, for most are given up when it is over; after that its letter
-    /// is delivered without it. Default: 5 s.
+    /// Limits the time that the sink may take for a letter, while the call waits.
+    ///
+    /// A call with a deadline waits until its deadline, and at least 100 ms, because most calls are given up when it
+    /// is over. After that, the delivery goes on without the call.
+    ///
+    /// Default: 5 s.
     pub fn dead_letter_max_wait(mut self, wait: Duration) -> Self {
         self.dead_letter_max_wait = Some(wait);
         self
     }
 
-    /// What is left out of dead letters, by name. Default: every usual name for a credential.
+    /// Sets which headers and parameters are left out of dead letters, by name.
+    ///
+    /// Default: every usual name for a credential.
     pub fn secrets(mut self, secrets: Secrets) -> Self {
         self.settings.secrets = secrets;
         self
     }
 
-    /// How loud the log is, for each kind of event.
+    /// Sets the log level of each kind of event.
     #[cfg(feature = "tracing")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
     pub fn log_levels(mut self, levels: LogLevels) -> Self {
@@ -428,14 +468,13 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Decides and reports, but sends nothing again: to see what it would do before switching it on.
+    /// Decides and reports, but sends no retry.
     ///
-    /// A call that would be sent again ends there, without a wait, with
-    /// [`StopReason::DryRun`](crate::StopReason::DryRun); observers and the log are told when it would
-    /// have been. The budget is charged for it, as it would have been, and it gets no dead letter. What
-    /// it would have given up, for its budget is empty or it has no key, is told as such. All else is done
-    /// for real: keys, timeouts, deadlines and `launch_spread`; calls inside it retry as if it were not
-    /// there.
+    /// Use it to see what the middleware would do before you switch it on. Where a retry would follow, the call ends
+    /// without a wait, with [`StopReason::DryRun`](crate::StopReason::DryRun). Observers and the log get the retry
+    /// with its wait. The budget pays for it, and there is no dead letter. A call that would be given up, because the
+    /// budget is empty or there is no key, is reported as such. Keys, timeouts, deadlines and `launch_spread` work as
+    /// ever. Calls inside this one retry as if it were not there.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -465,14 +504,20 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Draws all jitter from a generator with this seed, for tests and simulations that must come
-    /// out the same every time. Never in production: clients with one seed come back in step.
+    /// Draws all jitter from a generator with this seed.
+    ///
+    /// Use it for tests and simulations that must give the same result every time. Never use it in production:
+    /// clients with one seed retry at the same times.
     pub fn seed(mut self, seed: u64) -> Self {
         self.settings.entropy = Entropy::seeded(seed);
         self
     }
 
-    /// The middleware, or what is wrong with its settings.
+    /// Builds the middleware.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is invalid: the error names the setting and the value.
     pub fn build(self) -> Result<RetryMiddleware, ConfigError> {
         if let Some(error) = self.refused {
             return Err(error);
@@ -507,63 +552,7 @@ impl RetryMiddlewareBuilder {
             settings.budgets.share(fleet)?;
         }
         settings.budgets.check()?;
-        for (option, is_set) in [
-            ("retry_without_key", settings.retry_without_key),
-            ("retry_unsent", settings.retry_unsent),
-        ] {
-            if is_set && settings.client_follows_redirects {
-                return Err(ConfigError::new(
-                    option,
-                    "for a client that follows redirects",
-                    "would repeat requests that were accepted with a redirect: build the client with \
-                     `reqwest::redirect::Policy::none()` and set `client_follows_redirects(false)`, \
-                     or use an idempotency key",
-                ));
-            }
-        }
-        longer_than_zero("retry_window", Some(settings.limits.window))?;
-        longer_than_zero("deadline", settings.limits.deadline)?;
-        longer_than_zero("attempt_timeout", settings.limits.attempt)?;
-        if let (Some(attempt), Some(deadline)) = (settings.limits.attempt, settings.limits.deadline)
-        {
-            if attempt > deadline {
-                return Err(ConfigError::new(
-                    "attempt_timeout",
-                    format_args!("{attempt:?}"),
-                    format_args!("should not be longer than the deadline ({deadline:?})"),
-                ));
-            }
-        }
-        if settings.launch_spread > settings.limits.window {
-            return Err(ConfigError::new(
-                "launch_spread",
-                format_args!("{:?}", settings.launch_spread),
-                format_args!(
-                    "should not be longer than the retry_window ({:?})",
-                    settings.limits.window
-                ),
-            ));
-        }
-        // A request can have a key of its own in the default header, even if this client uses another.
-        for key_header in [settings.keys.header(), &DEFAULT_HEADER] {
-            if settings.attempt_header.as_ref() == Some(key_header) {
-                return Err(ConfigError::new(
-                    "attempt_header",
-                    key_header,
-                    "should not be the header of the idempotency key",
-                ));
-            }
-        }
-        for (setting, header) in [
-            ("idempotency_header", Some(settings.keys.header())),
-            ("attempt_header", settings.attempt_header.as_ref()),
-        ] {
-            let header = header.filter(|header| settings.secrets.names_credentials(header));
-            if let Some(header) = header {
-                let effect = format!("{CREDENTIALS} (if not, say so with `Secrets::keep`)");
-                return Err(reserved(setting, header.as_str(), effect));
-            }
-        }
+        settings.check()?;
         Ok(RetryMiddleware {
             settings: Arc::new(settings),
         })
@@ -575,118 +564,5 @@ impl RetryMiddlewareBuilder {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
-        let builder = RetryMiddleware::builder;
-        for (builder, said) in [
-            (
-                builder().deadline(Duration::ZERO),
-                "deadline (0ns) should be longer than zero",
-            ),
-            (
-                builder().attempt_timeout(Duration::ZERO),
-                "attempt_timeout (0ns) should be longer than zero",
-            ),
-            (
-                builder().retry_window(Duration::ZERO),
-                "retry_window (0ns) should be longer than zero",
-            ),
-            (
-                builder().launch_spread(Duration::from_secs(301)),
-                "launch_spread (301s) should not be longer than the retry_window (300s)",
-            ),
-            (
-                builder().idempotency_header("two words"),
-                "idempotency_header (\"two words\") should be a valid header name",
-            ),
-            (
-                builder().attempt_header(""),
-                "attempt_header (\"\") should be a valid header name",
-            ),
-            (
-                builder().attempt_header("Idempotency-Key"),
-                "attempt_header (idempotency-key) should not be the header of the idempotency key",
-            ),
-            (
-                builder().retry_without_key(),
-                "retry_without_key (for a client that follows redirects) would repeat requests that were \
-                 accepted with a redirect: build the client with `reqwest::redirect::Policy::none()` and \
-                 set `client_follows_redirects(false)`, or use an idempotency key",
-            ),
-            (
-                builder()
-                    .client_follows_redirects(false)
-                    .retry_unsent()
-                    .client_follows_redirects(true),
-                "retry_unsent (for a client that follows redirects) would repeat requests that were \
-                 accepted with a redirect: build the client with `reqwest::redirect::Policy::none()` and \
-                 set `client_follows_redirects(false)`, or use an idempotency key",
-            ),
-            (
-                builder().attempt_header("Content-Length"),
-                "attempt_header (\"Content-Length\") should not be a reserved header: \
-                 this one frames messages or controls connections",
-            ),
-            (
-                builder().idempotency_header("authorization"),
-                "idempotency_header (\"authorization\") should not be a reserved header: \
-                 this one carries credentials",
-            ),
-            (
-                builder()
-                    .attempt_timeout(Duration::from_millis(2001))
-                    .deadline(Duration::from_secs(2)),
-                "attempt_timeout (2.001s) should not be longer than the deadline (2s)",
-            ),
-            (
-                builder()
-                    .budget(Budget::unlimited())
-                    .budget_per_host(Budget::builder()),
-                "budget_per_host (with `budget` or `no_budget`) is ambiguous: \
-                 remove one of them, because a call has one budget",
-            ),
-            (
-                builder().budget_per_host(Budget::builder()).no_budget(),
-                "budget_per_host (with `budget` or `no_budget`) is ambiguous: \
-                 remove one of them, because a call has one budget",
-            ),
-            (
-                builder().budget_per_host(Budget::builder().retry_ratio(10.0)),
-                "retry_ratio (10.0) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)",
-            ),
-            (
-                builder().backoff(Backoff::exponential(Duration::ZERO)),
-                "backoff base (0ns) should be longer than zero",
-            ),
-        ] {
-            assert_eq!(builder.build().unwrap_err().to_string(), said);
-        }
-    }
-
-    #[test]
-    fn the_first_refusal_is_not_forgotten() {
-        let error = RetryMiddleware::builder()
-            .attempt_header(" ")
-            .attempt_header("fine")
-            .build()
-            .unwrap_err();
-        assert!(error.to_string().starts_with("attempt_header (\" \")"));
-    }
-
-    #[test]
-    fn the_longest_durations_are_fine() {
-        let built = RetryMiddleware::builder()
-            .max_retries(u32::MAX)
-            .deadline(Duration::MAX)
-            .attempt_timeout(Duration::MAX)
-            .retry_window(Duration::MAX)
-            .max_server_delay(Duration::MAX)
-            .launch_spread(Duration::MAX)
-            .backoff(Backoff::exponential(Duration::MAX).cap(Duration::MAX))
-            .build();
-        assert!(built.is_ok());
-    }
-}
+#[path = "builder_tests.rs"]
+mod tests;

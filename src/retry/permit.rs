@@ -1,20 +1,20 @@
 //! What a retry costs, and when that is spent.
 
-use crate::admit::{BudgetHold, Draw};
+use crate::admit::{BudgetHold, ScopeHold};
 use crate::handoff::Handoff;
 
 /// The permit for a retry that is not sent yet. Dropping it gives everything back.
 #[must_use = "it is given back when dropped"]
 pub(crate) struct RetryPermit {
-    pub(crate) hold: BudgetHold,
-    pub(crate) draw: Draw,
+    pub(crate) withdrawal: BudgetHold,
+    pub(crate) hold: ScopeHold,
 }
 
 impl RetryPermit {
     /// Keeps what was paid, because the retry is sent.
     pub(crate) fn spend(self) {
+        self.withdrawal.spend();
         self.hold.spend();
-        self.draw.spend();
     }
 }
 
@@ -30,10 +30,9 @@ impl HandedOff {
         Self { handoff, permit }
     }
 
-    /// Ends an attempt that was not dropped. Returns whether its permit is given back.
-    pub(crate) fn end(self) -> bool {
+    /// Ends an attempt that was not dropped.
+    pub(crate) fn end(self) {
         self.handoff.end();
-        self.permit.is_some() && !self.handoff.close()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a retry middleware goes by.
+//! The settings of a retry middleware, and the checks that need more than one of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,6 +8,7 @@ use http::HeaderName;
 use super::inner::InnerRetry;
 use crate::admit::Budgets;
 use crate::config::Timers;
+use crate::config::{CREDENTIALS, ConfigError, longer_than_zero, reserved};
 use crate::dead_letter::{DeadLetters, Secrets};
 use crate::decide::{Classifier, KeyRule};
 use crate::entropy::Entropy;
@@ -15,11 +16,12 @@ use crate::log::two_retries_in_one_chain;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observers, Tracking};
+use crate::request::DEFAULT_HEADER;
 use crate::schedule::{Backoff, TimeLimits};
 
-/// What a [`RetryMiddleware`] goes by. Checked, and never changed again.
+/// The settings of a retry middleware. Checked when it is built, and never changed after that.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct RetrySettings {
     pub(crate) max_retries: u32,
     pub(crate) classifier: Classifier,
     pub(crate) retry_without_key: bool,
@@ -43,23 +45,85 @@ pub(crate) struct Settings {
     pub(crate) levels: LogLevels,
     pub(crate) timers: Timers,
     pub(crate) inner_retry: InnerRetry,
-    warned: AtomicBool,
+    /// The warning about two retries in one chain was logged.
+    pub(crate) warned: AtomicBool,
 }
 
-impl Settings {
-    /// Says so once.
+impl RetrySettings {
+    /// Refuses settings that contradict each other.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        for (option, is_set) in [
+            ("retry_without_key", self.retry_without_key),
+            ("retry_unsent", self.retry_unsent),
+        ] {
+            if is_set && self.client_follows_redirects {
+                return Err(ConfigError::new(
+                    option,
+                    "for a client that follows redirects",
+                    "would repeat requests that were accepted with a redirect: build the client with \
+                     `reqwest::redirect::Policy::none()` and set `client_follows_redirects(false)`, \
+                     or use an idempotency key",
+                ));
+            }
+        }
+        longer_than_zero("retry_window", Some(self.limits.window))?;
+        longer_than_zero("deadline", self.limits.deadline)?;
+        longer_than_zero("attempt_timeout", self.limits.attempt)?;
+        if let (Some(attempt), Some(deadline)) = (self.limits.attempt, self.limits.deadline) {
+            if attempt > deadline {
+                return Err(ConfigError::new(
+                    "attempt_timeout",
+                    format_args!("{attempt:?}"),
+                    format_args!("should not be longer than the deadline ({deadline:?})"),
+                ));
+            }
+        }
+        if self.launch_spread > self.limits.window {
+            return Err(ConfigError::new(
+                "launch_spread",
+                format_args!("{:?}", self.launch_spread),
+                format_args!(
+                    "should not be longer than the retry_window ({:?})",
+                    self.limits.window
+                ),
+            ));
+        }
+        // A request can have a key in the default header, even if this client uses another one.
+        for key_header in [self.keys.header(), &DEFAULT_HEADER] {
+            if self.attempt_header.as_ref() == Some(key_header) {
+                return Err(ConfigError::new(
+                    "attempt_header",
+                    key_header,
+                    "should not be the header of the idempotency key",
+                ));
+            }
+        }
+        for (setting, header) in [
+            ("idempotency_header", Some(self.keys.header())),
+            ("attempt_header", self.attempt_header.as_ref()),
+        ] {
+            let header = header.filter(|header| self.secrets.names_credentials(header));
+            if let Some(header) = header {
+                let effect = format!("{CREDENTIALS} (if not, say so with `Secrets::keep`)");
+                return Err(reserved(setting, header.as_str(), effect));
+            }
+        }
+        Ok(())
+    }
+
+    /// Warns once that there are two retries in one chain.
     pub(crate) fn warn_of_two_in_a_chain(&self) {
         if !self.warned.swap(true, Ordering::Relaxed) {
             two_retries_in_one_chain();
         }
     }
 
-    /// Whether somebody wants to know of every call, from its beginning on.
+    /// Returns whether calls are followed from their start.
     pub(crate) fn follows(&self, could_retry: bool) -> bool {
         self.tracking.is_on(could_retry)
     }
 
-    /// Whether the log may say anything of a call that does not go as it should.
+    /// Returns whether the log tells of calls that fail.
     pub(crate) fn says_anything(&self) -> bool {
         #[cfg(feature = "tracing")]
         return self.levels.logs_problems();
@@ -67,7 +131,7 @@ impl Settings {
         false
     }
 
-    /// Tells all who want to know.
+    /// Tells observers and the log.
     pub(crate) fn tell(&self, event: &Event<'_>) {
         self.observers.notify(event);
         #[cfg(feature = "tracing")]
@@ -75,7 +139,7 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
+impl Default for RetrySettings {
     fn default() -> Self {
         Self {
             max_retries: 5,

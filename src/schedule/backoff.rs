@@ -100,7 +100,7 @@ impl Backoff {
         self
     }
 
-    /// Returns the ceiling of the wait before retry `n`, counted from 0, without jitter.
+    /// Returns the ceiling of the wait before retry `n`, counted from 0.
     pub fn ceiling(&self, n: u32) -> Duration {
         let exponent = i32::try_from(n).unwrap_or(i32::MAX);
         // An overflow gives infinity, which is above any cap.

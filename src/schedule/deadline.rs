@@ -78,11 +78,6 @@ impl CallTime<'_> {
         wake + latest.saturating_duration_since(wake) / 2
     }
 
-    /// Whether an attempt has a limit at all.
-    pub(crate) fn limits_attempts(&self) -> bool {
-        self.attempt.is_some() || self.deadline.is_some()
-    }
-
     /// The limit of an attempt that begins so long after the call did: its own or the call's,
     /// whichever ends first.
     pub(crate) fn attempt_limit(&self, sent_at: Duration) -> Option<Limit> {
@@ -98,16 +93,6 @@ impl CallTime<'_> {
         match begun {
             Some(begun) => self.limit_from(begun),
             None => self.attempt_limit(sent_at),
-        }
-    }
-
-    /// When that is, of an attempt that began then.
-    #[inline]
-    pub(crate) fn attempt_end(&self, begun: Instant) -> Option<Instant> {
-        let own = (self.attempt).map(|timeout| clock::after(begun, timeout));
-        match (own, self.end()) {
-            (Some(own), Some(deadline)) => Some(own.min(deadline)),
-            (own, deadline) => own.or(deadline),
         }
     }
 
@@ -173,7 +158,7 @@ impl Limit {
     ) -> Result<T, Error> {
         // With no time left, nothing is sent.
         if self.end > clock::now() {
-            if let Ok(result) = tokio::time::timeout_at(self.end, answer).await {
+            if let Some(result) = clock::within(self.end, answer).await {
                 return result;
             }
         }

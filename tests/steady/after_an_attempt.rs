@@ -11,45 +11,22 @@ use http::Extensions;
 use reqwest::{Body, Request, Response};
 use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, Result};
 use reqwest_steady::{
-    Attempt, AttemptOutcome, Backoff, FailureKind, Jitter, Refusal, RetryMiddleware,
-    RetryMiddlewareBuilder, RetryReport, StatusClass, ThrottleMiddleware,
+    Attempt, AttemptOutcome, FailureKind, Refusal, RetryReport, StatusClass,
     ThrottleMiddlewareBuilder,
 };
 use tokio::time::sleep;
 
+use crate::support::chains::{MS, SEC, chain, link, retry, throttle};
 use crate::support::scripted::{Reply, Server, URL, answer, call, late, throttled};
-
-const MS: Duration = Duration::from_millis(1);
-const SEC: Duration = Duration::from_secs(1);
-
-/// Waits of 1 s, 2 s, 4 s.
-fn retry() -> RetryMiddlewareBuilder {
-    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
-    RetryMiddleware::builder().seed(1).backoff(backoff)
-}
 
 /// Lets one through at a time, and refuses all others at once.
 fn one_place() -> ThrottleMiddlewareBuilder {
-    let throttle = ThrottleMiddleware::builder().seed(1).adaptive(false);
-    throttle.max_in_flight(1).max_queue(0)
+    throttle().max_in_flight(1).max_queue(0)
 }
 
 fn failed_with(body: Body) -> Reply {
     let response = http::Response::builder().status(500);
     Reply::response(response.body(body).unwrap())
-}
-
-fn chain(
-    server: &Arc<Server>,
-    retry: RetryMiddlewareBuilder,
-    between: impl Middleware,
-) -> ClientWithMiddleware {
-    let chain: [Arc<dyn Middleware>; 3] = [
-        Arc::new(retry.build().unwrap()),
-        Arc::new(between),
-        Arc::new(one_place().build().unwrap()),
-    ];
-    server.client_behind(chain)
 }
 
 /// A call whose first retry finds the only place taken by another call, which has it for a minute.
@@ -102,7 +79,11 @@ async fn a_retry_that_is_refused_is_given_back_to_calls_inside_a_later_attempt()
         AttemptOutcome::Failure(FailureKind::Throttled) => Some(StatusClass::Conditional),
         _ => None,
     });
-    let client = chain(&server, patient, asks);
+    let client = chain(
+        &server,
+        patient,
+        [link(asks), link(one_place().build().unwrap())],
+    );
     let (result, _) = tokio::join!(client.get(URL).send(), async {
         sleep(500 * MS).await;
         call(&client, 1).await
@@ -150,7 +131,11 @@ async fn an_answer_that_was_kept_is_not_given_out_for_a_later_one() {
         0 => answer(500),
         _ => late(60 * SEC, answer(200)),
     });
-    let client = chain(&server, retry(), Gateway);
+    let client = chain(
+        &server,
+        retry(),
+        [link(Gateway), link(one_place().build().unwrap())],
+    );
     let error = call_that_is_refused(&client).await.unwrap_err();
     // The second answer came through no throttle and is gone, and the first is not the last.
     assert!(Refusal::of(&error).is_some(), "{error:?}");

@@ -2,56 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use http::Extensions;
 use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, Result};
-use reqwest_steady::testing::{Reply, ScriptedServer as Server};
-use reqwest_steady::*;
+use reqwest_steady::{
+    Backoff, Event, Jitter, RetryMiddleware, RetryMiddlewareBuilder, RetryReport, Scope,
+    ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
+};
 use tokio::time::{Instant, sleep};
 
-const URL: &str = "http://api.example.com/orders?page=7";
-const MS: Duration = Duration::from_millis(1);
-const SEC: Duration = Duration::from_secs(1);
-
-pub(crate) fn retry() -> RetryMiddlewareBuilder {
-    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
-    RetryMiddleware::builder().seed(1).backoff(backoff)
-}
-
-pub(crate) fn throttle() -> ThrottleMiddlewareBuilder {
-    ThrottleMiddleware::builder().seed(1).adaptive(false)
-}
-
-fn budget() -> (Budget, f64) {
-    let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
-    let full = budget.balance();
-    (budget, full)
-}
-
-/// Sends the request with extensions of its own, and hands back what they are afterwards, as one does that
-/// sends several and takes the first answer.
-struct OwnExtensions {
-    hands_back: bool,
-}
-
-#[async_trait::async_trait]
-impl Middleware for OwnExtensions {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let mut own = extensions.clone();
-        let answer = next.run(request, &mut own).await;
-        if self.hands_back {
-            *extensions = own;
-        }
-        answer
-    }
-}
+use crate::support::chains::{
+    Greeting, Greets, MS, OwnExtensions, SEC, budget, chain, link, retry, take_the_place, throttle,
+};
+use crate::support::scripted::{Reply, Server, URL};
 
 fn with_own_extensions(
     server: &Arc<Server>,
@@ -59,33 +23,26 @@ fn with_own_extensions(
     hands_back: bool,
     throttle: ThrottleMiddlewareBuilder,
 ) -> ClientWithMiddleware {
-    ClientBuilder::new(reqwest::Client::new())
-        .with(retry.build().unwrap())
-        .with(OwnExtensions { hands_back })
-        .with(throttle.build().unwrap())
-        .with_arc(server.clone())
-        .build()
+    let own = link(OwnExtensions { hands_back });
+    chain(server, retry, [own, link(throttle.build().unwrap())])
 }
 
 #[tokio::test(start_paused = true)]
 async fn retries_through_other_extensions_are_paid_for() {
     let server = Server::statuses([500]);
-    let (budget, full) = budget();
+    let (budget, full) = budget(10 * SEC);
     let retry = retry().max_retries(3).budget(budget.clone());
     let client = with_own_extensions(&server, retry, true, throttle());
     client.get(URL).send().await.unwrap();
     assert_eq!(server.count(), 4);
-    assert!(
-        (full - budget.balance() - 3.0).abs() < 0.01,
-        "{}",
-        full - budget.balance()
-    );
+    let paid = full - budget.balance();
+    assert!((paid - 3.0).abs() < 0.01, "{paid}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_empty_budget_holds_through_other_extensions() {
     let server = Server::statuses([500]);
-    let (budget, full) = budget();
+    let (budget, full) = budget(10 * SEC);
     let retry = retry().max_retries(3).budget(budget.clone());
     let client = with_own_extensions(&server, retry, true, throttle());
     let calls = 40;
@@ -127,33 +84,24 @@ async fn the_clock_of_an_attempt_stops_in_the_throttle_with_other_extensions() {
 fn two_retries(
     server: &Arc<Server>,
     outer: RetryMiddlewareBuilder,
-    inner: RetryMiddlewareBuilder,
     throttle: ThrottleMiddlewareBuilder,
 ) -> ClientWithMiddleware {
-    ClientBuilder::new(reqwest::Client::new())
-        .with(outer.build().unwrap())
-        .with(inner.build().unwrap())
-        .with(throttle.build().unwrap())
-        .with_arc(server.clone())
-        .build()
+    let inner = retry().max_retries(0).no_budget();
+    let inner = link(inner.build().unwrap());
+    chain(server, outer, [inner, link(throttle.build().unwrap())])
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_outer_of_two_retries_knows_of_the_throttle() {
     let server = Server::statuses([429]);
-    let (budget, full) = budget();
+    let (budget, full) = budget(10 * SEC);
     let outer = retry().max_retries(2).budget(budget.clone());
-    let inner = retry().max_retries(0).no_budget();
-    let throttle = ThrottleMiddleware::builder().seed(1);
-    let client = two_retries(&server, outer, inner, throttle);
+    let client = two_retries(&server, outer, ThrottleMiddleware::builder().seed(1));
     client.get(URL).send().await.unwrap();
     assert_eq!(server.count(), 3);
     // The throttle keeps the pause, so the budget is not needed.
-    assert!(
-        (full - budget.balance()).abs() < 0.01,
-        "{}",
-        full - budget.balance()
-    );
+    let paid = full - budget.balance();
+    assert!(paid.abs() < 0.01, "{paid}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,38 +111,31 @@ async fn the_outer_of_two_retries_gives_out_the_answer_if_the_throttle_refuses()
         _ => Reply::status(200).after(60 * SEC),
     });
     let outer = retry().max_retries(2).no_budget();
-    let inner = retry().max_retries(0).no_budget();
     let throttle = throttle().max_in_flight(1).max_queue(0);
-    let client = two_retries(&server, outer, inner, throttle);
-    let (first, _) = tokio::join!(client.get(URL).send(), async {
-        sleep(500 * MS).await;
-        let _ = client.get("http://api.example.com/other").send().await;
-    });
+    let client = two_retries(&server, outer, throttle);
+    let (first, ()) = tokio::join!(client.get(URL).send(), take_the_place(&client, 90 * SEC));
     assert_eq!(first.unwrap().status(), 500);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_outer_of_two_retries_reports_the_wait_in_the_throttle() {
     let server = Server::statuses([200]);
-    let none = || retry().max_retries(0).no_budget();
-    let client = two_retries(&server, none(), none(), throttle().rate(0.2, 1));
+    let outer = retry().max_retries(0).no_budget();
+    let client = two_retries(&server, outer, throttle().rate(0.2, 1));
     client.get(URL).send().await.unwrap();
-    let answer = client.get(URL).send().await.unwrap();
-    let report = RetryReport::of(&answer).unwrap();
+    let response = client.get(URL).send().await.unwrap();
+    let report = RetryReport::of(&response).unwrap();
     assert!(report.waited() > 4 * SEC, "{:?}", report.waited());
 }
 
 /// Waits a while, and then asks another service.
-struct Token {
-    client: ClientWithMiddleware,
-    method: http::Method,
-}
+struct Token(ClientWithMiddleware);
 
 #[async_trait::async_trait]
 impl Middleware for Token {
     async fn handle(&self, _: Request, _: &mut Extensions, _: Next<'_>) -> Result<Response> {
         sleep(3 * SEC).await;
-        self.client.request(self.method.clone(), URL).send().await
+        self.0.post(URL).send().await
     }
 }
 
@@ -202,13 +143,8 @@ impl Middleware for Token {
 async fn the_deadline_is_named_as_it_was_set() {
     let server = Server::new(|_| Reply::silence());
     let inner = server.client(retry().no_budget().build().unwrap());
-    let client = ClientBuilder::new(reqwest::Client::new())
-        .with(retry().deadline(10 * SEC).build().unwrap())
-        .with(Token {
-            client: inner,
-            method: http::Method::POST,
-        })
-        .build();
+    let outer = retry().deadline(10 * SEC);
+    let client = chain(&server, outer, [link(Token(inner))]);
     // While there is a scope anywhere, calls that cannot be retried look for one around them as well.
     for with_scope in [false, true] {
         let scope = with_scope.then(Scope::new);
@@ -238,33 +174,14 @@ impl Middleware for InScope {
 
 #[tokio::test(start_paused = true)]
 async fn the_clock_of_an_attempt_stops_in_the_throttle_within_a_scope() {
-    let server = Server::new(|_| Reply::status(200));
-    let client = ClientBuilder::new(reqwest::Client::new())
-        .with(retry().attempt_timeout(SEC).build().unwrap())
-        .with(InScope)
-        .with(throttle().rate(0.2, 1).build().unwrap())
-        .with_arc(server.clone())
-        .build();
+    let server = Server::statuses([200]);
+    let throttle = link(throttle().rate(0.2, 1).build().unwrap());
+    let retry = retry().attempt_timeout(SEC);
+    let client = chain(&server, retry, [link(InScope), throttle]);
     for seconds in [0, 5] {
         let begun = Instant::now();
         client.get(URL).send().await.unwrap();
         assert_eq!(begun.elapsed().as_secs(), seconds);
-    }
-}
-
-/// Asks another service first, in each attempt, and goes on whatever that says.
-struct Greets(ClientWithMiddleware);
-
-#[async_trait::async_trait]
-impl Middleware for Greets {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let _ = self.0.get("http://other.example.com").send().await;
-        next.run(request, extensions).await
     }
 }
 
@@ -276,16 +193,13 @@ async fn a_throttle_of_another_client_makes_no_retry_free() {
         throttle().rate(0.5, 1),
         throttle().rate(0.1, 1).max_wait(MS),
     ] {
-        let (budget, full) = budget();
-        let greeted = Server::new(|_| Reply::status(200));
+        let (budget, full) = budget(10 * SEC);
+        let greeted = Server::statuses([200]);
         let greeter = greeted.client(other.build().unwrap());
         let server = Server::new(|_| Reply::silence());
         let retry = retry().max_retries(3).attempt_timeout(SEC);
-        let client = ClientBuilder::new(reqwest::Client::new())
-            .with(retry.budget(budget.clone()).build().unwrap())
-            .with(Greets(greeter))
-            .with_arc(server.clone())
-            .build();
+        let retry = retry.budget(budget.clone());
+        let client = chain(&server, retry, [link(Greets(greeter, Greeting::Get))]);
         let error = client.get(URL).send().await.unwrap_err();
         assert!(TimedOut::of(&error).is_some());
         assert_eq!(server.count(), 4);

@@ -269,7 +269,7 @@ impl<'p> Model<'p> {
 
     /// Returns when a retry arrives that was decided on now.
     ///
-    /// The old response is drained first, for at most 100 ms and at most half the time that is left after the wait.
+    /// The old response is drained first. This takes at most 100 ms, and at most half the time left after the wait.
     fn arrival(&self, run: &Run<'_>, ending: &Ending, now: Duration, wait: Duration) -> Duration {
         let wake = now.saturating_add(wait);
         let Ending::Answer(answer) = ending else {

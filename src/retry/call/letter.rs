@@ -1,29 +1,29 @@
-//! What is left of a call that was given up.
+//! The dead letter about a call that was given up.
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use reqwest::Response;
 use reqwest_middleware::Result;
 
-use super::{Call, End};
+use super::{Call, Stop};
 use crate::clock;
 use crate::dead_letter::LetterDraft;
 use crate::log::LogContext;
 use crate::observe::{CallInfo, Event, EventKind};
 use crate::outcome::{DeadLetterOutcome, Refusal, RetryReport};
 use crate::schedule::server_hint;
+use crate::upstream::BoxFuture;
 
-/// Nobody is asked to wait longer, and no date is later.
+/// The longest pause in a letter: no date that a letter can hold is later.
 const A_THOUSAND_YEARS: Duration = Duration::from_secs(1000 * 365 * 24 * 60 * 60);
 
-/// Ends when the letter is delivered, or when the call should not wait for that any longer.
-pub(crate) type DeliveryEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Ends when the letter is delivered, or when the call should not wait for it any longer.
+pub(crate) type LetterDelivery = BoxFuture<'static, ()>;
 
-/// How long to leave the server alone after this.
-pub(super) fn pause_after(end: End, result: &Result<Response>) -> Duration {
+/// Returns how long to leave the server alone.
+pub(super) fn pause_after(stop: Stop, result: &Result<Response>) -> Duration {
     let pause = match result {
-        _ if end.hint.is_some() => end.hint,
+        _ if stop.hint.is_some() => stop.hint,
         Ok(response) => server_hint(response.status(), response.headers(), clock::wall()),
         Err(error) => Refusal::of(error).map(Refusal::retry_after),
     };
@@ -31,9 +31,9 @@ pub(super) fn pause_after(end: End, result: &Result<Response>) -> Duration {
 }
 
 impl Call<'_> {
-    /// Whether there is to be a letter about it.
-    pub(super) fn leaves_letter(&self, end: End) -> bool {
-        end.reason.is_given_up() && self.settings.dead_letters.is_some()
+    /// Returns whether the call leaves a letter.
+    pub(super) fn leaves_letter(&self, stop: Stop) -> bool {
+        stop.reason.is_given_up() && self.settings.dead_letters.is_some()
     }
 
     /// Writes a letter about a call that was given up although it might have worked later.
@@ -41,24 +41,24 @@ impl Call<'_> {
         &mut self,
         report: &RetryReport,
         pause: Duration,
-    ) -> Option<DeliveryEnd> {
+    ) -> Option<LetterDelivery> {
         let settings = self.settings;
         let letters = settings.dead_letters.as_ref()?;
         let latest = self.time.end();
         let draft = LetterDraft {
-            request: self.spare.take()?,
-            factory: self.body(),
-            key_header: settings.keys.header_of(self.own.as_deref()),
+            request: self.snapshot.take()?,
+            factory: self.body_factory(),
+            key_header: settings.keys.header_of(self.options.as_deref()),
             has_key: self.has_key,
             repeatable: self.rules.repeatable,
             max_body: letters.max_body,
         };
         let now = clock::wall();
         let letter = draft.into_letter(&settings.secrets, report, now, now + pause);
-        let watch = self.watched()?;
+        let events = self.events_mut()?;
 
-        // This may come after the call is over.
-        let (method, host, attempt) = (watch.method.clone(), watch.host.clone(), watch.attempt);
+        // The delivery may end after the call.
+        let (method, host, attempt) = (events.method.clone(), events.host.clone(), events.attempt);
         let observers = settings.observers.clone();
         let place = LogContext::current();
         let tell = move |outcome: DeadLetterOutcome, error: Option<String>| {

@@ -1,5 +1,6 @@
 //! What the tests stand on.
 
+pub(crate) mod chains;
 #[allow(dead_code, reason = "only letters in files need it, behind a feature")]
 pub(crate) mod directory;
 pub(crate) mod log;

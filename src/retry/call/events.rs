@@ -1,4 +1,4 @@
-//! One call as those see it who want to know: observers, the log, and whoever gets the letters.
+//! One call as observers and the log see it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,9 @@ use reqwest::{Response, Url};
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
-use super::super::settings::Settings;
-use super::{Call, End, Retry};
+use super::super::settings::RetrySettings;
+use super::decision::Retry;
+use super::{Call, Stop};
 use crate::admit::Budget;
 use crate::clock;
 use crate::decide::ClassifiedOutcome;
@@ -21,16 +22,16 @@ use crate::observe::{
 use crate::outcome::{Attempt, AttemptOutcome, RetryReport, StopReason};
 use crate::request::RequestSnapshot;
 
-/// What is kept of a call only because somebody wants to know. When this is dropped before the call
-/// is over, the caller has dropped the call.
-pub(crate) struct Watch<'a> {
-    settings: &'a Settings,
+/// Tells observers and the log of one call. If this is dropped before the call is over, the caller has dropped the
+/// call.
+pub(crate) struct CallEvents<'a> {
+    settings: &'a RetrySettings,
     pub(super) method: Method,
     pub(super) host: Arc<str>,
     pub(super) attempt: Attempt,
     started: Instant,
     stage: Stage,
-    /// How the attempt before the running one ended.
+    /// The outcome of the attempt before the running one.
     retry_of: Option<AttemptOutcome>,
 }
 
@@ -41,9 +42,9 @@ enum Stage {
     Over,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> CallEvents<'a> {
     pub(super) fn new(
-        settings: &'a Settings,
+        settings: &'a RetrySettings,
         method: &Method,
         url: &Url,
         started: Instant,
@@ -84,14 +85,14 @@ impl<'a> Watch<'a> {
 
     fn attempt_finished(
         &mut self,
-        classified: ClassifiedOutcome,
+        outcome: ClassifiedOutcome,
         result: &Result<Response>,
         took: Duration,
     ) {
         self.stage = Stage::Waiting;
         let headers = result.as_ref().ok().map(Response::headers);
         self.tell(EventKind::AttemptFinished(AttemptFinished {
-            outcome: classified.outcome,
+            outcome: outcome.outcome,
             retry_of: self.retry_of,
             took,
             limit_headers: headers.map(LimitHeaders::in_response).unwrap_or_default(),
@@ -99,7 +100,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for CallEvents<'_> {
     fn drop(&mut self) {
         if self.stage != Stage::Over {
             self.tell(EventKind::Abandoned(Abandoned {
@@ -112,84 +113,83 @@ impl Drop for Watch<'_> {
 }
 
 impl<'a> Call<'a> {
-    /// Tells of this call from now on.
-    pub(super) fn watch(&mut self, method: &Method, url: &Url) -> &mut Watch<'a> {
-        self.set_watch(Watch::new(self.settings, method, url, self.time.started))
+    /// Starts to tell of this call.
+    pub(super) fn follow(&mut self, method: &Method, url: &Url) -> &mut CallEvents<'a> {
+        let mut events = CallEvents::new(self.settings, method, url, self.time.started);
+        events.attempt = self.attempt;
+        self.extras.get_or_insert_default().events.insert(events)
     }
 
-    #[inline]
-    fn set_watch(&mut self, mut watch: Watch<'a>) -> &mut Watch<'a> {
-        watch.attempt = self.attempt;
-        self.aside.get_or_insert_default().watch.insert(watch)
+    /// Starts to tell of a call whose attempt failed. The log tells only of those, so a plain call pays nothing for it.
+    fn follow_failed(&mut self) {
+        if self.events_mut().is_some() || !self.settings.says_anything() {
+            return;
+        }
+        let target = self.snapshot.as_ref().map(RequestSnapshot::target);
+        if let Some((method, url)) = target.map(|(method, url)| (method.clone(), url.clone())) {
+            self.follow(&method, &url);
+        }
     }
 
-    pub(super) fn watched(&mut self) -> Option<&mut Watch<'a>> {
-        self.aside.as_mut()?.watch.as_mut()
+    pub(super) fn events_mut(&mut self) -> Option<&mut CallEvents<'a>> {
+        self.extras.as_mut()?.events.as_mut()
     }
 
-    /// How many attempts it may make in all.
+    fn events_and_budget(&mut self) -> Option<(&mut CallEvents<'a>, &Budget)> {
+        let events = self.extras.as_mut()?.events.as_mut()?;
+        Some((events, &self.budget))
+    }
+
     fn max_attempts(&self) -> u32 {
         self.max_retries.saturating_add(1)
     }
 
-    /// If only the log wants to know, it wants to know of calls that do not go as they should: one that
-    /// does pays nothing for it.
-    fn watch_late(&mut self) {
-        if self.watched().is_some() || !self.settings.says_anything() {
-            return;
-        }
-        if let Some((method, url)) = self.spare.as_ref().map(RequestSnapshot::target) {
-            let watch = Watch::new(self.settings, method, url, self.time.started);
-            self.set_watch(watch);
-        }
-    }
-
-    /// Tells of an attempt that is followed by another.
+    /// Tells of an attempt that a retry follows.
     pub(super) fn tell_retry(&mut self, retry: &Retry, result: &Result<Response>) {
-        self.watch_late();
+        self.follow_failed();
         let max_attempts = self.max_attempts();
-        let took = self.attempt_took(retry.elapsed);
-        let Some((watch, budget)) = self.watched_with_budget() else {
+        let took = self.attempt_took(self.time.elapsed(retry.decided));
+        let Some((events, budget)) = self.events_and_budget() else {
             return;
         };
-        watch.attempt_finished(retry.classified, result, took);
-        watch.retry_of = Some(retry.classified.outcome);
-        watch.tell(EventKind::RetryScheduled(RetryScheduled {
-            cause: retry.classified.outcome,
-            wait: retry.wait,
+        events.attempt_finished(retry.outcome, result, took);
+        events.retry_of = Some(retry.outcome.outcome);
+        events.tell(EventKind::RetryScheduled(RetryScheduled {
+            cause: retry.outcome.outcome,
+            wait: retry.plan.wait,
             hint: retry.hint,
             max_attempts,
             budget: budget.balance_at(retry.decided),
-            dry_run: watch.settings.dry_run,
+            dry_run: events.settings.dry_run,
         }));
     }
 
-    /// Tells of the last attempt. `elapsed`: since the call began.
+    /// Tells of the last attempt. `elapsed` counts from the start of the call.
     pub(super) fn tell_last(
         &mut self,
-        end: End,
+        stop: Stop,
         result: &Result<Response>,
         elapsed: Duration,
         now: Instant,
     ) {
-        self.watch_late();
+        self.follow_failed();
         let took = self.attempt_took(elapsed);
-        let Some((watch, budget)) = self.watched_with_budget() else {
+        let Some((events, budget)) = self.events_and_budget() else {
             return;
         };
-        if end.reason != StopReason::DryRun {
-            watch.attempt_finished(end.classified, result, took);
+        // A dry run has told of it as of a retry.
+        if stop.reason != StopReason::DryRun {
+            events.attempt_finished(stop.outcome, result, took);
         }
-        if end.reason == StopReason::BudgetEmpty {
-            watch.tell(EventKind::BudgetRefused(BudgetRefused {
-                cause: end.classified.outcome,
+        if stop.reason == StopReason::BudgetEmpty {
+            events.tell(EventKind::BudgetRefused(BudgetRefused {
+                cause: stop.outcome.outcome,
                 budget: budget.balance_at(now),
             }));
         }
     }
 
-    /// Tells how the call ended. `waited` is the time before all its attempts, also before one that a
-    /// throttle kept from being sent, and that is not in the report.
+    /// Tells how the call ended. `waited` is the time before all attempts, and before one that a throttle refused.
     pub(super) fn tell_stop(
         &mut self,
         report: &RetryReport,
@@ -199,11 +199,11 @@ impl<'a> Call<'a> {
     ) {
         let (max_attempts, could_retry) = (self.max_attempts(), self.could_retry());
         let is_inner = self.is_inner;
-        let Some((watch, budget)) = self.watched_with_budget() else {
+        let Some((events, budget)) = self.events_and_budget() else {
             return;
         };
-        watch.stage = Stage::Over;
-        watch.attempt = report.last_attempt();
+        events.stage = Stage::Over;
+        events.attempt = report.last_attempt();
         let stopped = EventKind::Stopped(Stopped {
             reason: report.stop,
             outcome: report.last.outcome,
@@ -213,17 +213,13 @@ impl<'a> Call<'a> {
             budget: could_retry.then(|| budget.balance_at(now)),
         });
         match is_inner {
-            true => watch.settings.observers.notify(&watch.event(stopped)),
-            false => watch.tell(stopped),
+            // The retry around this one logs the end of the call.
+            true => events.settings.observers.notify(&events.event(stopped)),
+            false => events.tell(stopped),
         }
     }
 
     fn attempt_took(&self, elapsed: Duration) -> Duration {
         elapsed.saturating_sub(self.sent_at)
-    }
-
-    fn watched_with_budget(&mut self) -> Option<(&mut Watch<'a>, &Budget)> {
-        let watch = self.aside.as_mut()?.watch.as_mut()?;
-        Some((watch, &self.budget))
     }
 }

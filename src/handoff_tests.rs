@@ -1,0 +1,117 @@
+use super::*;
+
+const SEC: Duration = Duration::from_secs(1);
+
+fn handoff() -> (Extensions, Handoff) {
+    let mut extensions = Extensions::new();
+    let handoff = Handoff::insert(&mut extensions, Terms::default());
+    (extensions, handoff)
+}
+
+/// Whether the attempt is paid after what a throttle did with it. `ended`: it was not dropped.
+fn is_paid(ended: bool, throttle: impl FnOnce(&Handoff)) -> bool {
+    let (extensions, retry) = handoff();
+    throttle(&Handoff::of(&extensions).unwrap());
+    if ended {
+        retry.end();
+    }
+    retry.close()
+}
+
+#[test]
+fn an_attempt_is_paid_if_it_was_or_may_have_been_sent() {
+    type Acts = fn(&Handoff);
+    let queues: Acts = |it| drop(it.enter_queue(clock::now()));
+    let sends: Acts = |it| it.send(clock::now());
+    let refuses: Acts = |it| it.refuse();
+    let sends_one_refuses_one: Acts = |it| {
+        it.send(clock::now());
+        it.refuse();
+    };
+    let times_out_in_queue: Acts = |it| {
+        let _stay = it.enter_queue(clock::now());
+        it.time_out();
+    };
+    for (name, throttle, dropped, ended) in [
+        ("none", (|_| ()) as Acts, false, true),
+        ("a queue that was left", queues, false, true),
+        ("sent", sends, true, true),
+        ("refused", refuses, false, false),
+        ("two copies", sends_one_refuses_one, true, true),
+        ("timed out in the queue", times_out_in_queue, false, false),
+    ] {
+        assert_eq!(is_paid(false, throttle), dropped, "{name}, dropped");
+        assert_eq!(is_paid(true, throttle), ended, "{name}, ended");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_stands_still_while_any_copy_waits() {
+    let (extensions, retry) = handoff();
+    assert_eq!(retry.clock_start(clock::now()), None);
+    // The middlewares between may copy the extensions.
+    let copy = Handoff::of(&extensions.clone()).unwrap();
+    let (one, two) = (
+        copy.enter_queue(clock::now()),
+        retry.enter_queue(clock::now()),
+    );
+    tokio::time::sleep(SEC).await;
+    drop(one);
+    let now = clock::now();
+    assert_eq!(retry.clock_start(now), Some(now));
+    tokio::time::sleep(SEC).await;
+    drop(two);
+    assert_eq!(retry.clock_start(clock::now()), None);
+    // Both waited at the same time, so it counts once.
+    assert_eq!(retry.visit().unwrap().waited, 2 * SEC);
+    let sent = clock::now();
+    copy.send(sent);
+    tokio::time::sleep(SEC).await;
+    assert_eq!(retry.clock_start(clock::now()), Some(sent));
+}
+
+#[test]
+fn only_a_throttle_with_something_to_say_leaves_a_visit() {
+    let (_, retry) = handoff();
+    retry.send(clock::now());
+    assert_eq!(retry.visit(), None);
+    // It was dropped with the attempt, and could not say so itself.
+    retry.time_out();
+    assert_eq!(retry.visit(), Some(ThrottleVisit::default()));
+
+    let (_, retry) = handoff();
+    retry.time_out();
+    assert_eq!(retry.visit(), None);
+    retry.leave_visit(true);
+    assert!(retry.visit().unwrap().paced);
+}
+
+#[test]
+fn a_handoff_that_is_over_is_heeded_by_nobody() {
+    let (mut extensions, retry) = handoff();
+    assert!(Handoff::of(&extensions).is_some());
+    retry.close();
+    assert!(Handoff::of(&extensions).is_none());
+    assert!(Handoff::take_outer(&mut extensions).is_none());
+    assert!(extensions.is_empty());
+}
+
+#[test]
+fn an_inner_retry_pays_for_the_outer_and_reports_to_it() {
+    let mut extensions = Extensions::new();
+    let terms = Terms {
+        queued_before: SEC,
+        ..Terms::default()
+    };
+    let outer = Handoff::insert(&mut extensions, terms);
+    outer.leave_visit(true);
+    let (inner, terms) = Handoff::take_outer(&mut extensions).unwrap();
+    assert_eq!(terms.queued_before, SEC);
+    assert!(Handoff::of(&extensions).is_none());
+    assert_eq!(outer.visit(), None);
+    inner.report(2 * SEC, false);
+    let visit = outer.visit().unwrap();
+    assert_eq!((visit.waited, visit.queued()), (Duration::ZERO, 2 * SEC));
+    assert!(outer.had_inner_retry());
+    assert!(outer.close());
+}

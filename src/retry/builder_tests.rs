@@ -1,0 +1,113 @@
+use super::*;
+
+#[test]
+fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
+    let builder = RetryMiddleware::builder;
+    for (builder, said) in [
+        (
+            builder().deadline(Duration::ZERO),
+            "deadline (0ns) should be longer than zero",
+        ),
+        (
+            builder().attempt_timeout(Duration::ZERO),
+            "attempt_timeout (0ns) should be longer than zero",
+        ),
+        (
+            builder().retry_window(Duration::ZERO),
+            "retry_window (0ns) should be longer than zero",
+        ),
+        (
+            builder().launch_spread(Duration::from_secs(301)),
+            "launch_spread (301s) should not be longer than the retry_window (300s)",
+        ),
+        (
+            builder().idempotency_header("two words"),
+            "idempotency_header (\"two words\") should be a valid header name",
+        ),
+        (
+            builder().attempt_header(""),
+            "attempt_header (\"\") should be a valid header name",
+        ),
+        (
+            builder().attempt_header("Idempotency-Key"),
+            "attempt_header (idempotency-key) should not be the header of the idempotency key",
+        ),
+        (
+            builder().retry_without_key(),
+            "retry_without_key (for a client that follows redirects) would repeat requests that were \
+             accepted with a redirect: build the client with `reqwest::redirect::Policy::none()` and \
+             set `client_follows_redirects(false)`, or use an idempotency key",
+        ),
+        (
+            builder()
+                .client_follows_redirects(false)
+                .retry_unsent()
+                .client_follows_redirects(true),
+            "retry_unsent (for a client that follows redirects) would repeat requests that were \
+             accepted with a redirect: build the client with `reqwest::redirect::Policy::none()` and \
+             set `client_follows_redirects(false)`, or use an idempotency key",
+        ),
+        (
+            builder().attempt_header("Content-Length"),
+            "attempt_header (\"Content-Length\") should not be a reserved header: \
+             this one frames messages or controls connections",
+        ),
+        (
+            builder().idempotency_header("authorization"),
+            "idempotency_header (\"authorization\") should not be a reserved header: \
+             this one carries credentials",
+        ),
+        (
+            builder()
+                .attempt_timeout(Duration::from_millis(2001))
+                .deadline(Duration::from_secs(2)),
+            "attempt_timeout (2.001s) should not be longer than the deadline (2s)",
+        ),
+        (
+            builder()
+                .budget(Budget::unlimited())
+                .budget_per_host(Budget::builder()),
+            "budget_per_host (with `budget` or `no_budget`) is ambiguous: \
+             remove one of them, because a call has one budget",
+        ),
+        (
+            builder().budget_per_host(Budget::builder()).no_budget(),
+            "budget_per_host (with `budget` or `no_budget`) is ambiguous: \
+             remove one of them, because a call has one budget",
+        ),
+        (
+            builder().budget_per_host(Budget::builder().retry_ratio(10.0)),
+            "retry_ratio (10.0) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)",
+        ),
+        (
+            builder().backoff(Backoff::exponential(Duration::ZERO)),
+            "backoff base (0ns) should be longer than zero",
+        ),
+    ] {
+        assert_eq!(builder.build().unwrap_err().to_string(), said);
+    }
+}
+
+#[test]
+fn the_first_refusal_is_not_forgotten() {
+    let error = RetryMiddleware::builder()
+        .attempt_header(" ")
+        .attempt_header("fine")
+        .build()
+        .unwrap_err();
+    assert!(error.to_string().starts_with("attempt_header (\" \")"));
+}
+
+#[test]
+fn the_longest_durations_are_fine() {
+    let built = RetryMiddleware::builder()
+        .max_retries(u32::MAX)
+        .deadline(Duration::MAX)
+        .attempt_timeout(Duration::MAX)
+        .retry_window(Duration::MAX)
+        .max_server_delay(Duration::MAX)
+        .launch_spread(Duration::MAX)
+        .backoff(Backoff::exponential(Duration::MAX).cap(Duration::MAX))
+        .build();
+    assert!(built.is_ok());
+}

@@ -1,0 +1,255 @@
+//! What follows an attempt, in three stages: may it be sent again, when, and is there room for it?
+//!
+//! Each stage is one function that returns why the call stops. Only the last one may wait, for a fleet's
+//! store.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use reqwest::Response;
+use reqwest_middleware::Result;
+use tokio::time::Instant;
+
+use super::super::permit::RetryPermit;
+use super::Call;
+use crate::admit::{BudgetHold, ScopeHandle};
+use crate::clock;
+use crate::decide::{self, CallFacts, ClassifiedOutcome};
+use crate::outcome::StopReason;
+use crate::request::RequestSnapshot;
+use crate::response;
+use crate::schedule::{self, server_hint};
+
+/// How many attempts of one call that were not processed are retried for free.
+const MAX_FREE_RETRIES: u32 = 2;
+
+/// What follows an attempt.
+pub(crate) enum Decision {
+    Retry(Retry),
+    Stop(Stop),
+}
+
+/// A retry that all three stages allow.
+pub(crate) struct Retry {
+    pub(super) outcome: ClassifiedOutcome,
+    pub(super) permit: RetryPermit,
+    pub(super) plan: RetryPlan,
+    pub(super) hint: Option<Duration>,
+    /// The wait begins here.
+    pub(super) decided: Instant,
+}
+
+/// When a retry is sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RetryPlan {
+    pub(super) backoff: Duration,
+    pub(super) wait: Duration,
+}
+
+/// Why there is no other attempt, and the hint in the last response, if it was read.
+#[derive(Clone, Copy)]
+pub(crate) struct Stop {
+    pub(super) outcome: ClassifiedOutcome,
+    pub(super) reason: StopReason,
+    pub(super) hint: Option<Duration>,
+}
+
+impl Stop {
+    pub(crate) fn on_success(outcome: ClassifiedOutcome) -> Self {
+        Self {
+            outcome,
+            reason: StopReason::Succeeded,
+            hint: None,
+        }
+    }
+
+    /// Returns whether the response is final by itself. Other bodies are not worth waiting for.
+    fn is_final(&self) -> bool {
+        matches!(
+            self.reason,
+            StopReason::Succeeded | StopReason::NotRetryable
+        ) && self.outcome.status().is_some()
+    }
+
+    /// Returns whether the server did its part: the response is final, and not a failure of the server.
+    pub(super) fn is_deposit(&self) -> bool {
+        let is_server_error = |status: http::StatusCode| status.is_server_error();
+        self.is_final() && !self.outcome.status().is_some_and(is_server_error)
+    }
+}
+
+type StageResult<T> = std::result::Result<T, StopReason>;
+
+impl Call<'_> {
+    /// Decides what follows an attempt. If the request wants its response buffered, a final response is read first.
+    pub(crate) async fn decide(
+        &mut self,
+        outcome: ClassifiedOutcome,
+        result: Result<Response>,
+    ) -> (Decision, Result<Response>) {
+        let decision = self.decide_on(outcome, &result).await;
+        match &decision {
+            Decision::Stop(stop) if stop.is_final() && self.buffers() => {}
+            _ => return (decision, result),
+        }
+        let result = self.read_body(result).await;
+        if result.is_ok() {
+            return (decision, result);
+        }
+        let outcome = ClassifiedOutcome {
+            // The response had begun, so the request was processed.
+            unsent: false,
+            ..self.classify(&result)
+        };
+        (self.decide_on(outcome, &result).await, result)
+    }
+
+    async fn decide_on(
+        &mut self,
+        outcome: ClassifiedOutcome,
+        result: &Result<Response>,
+    ) -> Decision {
+        let mut hint = None;
+        match self.stages(outcome, result, &mut hint).await {
+            Ok(retry) if self.settings.dry_run => {
+                Decision::Stop(self.stop_for_dry_run(retry, result))
+            }
+            Ok(retry) => Decision::Retry(retry),
+            Err(reason) => Decision::Stop(Stop {
+                outcome,
+                reason,
+                hint,
+            }),
+        }
+    }
+
+    /// Goes through the three stages. Leaves the hint in `hint` as soon as it is read.
+    async fn stages(
+        &mut self,
+        outcome: ClassifiedOutcome,
+        result: &Result<Response>,
+        hint: &mut Option<Duration>,
+    ) -> StageResult<Retry> {
+        let headers = result.as_ref().ok().map(Response::headers);
+        self.may_retry(outcome, headers)?;
+        if let (Some(status), Some(headers)) = (outcome.status(), headers) {
+            *hint = server_hint(status, headers, clock::wall());
+        }
+        let plan = self.schedule(*hint, clock::now())?;
+        // The last stage, so that a refusal by another leaks nothing.
+        let permit = self.admit(outcome, clock::now()).await?;
+        let decided = clock::now();
+        // A fleet's store may have taken its time.
+        let elapsed = self.time.elapsed(decided);
+        self.time.allow_wait(elapsed, plan.wait)?;
+        Ok(Retry {
+            outcome,
+            permit,
+            plan,
+            hint: *hint,
+            decided,
+        })
+    }
+
+    /// **Decide**: may the request be sent again at all?
+    fn may_retry(
+        &self,
+        outcome: ClassifiedOutcome,
+        headers: Option<&HeaderMap>,
+    ) -> StageResult<()> {
+        let snapshot = self.snapshot.as_ref();
+        let call = CallFacts {
+            rules: self.rules,
+            retries: self.attempt.retries(),
+            max_retries: self.max_retries,
+            replayable: snapshot.is_some_and(RequestSnapshot::is_replayable),
+        };
+        decide::decide(outcome, headers, call)
+    }
+
+    /// **Schedule**: when is it sent?
+    fn schedule(&self, hint: Option<Duration>, now: Instant) -> StageResult<RetryPlan> {
+        if hint.is_some_and(|hint| hint > self.settings.max_server_delay) {
+            return Err(StopReason::ServerDelayTooLong);
+        }
+        let mut plan = self.settings.entropy.with(|rng| {
+            let retries = self.attempt.retries();
+            let previous = self.history().and_then(|history| history.backoff);
+            let backoff = self.settings.backoff.draw(retries, previous, rng);
+            let wait = schedule::wait(hint, backoff, rng);
+            RetryPlan { backoff, wait }
+        });
+        if self.is_paced() {
+            // After that, it waits for its turn in the throttle.
+            plan.wait = hint.unwrap_or_default();
+        }
+        self.time.allow_wait(self.time.elapsed(now), plan.wait)?;
+        Ok(plan)
+    }
+
+    /// **Admit**: is there room for it now? The permit is given back if the retry is not sent.
+    async fn admit(
+        &mut self,
+        outcome: ClassifiedOutcome,
+        now: Instant,
+    ) -> StageResult<RetryPermit> {
+        let withdrawal = if self.is_paced() {
+            BudgetHold::free()
+        } else if self.is_unprocessed_for_free(outcome, now) {
+            self.budget.count_free();
+            BudgetHold::free()
+        } else if self.budget.is_shared() && !self.settings.dry_run {
+            let paid = self.budget.withdraw_shared(self.time.end()).await;
+            paid.ok_or(StopReason::BudgetEmpty)?
+        } else {
+            let paid = self.budget.withdraw_at(now);
+            paid.ok_or(StopReason::BudgetEmpty)?
+        };
+        let hold = self.scope.as_ref().and_then(ScopeHandle::take_retry);
+        let hold = hold.ok_or(StopReason::AllowanceSpent)?;
+        Ok(RetryPermit { withdrawal, hold })
+    }
+
+    /// Returns whether the server asked for a pause that a throttle keeps. Then a retry costs nothing.
+    fn is_paced(&self) -> bool {
+        self.visit.is_some_and(|visit| visit.paced)
+    }
+
+    /// Returns whether a retry costs no budget because the server provably did not process the attempt.
+    ///
+    /// The server refused the stream or closed an idle connection, so the retry adds no work. This holds for the
+    /// first two such attempts of a call, and only while the host is healthy: a server that refuses every stream
+    /// may be overloaded.
+    fn is_unprocessed_for_free(&self, outcome: ClassifiedOutcome, now: Instant) -> bool {
+        outcome.is_unprocessed()
+            && self.history().map_or(0, |history| history.unprocessed) < MAX_FREE_RETRIES
+            && self.budget.allows_free(now)
+    }
+
+    /// Ends the call where a retry would follow.
+    fn stop_for_dry_run(&mut self, retry: Retry, result: &Result<Response>) -> Stop {
+        self.tell_retry(&retry, result);
+        // The budget is used as if the retry were sent. The scope of other calls is not touched.
+        retry.permit.withdrawal.spend();
+        Stop {
+            outcome: retry.outcome,
+            reason: StopReason::DryRun,
+            hint: retry.hint,
+        }
+    }
+
+    /// Reads the body of the response. If that fails, the attempt has failed.
+    async fn read_body(&self, result: Result<Response>) -> Result<Response> {
+        let limit = self.buffer().unwrap_or_default();
+        let read = async { response::buffer(result?, limit).await };
+        let queued = self.visit.map_or(Duration::ZERO, |visit| visit.waited);
+        match self.time.attempt_limit(self.sent_at.saturating_add(queued)) {
+            None => read.await,
+            Some(limit) => limit.enforce(read).await,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "decision_tests.rs"]
+mod tests;

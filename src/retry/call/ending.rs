@@ -1,0 +1,190 @@
+//! From one attempt to the next, or to the end of the call.
+
+use std::time::Duration;
+
+use http::Extensions;
+use reqwest::{Request, Response};
+use reqwest_middleware::Result;
+use tokio::time::Instant;
+
+use super::decision::Retry;
+use super::letter::{self, LetterDelivery};
+use super::{Call, Stop};
+use crate::admit::ScopeHandle;
+use crate::clock;
+use crate::decide::ClassifiedOutcome;
+use crate::outcome::{AttemptReport, FailedReport, RetryReport, StopReason};
+use crate::response::{self, HeldResponse};
+
+impl Call<'_> {
+    /// Puts the response out of the way, and waits until the retry is due.
+    pub(crate) async fn wait(
+        &mut self,
+        retry: &Retry,
+        mut result: Result<Response>,
+        extensions: &mut Extensions,
+    ) {
+        self.leave_attempt(retry, &result, extensions);
+        let due = clock::after(retry.decided, retry.plan.wait);
+        let drain_end = self.time.drain_end(due);
+        if self.visit.is_some() {
+            // It is still wanted if the throttle does not send the retry.
+            let held = HeldResponse::new(result);
+            let held = self.history_or_new().held.insert(held);
+            held.read_ahead(drain_end).await;
+        } else {
+            response::drain(&mut result, drain_end).await;
+            drop(result);
+        }
+        tokio::time::sleep_until(due).await;
+    }
+
+    /// Adds the attempt that has ended to the history.
+    fn leave_attempt(
+        &mut self,
+        retry: &Retry,
+        result: &Result<Response>,
+        extensions: &mut Extensions,
+    ) {
+        self.tell_retry(retry, result);
+        let mut ended = self.attempt_report(retry.outcome, retry.hint);
+        let inside = self.add_inside(&mut ended, result, extensions);
+        let queued = self.queued();
+        let history = self.history_or_new();
+        history.attempts.extend(inside);
+        history.attempts.push(ended);
+        history.unclear |= retry.outcome.may_have_taken_effect();
+        history.unprocessed += u32::from(retry.outcome.is_unprocessed());
+        history.backoff = Some(retry.plan.backoff);
+        history.queued = queued;
+        history.held = None;
+        self.waited = retry.plan.wait;
+        self.attempt = self.attempt.next();
+    }
+
+    /// Returns the request of the next attempt, which begins now.
+    pub(crate) fn next_request(&mut self, retry: Retry, extensions: &mut Extensions) -> Request {
+        self.sent_at = self.time.elapsed(clock::now());
+        match self.visit.take() {
+            // A throttle may not send it: the permit waits for that.
+            Some(_) => self.history_or_new().permit = Some(retry.permit),
+            None => retry.permit.spend(),
+        }
+        let body = self.options.as_ref().and_then(|own| own.body.as_ref());
+        let snapshot = self.snapshot.as_mut();
+        let snapshot = snapshot.expect("`may_retry` asks for a snapshot");
+        snapshot.restore(extensions);
+        extensions.insert(self.attempt);
+        snapshot.request(body)
+    }
+
+    /// Ends the call: completes its report, tells others of it, and puts it beside the result.
+    ///
+    /// The result changes only if a throttle refused the last attempt: then it is that of the attempt before. Returns
+    /// the delivery of a dead letter, if there is one.
+    pub(crate) fn finish(
+        &mut self,
+        stop: Stop,
+        result: &mut Result<Response>,
+        extensions: &mut Extensions,
+    ) -> Option<LetterDelivery> {
+        let mut last = self.attempt_report(stop.outcome, stop.hint);
+        let mut report = RetryReport {
+            earlier: self.add_inside(&mut last, result, extensions),
+            last,
+            refused_wait: Duration::ZERO,
+            stop: stop.reason,
+        };
+        let mut letter = None;
+        if stop.reason == StopReason::Succeeded && self.extras.is_none() {
+            // There are no events, so the time is not needed.
+            self.credit_budget(None);
+        } else {
+            letter = self.conclude(stop, &mut report, result);
+        }
+        if let Some(slot) = self.options.as_ref().and_then(|own| own.report.as_ref()) {
+            slot.put(report.clone());
+        }
+        self.leave_for_outer(extensions);
+        match result {
+            Ok(response) => drop(response.extensions_mut().insert(report)),
+            Err(_) => drop(extensions.insert(FailedReport(report))),
+        }
+        letter
+    }
+
+    /// Completes the report with the history, and tells others of the end.
+    fn conclude(
+        &mut self,
+        stop: Stop,
+        report: &mut RetryReport,
+        result: &mut Result<Response>,
+    ) -> Option<LetterDelivery> {
+        let now = clock::now();
+        if stop.is_deposit() {
+            self.credit_budget(Some(now));
+        }
+        let elapsed = self.time.elapsed(now);
+        self.tell_last(stop, result, elapsed, now);
+        let before = (self.history()).map_or(Duration::ZERO, |history| history.waited());
+        let waited = report.waited().saturating_add(before);
+        let leaves_letter = self.leaves_letter(stop);
+        let pause = leaves_letter.then(|| letter::pause_after(stop, result));
+        if let Some(history) = self.history_mut() {
+            history.complete(report, result);
+        }
+        self.tell_stop(report, waited, elapsed, now);
+        self.write_letter(report, pause?)
+    }
+
+    fn attempt_report(&self, outcome: ClassifiedOutcome, hint: Option<Duration>) -> AttemptReport {
+        AttemptReport {
+            outcome: outcome.outcome,
+            sent_at: self.sent_at,
+            waited: self.waited,
+            hint,
+        }
+    }
+
+    /// Adds what happened inside an attempt that has ended: the wait in a throttle, and the attempts of another
+    /// retry. Returns the attempts before that retry's last one.
+    fn add_inside(
+        &self,
+        attempt: &mut AttemptReport,
+        result: &Result<Response>,
+        extensions: &mut Extensions,
+    ) -> Vec<AttemptReport> {
+        if let Some(visit) = self.visit {
+            attempt.add_wait(visit.waited);
+        }
+        let inner = match result {
+            Ok(response) => RetryReport::of(response).cloned(),
+            Err(_) => extensions.remove().map(|FailedReport(report)| report),
+        };
+        inner.map_or_else(Vec::new, |inner| attempt.replace_with_inner(inner))
+    }
+
+    /// Leaves what another retry around this one goes on with: the throttle's visit, and a mark that this one is here.
+    fn leave_for_outer(&mut self, extensions: &mut Extensions) {
+        let outside = self.history().map(|history| history.queued_outside);
+        let queued = self.queued().saturating_sub(outside.unwrap_or_default());
+        let has_visit = self.visit.is_some() || !queued.is_zero();
+        let is_nested = self.outer.is_some()
+            || (self.scope.as_ref()).is_some_and(ScopeHandle::is_in_another_call);
+        if !has_visit && !is_nested {
+            return;
+        }
+        let handoff = self.outer.take().unwrap_or_default();
+        handoff.mark_inner_retry();
+        if has_visit {
+            handoff.report(queued, self.visit.is_some_and(|visit| visit.paced));
+        }
+        extensions.insert(handoff);
+    }
+
+    fn credit_budget(&self, now: Option<Instant>) {
+        if self.credits_budget {
+            self.budget.on_success(now);
+        }
+    }
+}
