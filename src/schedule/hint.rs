@@ -13,6 +13,18 @@ use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
 
 use crate::clock;
 
+/// Headers that say how long to wait, and how to read them. The first that can be read counts.
+const WAIT_HEADERS: [(&str, ReadWait); 3] = [
+    ("retry-after-ms", |text, _| milliseconds(text)),
+    ("x-ms-retry-after-ms", |text, _| milliseconds(text)),
+    ("retry-after", |text, now| {
+        seconds(text).or_else(|| time_until(httpdate::parse_http_date(text).ok()?, now))
+    }),
+];
+
+/// Reads a wait from the value of a header, counted from the given time.
+type ReadWait = fn(&str, SystemTime) -> Option<Duration>;
+
 /// Pairs of headers: what remains of a quota, and when it refills. Pairs in one list belong to one response.
 ///
 /// In this order: IETF drafts up to 6, Discord, two common forms, OpenAI, Anthropic.
@@ -57,18 +69,14 @@ pub(crate) fn server_hint(
     received: SystemTime,
 ) -> Option<Duration> {
     let mut names = headers.keys().map(HeaderName::as_str);
-    if !names.any(|name| is_retry_after_header(name) || is_rate_limit_header(name)) {
+    if !names.any(|name| is_wait_header(name) || is_rate_limit_header(name)) {
         // Most responses have none of these headers. One pass is ten times faster than a lookup of each.
         return None;
     }
     let now = response_date(headers).unwrap_or(received);
-    longest_of(headers, "retry-after-ms", milliseconds)
-        .or_else(|| longest_of(headers, "x-ms-retry-after-ms", milliseconds))
-        .or_else(|| {
-            longest_of(headers, "retry-after", |text| {
-                seconds(text).or_else(|| time_until(httpdate::parse_http_date(text).ok()?, now))
-            })
-        })
+    let mut waits = WAIT_HEADERS.iter();
+    waits
+        .find_map(|(name, read)| longest_of(headers, name, |text| read(text, now)))
         .or_else(|| quota_wait(status, headers, now))
 }
 
@@ -145,8 +153,8 @@ pub(crate) fn quota_left(headers: &HeaderMap) -> Option<(u64, Duration)> {
     windows.min_by_key(|(left, reset)| (*left, Reverse(*reset)))
 }
 
-fn is_retry_after_header(name: &str) -> bool {
-    name.starts_with("retry-after") || name.starts_with("x-ms-retry-after")
+fn is_wait_header(name: &str) -> bool {
+    WAIT_HEADERS.iter().any(|(known, _)| *known == name)
 }
 
 /// Runs for every header of every response, so the first letter excludes most names.
