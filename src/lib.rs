@@ -1,8 +1,8 @@
 //! Retries that help a server recover instead of finishing it off: middleware for
 //! [`reqwest`](https://docs.rs/reqwest), by way of [`reqwest_middleware`].
 //!
-//! A request is repeated only where repeating is **safe**, **spread out** in time, and **bounded**
-//! in number: for one call, for a host, and for calls inside calls.
+//! Retries are **safe**, **spread out** in time, and **bounded** in number: per call, per host, and for calls inside
+//! calls.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,25 +28,23 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Every retry has to pass these stages, and the code is laid out by them:
+//! Every retry passes these stages:
 //!
 //! | stage | question | to tune it |
 //! |---|---|---|
-//! | **decide** | may this be sent again at all? | [`StatusClass`], [`IdempotencyKey`], [`AutoKey`], [`AttemptView`] |
+//! | **decide** | may this request be sent again? | [`StatusClass`], [`IdempotencyKey`], [`AutoKey`], [`AttemptView`] |
 //! | **schedule** | when? | [`Backoff`], [`Jitter`], the limits of [`RetryMiddlewareBuilder`] |
 //! | **admit** | is there room for it now? | [`Budget`], [`Scope`], [`ThrottleMiddleware`] |
-//! | **observe** | who gets to know? | [`RetryReport`], [`ReportSlot`], [`Observer`], [`DeadLetterSink`], [`Secrets`], [`Attempt`] |
+//! | **observe** | what happened to it? | [`RetryReport`], [`ReportSlot`], [`Observer`], [`DeadLetterSink`], [`Secrets`], [`Attempt`] |
 //!
 //! When a call gives up, you get the last response or error unchanged. Errors of this crate have their own types:
 //! [`ConfigError`], [`InvalidKey`], [`TimedOut`] and [`Refusal`].
 //!
-//! There is a guide, in the module `guide` of the documentation with all features
-//! (`cargo doc --open --all-features`): a page for each of these stages, recipes, and how to tune, test
-//! and move over.
+//! The guide is the module `guide`, in the documentation with all features (`cargo doc --open --all-features`). It has
+//! a page for each stage, recipes, and pages about tuning, testing and migration.
 //!
-//! Two more go with it: [`ThrottleMiddleware`], inside the retry, finds the rate that a server accepts
-//! and lets no more go; [`CoalesceMiddleware`], outside of it, makes one request of all that are the
-//! same.
+//! Two other middlewares work with the retry. [`ThrottleMiddleware`], inside it, finds the rate that a server accepts
+//! and queues the rest. [`CoalesceMiddleware`], outside it, makes one request of identical ones.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -72,7 +70,7 @@ mod host;
 mod log;
 mod observe;
 mod outcome;
-// Whoever fuzzes a crate that depends on this one sets `fuzzing` here, too.
+// With `testing`, because `fuzzing` is also set when a crate that depends on this one is fuzzed.
 #[cfg(any(test, all(fuzzing, feature = "testing")))]
 #[doc(hidden)]
 pub mod properties;

@@ -20,7 +20,7 @@ use crate::schedule::Backoff;
 
 /// Builds a [`RetryMiddleware`].
 ///
-/// [`build`](RetryMiddlewareBuilder::build) refuses invalid values.
+/// [`build`](RetryMiddlewareBuilder::build) checks all values and returns an error for an invalid one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -87,6 +87,10 @@ impl RetryMiddlewareBuilder {
     /// Sets how waits between attempts grow and spread.
     ///
     /// Default: 200 ms · 2ⁿ up to 10 s, full jitter.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses a base of zero, a multiplier below 1, and a cap shorter than the base.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.settings.backoff = backoff;
         self
@@ -94,8 +98,8 @@ impl RetryMiddlewareBuilder {
 
     /// Limits the pause that a server may ask for.
     ///
-    /// If the server asks for a longer pause, the call returns its response at once, because an earlier retry would
-    /// be refused again. The same holds for a pause that ends after the [`retry_window`](Self::retry_window).
+    /// If the server asks for a longer pause, the call returns its response at once. An earlier retry would be refused
+    /// again. The same holds for a pause that ends after the [`retry_window`](Self::retry_window).
     ///
     /// Default: 60 s.
     pub fn max_server_delay(mut self, delay: Duration) -> Self {
@@ -103,9 +107,15 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Limits the time in which retries may start, from the start of the call.
+    /// Limits the time in which retries may start.
+    ///
+    /// It counts from the start of the call. Attempts that have started may take longer.
     ///
     /// Default: 5 min.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses zero.
     pub fn retry_window(mut self, window: Duration) -> Self {
         self.settings.limits.window = window;
         self
@@ -117,6 +127,10 @@ impl RetryMiddlewareBuilder {
     /// [dead letter](Self::dead_letter_sink) may take up to 100 ms longer.
     ///
     /// Default: none.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses zero.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.settings.limits.deadline = Some(deadline);
         self
@@ -140,18 +154,31 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Delays the first attempt of every call by a random time up to this.
+    /// Delays the first attempt by a random time up to `spread`.
     ///
     /// Use it for many jobs that start at the same time. The delay is at most half of a call's deadline, and counts
     /// in the retry window.
     ///
     /// Default: none.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses a spread longer than the [`retry_window`](Self::retry_window).
     pub fn launch_spread(mut self, spread: Duration) -> Self {
         self.settings.launch_spread = spread;
         self
     }
 
     /// Replaces the settings of the retry budget that each host has.
+    ///
+    /// Use it to allow more or fewer retries during an outage. See [`Budget`].
+    ///
+    /// Default: one retry for 5 successful calls, and 2 per second.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses it together with [`budget`](Self::budget) or [`no_budget`](Self::no_budget), and
+    /// settings that [`BudgetBuilder::build`] refuses.
     ///
     /// ```
     /// use reqwest_steady::{Budget, RetryMiddleware};
@@ -163,11 +190,6 @@ impl RetryMiddlewareBuilder {
     /// # let _ = retry;
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`build`](Self::build) refuses it together with [`budget`](Self::budget) or
-    /// [`no_budget`](Self::no_budget).
     pub fn budget_per_host(mut self, each: BudgetBuilder) -> Self {
         self.budget_per_host = Some(each);
         self
@@ -177,6 +199,12 @@ impl RetryMiddlewareBuilder {
     ///
     /// [`budget_per_host`](Self::budget_per_host) then sets the budget of all workers together. A retry that was not
     /// paid for in advance waits for the store, at most 50 ms. See [`FleetLimits`].
+    ///
+    /// Default: none.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses it together with [`budget`](Self::budget) or [`no_budget`](Self::no_budget).
     ///
     /// ```
     /// use reqwest_steady::{FleetLimits, RetryMiddleware};
@@ -199,7 +227,10 @@ impl RetryMiddlewareBuilder {
 
     /// Uses one retry budget for all hosts.
     ///
-    /// A host that is down then uses it up for all. Other clients can share it: clones are one budget.
+    /// Use it to limit the retries of several clients together, because clones share one budget. A host that is down
+    /// then spends it for all hosts.
+    ///
+    /// Default: one budget per host.
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = Some(budget);
         self
@@ -216,6 +247,8 @@ impl RetryMiddlewareBuilder {
     /// Changes the class of one status.
     ///
     /// If a status is set twice, the later class holds.
+    ///
+    /// Default: the table of [`StatusClass`].
     pub fn status(mut self, status: StatusCode, class: StatusClass) -> Self {
         let by_status = &mut self.settings.classifier.by_status;
         by_status.retain(|(known, _)| *known != status);
@@ -228,7 +261,9 @@ impl RetryMiddlewareBuilder {
     /// If it returns `None`, the tables of statuses and failures decide. The server's directive overrides the class:
     /// `x-should-retry: false` stops, and `true` allows a retry of a repeatable request whose response is an error.
     /// If the body of a [buffered](crate::RequestBuilderExt::buffer_response) response breaks off, the function is
-    /// asked again, about the failure.
+    /// called again with the failure.
+    ///
+    /// Default: none.
     ///
     /// ```
     /// use std::time::Duration;
@@ -283,11 +318,11 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Retries also requests that are not idempotent and have no key, after a refusal.
+    /// Retries refused requests even if they need a key and have none.
     ///
     /// A refusal is a response of class [`Retry`](StatusClass::Retry): 429, 502, 503, 504, and what you put into that
     /// class. Use it only for servers that send these before they do any work. A gateway's 504 often means the
-    /// opposite.
+    /// opposite. Requests that are not idempotent need a key.
     ///
     /// The client must not follow redirects. A server may accept a `POST` with a 303, and then fail the `GET`
     /// that follows (RFC 9110 §15.4.4). reqwest shows only the failure, so the accepted `POST` would be
@@ -304,10 +339,10 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Retries also requests that are not idempotent and have no key, if they provably had no effect.
+    /// Retries unprocessed requests even if they need a key and have none.
     ///
-    /// That is so if no connection was made, or the server said that it did not process them (HTTP/2 REFUSED_STREAM,
-    /// or a GOAWAY without error).
+    /// A request is unprocessed if no connection was made, or if the server says so (HTTP/2 REFUSED_STREAM, or a GOAWAY
+    /// without error). Requests that are not idempotent need a key.
     ///
     /// The client must not follow redirects. A server may accept a `POST` and redirect to another server,
     /// which refuses the connection. reqwest shows only that failure, so the accepted `POST` would be
@@ -376,6 +411,10 @@ impl RetryMiddlewareBuilder {
     }
 
     /// Adds an [`Observer`], which gets the events of every call.
+    ///
+    /// There can be several. A [`ThrottleMiddleware`](crate::ThrottleMiddleware) can have the same one.
+    ///
+    /// Default: none.
     pub fn observer<O: Observer + ?Sized>(mut self, observer: Arc<O>) -> Self {
         self.settings.observers.add(observer);
         self
@@ -400,7 +439,7 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Keeps calls that are given up although they might work later.
+    /// Stores calls that gave up although they might succeed later.
     ///
     /// [`StopReason::is_given_up`](crate::StopReason::is_given_up) lists them. A letter can be
     /// [sent again](crate::DeadLetter::replay).
@@ -420,7 +459,7 @@ impl RetryMiddlewareBuilder {
     /// let client = ClientBuilder::new(reqwest::Client::new()).with(retry).build();
     ///
     /// let response = client.put(server.uri()).body("order").send().await?;
-    /// assert_eq!(response.status(), 503); // twice, and the last one comes back as ever
+    /// assert_eq!(response.status(), 503); // the last response, unchanged
     ///
     /// let letter = letters.recv().await.expect("the sink is still there");
     /// println!("{letter}, not before {:?}", letter.not_before());
@@ -433,7 +472,9 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Limits the body that a dead letter keeps. A larger body is left out.
+    /// Limits the body that a dead letter keeps, in bytes.
+    ///
+    /// A larger body is left out.
     ///
     /// Default: 1 MiB.
     pub fn dead_letter_max_body(mut self, bytes: usize) -> Self {
@@ -441,18 +482,22 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Limits the time that the sink may take for a letter, while the call waits.
+    /// Limits the time that the sink may take for a letter.
     ///
-    /// A call with a deadline waits until its deadline, and at least 100 ms, because most calls are given up when it
-    /// is over. After that, the delivery goes on without the call.
+    /// The call waits for the delivery. A call with a deadline waits until its deadline, and at least 100 ms, because
+    /// most of these calls give up at their deadline. After that, the delivery goes on without the call.
     ///
     /// Default: 5 s.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses zero.
     pub fn dead_letter_max_wait(mut self, wait: Duration) -> Self {
         self.dead_letter_max_wait = Some(wait);
         self
     }
 
-    /// Sets which headers and parameters are left out of dead letters, by name.
+    /// Sets which headers and parameters dead letters leave out.
     ///
     /// Default: every usual name for a credential.
     pub fn secrets(mut self, secrets: Secrets) -> Self {
@@ -461,6 +506,8 @@ impl RetryMiddlewareBuilder {
     }
 
     /// Sets the log level of each kind of event.
+    ///
+    /// Default: the levels of [`LogLevels::default`].
     #[cfg(feature = "tracing")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
     pub fn log_levels(mut self, levels: LogLevels) -> Self {
@@ -474,7 +521,9 @@ impl RetryMiddlewareBuilder {
     /// without a wait, with [`StopReason::DryRun`](crate::StopReason::DryRun). Observers and the log get the retry
     /// with its wait. The budget pays for it, and there is no dead letter. A call that would be given up, because the
     /// budget is empty or there is no key, is reported as such. Keys, timeouts, deadlines and `launch_spread` work as
-    /// ever. Calls inside this one retry as if it were not there.
+    /// usual. Calls inside this one retry as if it were not there.
+    ///
+    /// Default: off.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -506,8 +555,10 @@ impl RetryMiddlewareBuilder {
 
     /// Draws all jitter from a generator with this seed.
     ///
-    /// Use it for tests and simulations that must give the same result every time. Never use it in production:
-    /// clients with one seed retry at the same times.
+    /// Use it in tests and simulations that must repeat exactly. Never use it in production, because clients with the
+    /// same seed retry at the same moments.
+    ///
+    /// Default: none. The jitter is random.
     pub fn seed(mut self, seed: u64) -> Self {
         self.settings.entropy = Entropy::seeded(seed);
         self
@@ -517,7 +568,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// # Errors
     ///
-    /// If a setting is invalid: the error names the setting and the value.
+    /// Returns an error if a setting is invalid. The error names the setting and the value.
     pub fn build(self) -> Result<RetryMiddleware, ConfigError> {
         if let Some(error) = self.refused {
             return Err(error);
