@@ -13,6 +13,9 @@ use tokio::time::{Instant, sleep_until};
 /// Stands for "never": short enough that no clock overflows.
 const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
+/// Timers of tokio fire on whole milliseconds, and never early.
+pub(crate) const TIMER_TICK: Duration = Duration::from_millis(1);
+
 /// Time since an origin that the counting object chooses, usually its creation.
 pub(crate) type Time = Duration;
 

@@ -19,16 +19,17 @@ use std::sync::Arc;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::Result;
+use reqwest_middleware::{Error, Result};
 
 pub use builder::CoalesceMiddlewareBuilder;
-use builder::Settings;
+use builder::CoalesceSettings;
 use call::{CoalescedCall, copy_for_follower, send_within};
 use flights::{FlightMessage, Flights, Role};
 use identity::Identity;
 use leader::Leader;
 use shareable::{NotShared, check_request};
 
+use crate::log::{coalesce_inside_retry, unknown_extensions};
 use crate::outcome::Attempt;
 use crate::request::RequestOptions;
 use crate::upstream::Upstream;
@@ -141,7 +142,7 @@ use crate::upstream::Upstream;
 /// [`RetryMiddleware`](crate::RetryMiddleware#what-it-needs).
 #[derive(Debug)]
 pub struct CoalesceMiddleware {
-    settings: Arc<Settings>,
+    settings: Arc<CoalesceSettings>,
     flights: Arc<Flights>,
 }
 
@@ -151,7 +152,7 @@ impl CoalesceMiddleware {
         CoalesceMiddlewareBuilder::default()
     }
 
-    fn new(settings: Arc<Settings>) -> Self {
+    fn new(settings: Arc<CoalesceSettings>) -> Self {
         Self {
             flights: Flights::new(settings.max_wait),
             settings,
@@ -168,18 +169,16 @@ impl CoalesceMiddleware {
         mut upstream: impl Upstream + 'a,
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
-            self.settings
-                .timers
-                .check()
-                .map_err(reqwest_middleware::Error::middleware)?;
+            self.settings.timers.check().map_err(Error::middleware)?;
             if let Err(reason) = check_request(&request, extensions, &self.settings.ignored) {
                 if reason == NotShared::UnknownExtensions {
-                    self.settings.warn_of_unknown_extensions();
+                    let warning = &self.settings.extensions_warning;
+                    warning.warn(unknown_extensions);
                 }
                 return upstream.send(request, extensions).await;
             }
             if extensions.get::<Attempt>().is_some() {
-                self.settings.warn_of_order();
+                self.settings.order_warning.warn(coalesce_inside_retry);
             }
 
             let options = RequestOptions::of(extensions).map(Arc::as_ref);

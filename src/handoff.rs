@@ -40,7 +40,7 @@ struct Marks {
     paid: bool,
     /// The attempt's timeout is over. Set before the attempt is dropped.
     timed_out: bool,
-    /// The retry has taken note of the end of the attempt. No throttle heeds the terms from then on.
+    /// The retry has seen the end of the attempt. From then on, throttles ignore the terms.
     over: bool,
     /// What the throttle leaves for the retry.
     visit: Option<ThrottleVisit>,
@@ -120,7 +120,7 @@ impl Handoff {
         self.marks().timed_out = true;
     }
 
-    /// Notes that the attempt has come to an end. If no throttle saw it, it may have been sent.
+    /// Notes that the attempt ended. If no throttle saw it, it may have been sent.
     pub(crate) fn end(&self) {
         let mut marks = self.marks();
         marks.paid |= !marks.is_seen();
@@ -144,9 +144,8 @@ impl Handoff {
         })
     }
 
-    /// Leaves to another retry further outside what the throttles inside this call did. `queued` is in the report
-    /// already.
-    pub(crate) fn report(&self, queued: Duration, paced: bool) {
+    /// Passes on to an outer retry what the throttles inside this call did. The report has `queued` already.
+    pub(crate) fn pass_on_visit(&self, queued: Duration, paced: bool) {
         self.marks().visit = Some(ThrottleVisit {
             waited: Duration::ZERO,
             reported: queued,
@@ -154,7 +153,7 @@ impl Handoff {
         });
     }
 
-    /// Leaves a mark that a nested call was here.
+    /// Notes that another retry was inside the attempt.
     pub(crate) fn mark_inner_retry(&self) {
         self.marks().inner_retry = true;
     }
@@ -217,7 +216,7 @@ impl Handoff {
 }
 
 impl Marks {
-    /// Whether a throttle has decided on it.
+    /// Whether a throttle has queued, sent or refused a copy.
     fn is_seen(&self) -> bool {
         self.queued > 0 || self.sent.is_some() || self.refused
     }
@@ -236,7 +235,7 @@ impl Drop for QueueStay {
     fn drop(&mut self) {
         let mut marks = self.0.marks();
         marks.queued = marks.queued.saturating_sub(1);
-        // The retry has lost patience with an attempt that was not sent.
+        // The attempt timed out in the queue, so it was never sent.
         marks.refused |= marks.timed_out;
         if marks.queued == 0 {
             if let Some(since) = marks.queued_since.take() {

@@ -109,7 +109,7 @@ fn an_inner_retry_pays_for_the_outer_and_reports_to_it() {
     assert_eq!(terms.queued_before, SEC);
     assert!(Handoff::of(&extensions).is_none());
     assert_eq!(outer.visit(), None);
-    inner.report(2 * SEC, false);
+    inner.pass_on_visit(2 * SEC, false);
     let visit = outer.visit().unwrap();
     assert_eq!((visit.waited, visit.queued()), (Duration::ZERO, 2 * SEC));
     assert!(outer.had_inner_retry());

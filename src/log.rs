@@ -3,6 +3,24 @@
 //! This is the lowest layer, so that every module may warn. Without the feature `tracing` nothing is logged.
 
 use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Logs a warning at most once.
+#[derive(Debug, Default)]
+pub(crate) struct WarnOnce(AtomicBool);
+
+impl WarnOnce {
+    pub(crate) fn warn(&self, log: fn()) {
+        if !self.0.swap(true, Ordering::Relaxed) {
+            log();
+        }
+    }
+
+    /// Returns whether the warning was logged.
+    pub(crate) fn is_done(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Warns about two retries in one chain. They share their retries, so the inner one is of little use.
 pub(crate) fn two_retries_in_one_chain() {

@@ -1,11 +1,11 @@
 //! The retry middleware and its loop.
 //!
-//! [`RetryMiddleware::run`] is the loop, and [`after_attempt`] below it is what follows a failure. The state of a call is in
-//! `call`, its settings in `settings`, and what a retry costs in `permit`.
+//! [`RetryMiddleware::run`] is the loop, and [`after_attempt`] below it is what follows a failure. The state of a call
+//! is in `call`, its settings in `settings`, and what a retry costs in `permit`.
 
 mod builder;
 mod call;
-mod inner;
+mod inner_retry;
 mod permit;
 mod settings;
 
@@ -76,9 +76,7 @@ impl RetryMiddleware {
     pub fn builder() -> RetryMiddlewareBuilder {
         RetryMiddlewareBuilder::default()
     }
-}
 
-impl RetryMiddleware {
     /// Sends a request until a response is final or the call stops.
     ///
     /// 1. The call starts: the request's options, its key, and what it may do.
@@ -123,7 +121,7 @@ enum AfterAttempt {
 /// Decides what follows an attempt, waits for the next one, or ends the call.
 ///
 /// Boxed, because most calls end with their first response: unboxed it breaks three promises of
-/// `benches/call_cost.rs`.
+/// `proof/benches/call_cost.rs`.
 fn after_attempt<'c>(
     call: &'c mut Call<'_>,
     outcome: ClassifiedOutcome,

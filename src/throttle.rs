@@ -8,15 +8,14 @@ mod builder;
 mod controller;
 mod events;
 mod gate;
+mod gate_store;
 mod key;
 mod meter;
 mod queue;
-mod sharing;
 mod signal;
 mod token_bucket;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Extensions;
@@ -35,7 +34,7 @@ use crate::clock;
 use crate::config::Timers;
 use crate::handoff::{Handoff, Terms};
 use crate::host::BoundedTable;
-use crate::log::throttle_outside_retry;
+use crate::log::{WarnOnce, throttle_outside_retry};
 use crate::outcome::{Attempt, Refusal, RetryReport};
 use crate::request::RequestOptions;
 use crate::upstream::Upstream;
@@ -92,7 +91,7 @@ struct Throttle {
     settings: Arc<ThrottleSettings>,
     gates: BoundedTable<Arc<Gate>>,
     timers: Timers,
-    warned_about_order: AtomicBool,
+    order_warning: WarnOnce,
 }
 
 impl Default for ThrottleMiddleware {
@@ -161,7 +160,7 @@ impl Throttle {
             settings,
             gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.must_keep(now)),
             timers: Timers::default(),
-            warned_about_order: AtomicBool::new(false),
+            order_warning: WarnOnce::default(),
         }
     }
 
@@ -228,11 +227,8 @@ impl Throttle {
 
     /// Warns once if the throttle is outside the retry: its response has passed a retry already.
     fn check_order(&self, response: &Response) {
-        if !self.warned_about_order.load(Ordering::Relaxed)
-            && RetryReport::of(response).is_some()
-            && !self.warned_about_order.swap(true, Ordering::Relaxed)
-        {
-            throttle_outside_retry();
+        if !self.order_warning.is_done() && RetryReport::of(response).is_some() {
+            self.order_warning.warn(throttle_outside_retry);
         }
     }
 }

@@ -1,51 +1,33 @@
 //! Settings of the coalescing middleware, with their defaults and checks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::CoalesceMiddleware;
 use super::ignored::Ignored;
-use crate::config::Timers;
-use crate::config::{ConfigError, header_name, longer_than_zero};
-use crate::log::{coalesce_inside_retry, unknown_extensions};
+use crate::config::{ConfigError, Timers, header_name, longer_than_zero};
+use crate::log::WarnOnce;
 
 /// The checked settings of a [`CoalesceMiddleware`]. They never change.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct CoalesceSettings {
     pub(super) max_body: usize,
     /// Longer than zero.
     pub(super) max_wait: Duration,
     pub(super) ignored: Ignored,
-    warned_of_extensions: AtomicBool,
-    warned_of_order: AtomicBool,
+    pub(super) extensions_warning: WarnOnce,
+    pub(super) order_warning: WarnOnce,
     pub(super) timers: Timers,
 }
 
-impl Settings {
-    /// Warns once.
-    pub(super) fn warn_of_unknown_extensions(&self) {
-        if !self.warned_of_extensions.swap(true, Ordering::Relaxed) {
-            unknown_extensions();
-        }
-    }
-
-    /// Warns once.
-    pub(super) fn warn_of_order(&self) {
-        if !self.warned_of_order.swap(true, Ordering::Relaxed) {
-            coalesce_inside_retry();
-        }
-    }
-}
-
-impl Default for Settings {
+impl Default for CoalesceSettings {
     fn default() -> Self {
         Self {
             max_body: 1024 * 1024,
             max_wait: Duration::from_secs(75),
             ignored: Ignored::default(),
-            warned_of_extensions: AtomicBool::new(false),
-            warned_of_order: AtomicBool::new(false),
+            extensions_warning: WarnOnce::default(),
+            order_warning: WarnOnce::default(),
             timers: Timers::default(),
         }
     }
@@ -75,7 +57,7 @@ impl Default for Settings {
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct CoalesceMiddlewareBuilder {
-    settings: Settings,
+    settings: CoalesceSettings,
     /// The first setting that could not be stored.
     refused: Option<ConfigError>,
 }

@@ -8,7 +8,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
-use super::builder::Settings;
+use super::builder::CoalesceSettings;
 use super::flights::FlightMessage;
 use super::follower::Follower;
 use super::leader::Leader;
@@ -28,7 +28,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One call that may be shared.
 pub(super) struct CoalescedCall<'a> {
-    settings: &'a Settings,
+    settings: &'a CoalesceSettings,
     is_head: bool,
     pub(super) started: Instant,
     /// From the request or the scope around it, whichever is earlier.
@@ -39,7 +39,7 @@ pub(super) struct CoalescedCall<'a> {
 
 impl<'a> CoalescedCall<'a> {
     pub(super) fn start(
-        settings: &'a Settings,
+        settings: &'a CoalesceSettings,
         request: &Request,
         options: Option<&RequestOptions>,
     ) -> Self {
@@ -58,8 +58,8 @@ impl<'a> CoalescedCall<'a> {
 
     /// Limits the wait for a leader. The timeout does not: the leader may need several attempts.
     fn wait_limit(&self) -> Option<Limit> {
-        let deadline = self.deadline;
-        deadline.map(|deadline| Limit::deadline(self.started, deadline))
+        let left = self.deadline?.saturating_duration_since(self.started);
+        Some(Limit::deadline(self.started, left))
     }
 
     /// Limits the request of a call that has waited before, by its deadline and its timeout.
@@ -162,7 +162,7 @@ pub(super) async fn send_within(
     let left = limit.end().saturating_duration_since(clock::now());
     let scope = Scope::new().deadline(left);
     let result = limit.enforce(scope.run(sending)).await;
-    result.map_err(|error| limit.name(error))
+    result.map_err(|error| limit.replace_nested(error))
 }
 
 /// Makes a follower the leader after this error, which goes to the leader's own caller.

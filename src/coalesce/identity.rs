@@ -11,7 +11,7 @@ use http::{Method, Version};
 use reqwest::Request;
 
 use super::ignored::Ignored;
-use crate::request::RequestOptions;
+use crate::request::{RequestOptions, without_fragment};
 
 /// Every part of a request that can change its response, or how the call obtains it.
 ///
@@ -62,9 +62,8 @@ impl Hash for Identity {
 ///
 /// One text takes 2 allocations. A list of names and values takes 2 for each custom header.
 fn text_of(request: &Request, ignored: &Ignored) -> Vec<u8> {
-    // A fragment is not sent (RFC 9110 §7.1).
-    let url = request.url().as_str();
-    let url = url.split_once('#').map_or(url, |(sent, _)| sent);
+    // RFC 9110 §7.1.
+    let url = without_fragment(request.url());
     let mut length = url.len();
     let mut headers = Vec::with_capacity(request.headers().len());
     for (name, value) in request.headers() {

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, PRAGMA, SET_COOKIE, VARY};
-use http::{Extensions, HeaderName, Method};
+use http::{Extensions, Method};
 use reqwest::{Request, Response};
 
 use super::ignored::Ignored;
 use crate::handoff::Handoff;
 use crate::outcome::{Attempt, FailedReport};
-use crate::request::RequestOptions;
-
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+use crate::request::{DEFAULT_HEADER, RequestOptions};
 
 /// Why a request is not compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +43,7 @@ fn wants_fresh_response(headers: &HeaderMap) -> bool {
     headers.iter().any(|(name, line)| match name {
         name if name == CACHE_CONTROL => lists(line, &["no-cache", "no-store", "max-age=0"]),
         name if name == PRAGMA => lists(line, &["no-cache"]),
-        name => name == IDEMPOTENCY_KEY,
+        name => name == DEFAULT_HEADER,
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`Call`] is the state of the loop in `retry.rs`. Its methods are grouped by the part of the loop that they do:
 //! [`attempt`] begins, runs and ends an attempt; [`decision`] decides what follows; [`ending`] goes on to the next
-//! attempt or ends the call; [`events`] and [`letter`] tell others of it.
+//! attempt or ends the call; [`events`] notifies observers and the log; [`letter`] writes the dead letter.
 
 mod attempt;
 mod decision;
@@ -17,6 +17,7 @@ use std::time::Duration;
 use http::{Extensions, Method};
 use reqwest::Request;
 use reqwest_middleware::{Error, Result};
+use tokio::time::Instant;
 
 use super::permit::HandedOff;
 use super::settings::RetrySettings;
@@ -25,13 +26,14 @@ use crate::clock;
 use crate::decide::{RepeatRules, is_idempotent};
 use crate::entropy::up_to;
 use crate::handoff::{Handoff, Terms, ThrottleVisit};
+use crate::log::two_retries_in_one_chain;
 use crate::outcome::{Attempt, FailedReport};
 use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
 use crate::schedule::CallTime;
 pub(crate) use decision::{Decision, Stop};
 use extras::{CallExtras, History};
 
-/// The state of one call. Only the loop holds it, as long as it runs.
+/// The state of one call, which only its loop holds.
 pub(crate) struct Call<'a> {
     settings: &'a RetrySettings,
     /// What this request asks for.
@@ -44,7 +46,7 @@ pub(crate) struct Call<'a> {
     is_head: bool,
     budget: Budget,
     /// False inside a call with the same budget: one deposit for one call.
-    credits_budget: bool,
+    makes_deposit: bool,
     /// What this call and the calls inside it draw from, if it makes a difference to any.
     scope: Option<ScopeHandle>,
     /// Another retry of the same chain is around this one, and logs how the call ends.
@@ -97,8 +99,8 @@ impl<'a> Call<'a> {
         if let Some((outer, terms)) = outer {
             call.nest_in(outer, terms);
         }
-        if settings.follows(call.could_retry()) {
-            let events = call.follow(request.method(), request.url());
+        if settings.tracking.is_on(call.could_retry()) {
+            let events = call.track(request.method(), request.url());
             events.call_started();
         }
         Ok(call)
@@ -130,12 +132,12 @@ impl<'a> Call<'a> {
         let could_retry = max_retries > 0 && rules.allows_any();
         let budget = match could_retry {
             true => settings.budgets.of(request.url()),
-            // It neither needs nor credits one.
+            // It takes no retry and makes no deposit.
             false => Budget::unlimited(),
         };
         // A call that cannot be retried and sets no deadline makes no difference to others, and others make none to
         // it, unless they set a deadline.
-        let (mut scope, mut credits_budget) = (None, true);
+        let (mut scope, mut makes_deposit) = (None, true);
         if could_retry || time.deadline.is_some() || Scope::any_exists() {
             // A call that is never retried itself takes nothing from the calls inside it.
             let retries = match could_retry && !settings.dry_run {
@@ -145,10 +147,10 @@ impl<'a> Call<'a> {
             let opened =
                 ScopeHandle::open(retries, time.end(), could_retry.then(|| budget.clone()));
             time.bound_by(opened.deadline());
-            credits_budget = !opened.shares_budget();
+            makes_deposit = !opened.shares_budget();
             scope = Some(opened);
         }
-        if credits_budget {
+        if makes_deposit {
             budget.on_request(time.started);
         }
         let wants_target = settings.classifier.by_user.is_some() || settings.retry_without_key;
@@ -161,7 +163,7 @@ impl<'a> Call<'a> {
             is_head: options.is_some() && request.method() == Method::HEAD,
             options,
             budget,
-            credits_budget,
+            makes_deposit,
             scope,
             is_inner: false,
             outer: None,
@@ -179,7 +181,8 @@ impl<'a> Call<'a> {
     fn nest_in(&mut self, outer: Handoff, terms: Terms) {
         if terms.can_retry && self.could_retry() {
             self.is_inner = true;
-            self.settings.warn_of_two_in_a_chain();
+            let warning = &self.settings.chain_warning;
+            warning.warn(two_retries_in_one_chain);
         }
         self.outer = Some(outer);
         let queued = terms.queued_before;
@@ -200,6 +203,11 @@ impl<'a> Call<'a> {
         self.waited = self.settings.entropy.with(|rng| up_to(spread, rng));
         Box::pin(tokio::time::sleep(self.waited)).await;
         self.sent_at = self.time.elapsed(clock::now());
+    }
+
+    /// Returns when the attempt began.
+    fn attempt_start(&self) -> Instant {
+        clock::after(self.time.started, self.sent_at)
     }
 
     /// Returns whether any outcome of an attempt could lead to another attempt.
@@ -242,7 +250,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Removes what another call with the same extensions has left: a middleware outside may ask twice.
+/// Removes what an earlier call with the same extensions has left. A middleware outside may send a request twice.
 fn forget_earlier_call(extensions: &mut Extensions) {
     let options = usize::from(RequestOptions::of(extensions).is_some());
     if extensions.len() > options {

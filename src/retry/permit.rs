@@ -3,22 +3,22 @@
 use crate::admit::{BudgetHold, ScopeHold};
 use crate::handoff::Handoff;
 
-/// The permit for a retry that is not sent yet. Dropping it gives everything back.
-#[must_use = "it is given back when dropped"]
+/// The permit for a retry that is not sent yet. Dropping it refunds both parts.
+#[must_use = "it is refunded when dropped"]
 pub(crate) struct RetryPermit {
-    pub(crate) withdrawal: BudgetHold,
-    pub(crate) hold: ScopeHold,
+    pub(crate) budget: BudgetHold,
+    pub(crate) scope: ScopeHold,
 }
 
 impl RetryPermit {
     /// Keeps what was paid, because the retry is sent.
     pub(crate) fn spend(self) {
-        self.withdrawal.spend();
-        self.hold.spend();
+        self.budget.spend();
+        self.scope.spend();
     }
 }
 
-/// An attempt with a handoff, and the permit for it. Dropping this spends the permit or gives it back.
+/// An attempt with a handoff, and the permit for it. Dropping this spends or refunds the permit.
 pub(crate) struct HandedOff {
     pub(crate) handoff: Handoff,
     /// `None` for a first attempt, or for a retry that was paid for when it began.

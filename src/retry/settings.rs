@@ -1,18 +1,16 @@
 //! The settings of a retry middleware, and the checks that need more than one of them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::HeaderName;
 
-use super::inner::InnerRetry;
+use super::inner_retry::InnerRetry;
 use crate::admit::Budgets;
-use crate::config::Timers;
-use crate::config::{CREDENTIALS, ConfigError, longer_than_zero, reserved};
+use crate::config::{CREDENTIALS, ConfigError, Timers, longer_than_zero, reserved};
 use crate::dead_letter::{DeadLetters, Secrets};
 use crate::decide::{Classifier, KeyRule};
 use crate::entropy::Entropy;
-use crate::log::two_retries_in_one_chain;
+use crate::log::WarnOnce;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observers, Tracking};
@@ -45,8 +43,7 @@ pub(crate) struct RetrySettings {
     pub(crate) levels: LogLevels,
     pub(crate) timers: Timers,
     pub(crate) inner_retry: InnerRetry,
-    /// The warning about two retries in one chain was logged.
-    pub(crate) warned: AtomicBool,
+    pub(crate) chain_warning: WarnOnce,
 }
 
 impl RetrySettings {
@@ -111,28 +108,16 @@ impl RetrySettings {
         Ok(())
     }
 
-    /// Warns once that there are two retries in one chain.
-    pub(crate) fn warn_of_two_in_a_chain(&self) {
-        if !self.warned.swap(true, Ordering::Relaxed) {
-            two_retries_in_one_chain();
-        }
-    }
-
-    /// Returns whether calls are followed from their start.
-    pub(crate) fn follows(&self, could_retry: bool) -> bool {
-        self.tracking.is_on(could_retry)
-    }
-
-    /// Returns whether the log tells of calls that fail.
-    pub(crate) fn says_anything(&self) -> bool {
+    /// Returns whether the log mentions calls that fail.
+    pub(crate) fn logs_problems(&self) -> bool {
         #[cfg(feature = "tracing")]
         return self.levels.logs_problems();
         #[cfg(not(feature = "tracing"))]
         false
     }
 
-    /// Tells observers and the log.
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    /// Notifies observers and the log.
+    pub(crate) fn notify(&self, event: &Event<'_>) {
         self.observers.notify(event);
         #[cfg(feature = "tracing")]
         self.levels.log(event);
@@ -168,7 +153,7 @@ impl Default for RetrySettings {
             levels: LogLevels::default(),
             timers: Timers::default(),
             inner_retry: InnerRetry::default(),
-            warned: AtomicBool::new(false),
+            chain_warning: WarnOnce::default(),
         }
     }
 }

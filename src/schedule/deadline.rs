@@ -1,17 +1,14 @@
-//! The ends that a call may not pass, all on one monotonic clock.
+//! The time limits of a call and its attempts, all on one monotonic clock.
 
 use std::time::Duration;
 
 use reqwest_middleware::Error;
 use tokio::time::Instant;
 
-use crate::clock;
+use crate::clock::{self, TIMER_TICK};
 use crate::outcome::{StopReason, TimeLimit, TimedOut};
 
-/// tokio's timers are as coarse as this, and round up.
-const TICK: Duration = Duration::from_millis(1);
-
-/// How long things may take, as configured.
+/// The time limits of a retry middleware, as configured.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeLimits {
     pub(crate) window: Duration,
@@ -19,99 +16,72 @@ pub(crate) struct TimeLimits {
     pub(crate) attempt: Option<Duration>,
 }
 
-/// The time of one call.
+/// The time limits of one call, which count from its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallTime<'a> {
     pub(crate) limits: &'a TimeLimits,
     pub(crate) started: Instant,
-    /// The call's own, or the configured one.
+    /// From the request, or the configured one.
     pub(crate) deadline: Option<Duration>,
-    /// The call's own, or the configured one.
+    /// From the request, or the configured one.
     pub(crate) attempt: Option<Duration>,
 }
 
 impl CallTime<'_> {
+    /// Returns how long the call has taken at `now`.
     pub(crate) fn elapsed(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.started)
     }
 
-    /// When the call ends at the latest.
+    /// Returns when the call ends at the latest.
     pub(crate) fn end(&self) -> Option<Instant> {
         self.deadline
             .map(|deadline| clock::after(self.started, deadline))
     }
 
-    /// No retry starts later.
+    /// Returns the end of the retry window. No retry starts later.
     pub(crate) fn window_end(&self) -> Instant {
         clock::after(self.started, self.limits.window)
     }
 
-    /// Ends the call by then, if its own deadline is not earlier.
+    /// Moves the deadline to `end`, unless it is earlier already.
     pub(crate) fn bound_by(&mut self, end: Option<Instant>) {
         let left = end.map(|end| end.saturating_duration_since(self.started));
         self.deadline = self.deadline.into_iter().chain(left).min();
     }
 
-    /// Whether a retry may begin after this wait. Remaining time is measured anew at every call.
+    /// Checks whether a retry may start after this wait.
     pub(crate) fn allow_wait(&self, elapsed: Duration, wait: Duration) -> Result<(), StopReason> {
-        let begins = elapsed.saturating_add(wait);
-        if begins > self.limits.window {
+        let starts = elapsed.saturating_add(wait);
+        let has_no_time = |deadline| starts.saturating_add(TIMER_TICK) >= deadline;
+        if starts > self.limits.window {
             Err(StopReason::WindowClosed)
-        } else if self
-            .deadline
-            .is_some_and(|deadline| begins.saturating_add(TICK) >= deadline)
-        {
+        } else if self.deadline.is_some_and(has_no_time) {
             Err(StopReason::DeadlineTooClose)
         } else {
             Ok(())
         }
     }
 
-    /// How long an old answer may be cleared away before a retry that is due at `wake`: at least
-    /// half the time after that belongs to the retry.
-    pub(crate) fn drain_end(&self, wake: Instant) -> Instant {
-        let window = self.limits.window;
-        let latest = self
-            .deadline
-            .map_or(window, |deadline| deadline.min(window));
-        let latest = clock::after(self.started, latest);
-        wake + latest.saturating_duration_since(wake) / 2
+    /// Returns until when a response may be drained before a retry that is due at `due`.
+    ///
+    /// At least half of the time after `due` is left for the retry.
+    pub(crate) fn drain_end(&self, due: Instant) -> Instant {
+        let window_end = self.window_end();
+        let latest = self.end().map_or(window_end, |end| end.min(window_end));
+        due + latest.saturating_duration_since(due) / 2
     }
 
-    /// The limit of an attempt that begins so long after the call did: its own or the call's,
-    /// whichever ends first.
-    pub(crate) fn attempt_limit(&self, sent_at: Duration) -> Option<Limit> {
-        self.limit_from(clock::after(self.started, sent_at))
-    }
-
-    /// The same, if its clock does not start with the attempt, but later: at `begun`.
-    pub(crate) fn attempt_limit_from(
-        &self,
-        sent_at: Duration,
-        begun: Option<Instant>,
-    ) -> Option<Limit> {
-        match begun {
-            Some(begun) => self.limit_from(begun),
-            None => self.attempt_limit(sent_at),
-        }
-    }
-
-    fn limit_from(&self, begun: Instant) -> Option<Limit> {
-        let deadline = self.deadline.map(|after| Limit {
-            end: clock::after(self.started, after),
-            error: TimedOut {
-                limit: TimeLimit::Deadline,
-                after,
-            },
-        });
-        match self.attempt {
-            Some(timeout) => Some(Limit::of_attempt(begun, timeout, deadline)),
-            None => deadline,
-        }
+    /// Returns the limit of an attempt whose time counts from `start`: its timeout or the deadline of the
+    /// call, whichever ends first.
+    pub(crate) fn attempt_limit(&self, start: Instant) -> Option<Limit> {
+        let deadline = self.deadline.map(|it| Limit::deadline(self.started, it));
+        let timeout = self.attempt.map(|it| Limit::timeout(start, it));
+        deadline.into_iter().chain(timeout).min_by_key(Limit::end)
     }
 }
 
-/// When something has to end, and with which error.
+/// When something has to end, and the error if it does not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     end: Instant,
@@ -119,18 +89,20 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// The deadline of a call that began at `started`.
-    pub(crate) fn deadline(started: Instant, end: Instant) -> Self {
-        let error = TimedOut {
-            limit: TimeLimit::Deadline,
-            after: end.saturating_duration_since(started),
-        };
-        Self { end, error }
+    /// Limits a call by its deadline.
+    pub(crate) fn deadline(start: Instant, deadline: Duration) -> Self {
+        Self::new(TimeLimit::Deadline, start, deadline)
     }
 
-    /// The timeout of a request that began at `started`.
-    pub(crate) fn timeout(started: Instant, timeout: Duration) -> Self {
-        Self::of_attempt(started, timeout, None)
+    /// Limits an attempt by its timeout.
+    pub(crate) fn timeout(start: Instant, timeout: Duration) -> Self {
+        Self::new(TimeLimit::Attempt, start, timeout)
+    }
+
+    fn new(limit: TimeLimit, start: Instant, after: Duration) -> Self {
+        let end = clock::after(start, after);
+        let error = TimedOut { limit, after };
+        Self { end, error }
     }
 
     pub(crate) fn end(&self) -> Instant {
@@ -141,42 +113,28 @@ impl Limit {
         Error::middleware(self.error)
     }
 
-    /// What to say for this error. One from inside, that knew only what was left of this limit, and
-    /// ended with it, stands for this one.
-    pub(crate) fn name(self, error: Error) -> Error {
+    /// Replaces the error of a nested call whose deadline was what is left of this limit.
+    ///
+    /// So the caller sees the limit that it has set.
+    pub(crate) fn replace_nested(self, error: Error) -> Error {
         let inner = TimedOut::of(&error).map(TimedOut::limit);
         match inner {
-            Some(TimeLimit::Deadline) if self.end <= clock::now() => Error::middleware(self.error),
+            Some(TimeLimit::Deadline) if self.end <= clock::now() => self.error(),
             _ => error,
         }
     }
 
-    /// Waits for an answer as long as it may take.
+    /// Runs a future until the limit. With no time left, the future is never polled.
     pub(crate) async fn enforce<T>(
         self,
-        answer: impl Future<Output = Result<T, Error>>,
+        future: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        // With no time left, nothing is sent.
         if self.end > clock::now() {
-            if let Some(result) = clock::within(self.end, answer).await {
+            if let Some(result) = clock::within(self.end, future).await {
                 return result;
             }
         }
         Err(self.error())
-    }
-
-    fn of_attempt(begun: Instant, timeout: Duration, deadline: Option<Self>) -> Self {
-        let own = Self {
-            end: clock::after(begun, timeout),
-            error: TimedOut {
-                limit: TimeLimit::Attempt,
-                after: timeout,
-            },
-        };
-        match deadline {
-            Some(deadline) if deadline.end <= own.end => deadline,
-            _ => own,
-        }
     }
 }
 
@@ -204,10 +162,10 @@ mod tests {
         };
         let call = call(&limits);
         let now = call.started + 4 * SEC;
-        let almost = 6 * SEC - 2 * TICK;
+        let almost = 6 * SEC - 2 * TIMER_TICK;
         assert_eq!(call.allow_wait(call.elapsed(now), almost), Ok(()));
         assert_eq!(
-            call.allow_wait(call.elapsed(now), almost + TICK),
+            call.allow_wait(call.elapsed(now), almost + TIMER_TICK),
             Err(StopReason::DeadlineTooClose)
         );
         assert_eq!(
@@ -229,7 +187,7 @@ mod tests {
                 attempt,
             };
             let call = call(&limits);
-            let limit = call.attempt_limit(sent_at)?;
+            let limit = call.attempt_limit(call.started + sent_at)?;
             Some((limit.end - call.started, limit.error.limit))
         };
         let (three, nine) = (Some(3 * SEC), Some(9 * SEC));
@@ -254,7 +212,8 @@ mod tests {
             attempt: Some(Duration::MAX),
         };
         let call = call(&limits);
-        assert!(call.attempt_limit(Duration::MAX).is_some());
+        let start = clock::after(call.started, Duration::MAX);
+        assert!(call.attempt_limit(start).is_some());
         assert!(call.drain_end(call.started) > call.started);
         assert_eq!(
             call.allow_wait(Duration::ZERO, Duration::MAX),

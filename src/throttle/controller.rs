@@ -32,10 +32,8 @@ use window::CongestionWindow;
 
 use super::meter::Meter;
 use super::signal::{Signal, SignalKind};
-pub(crate) use crate::clock::Time;
+use crate::clock::{TIMER_TICK, Time};
 
-/// Timers of tokio fire on whole milliseconds.
-const TIMER_TICK: Duration = Duration::from_millis(1);
 /// A single refusal at a pace closes the gate for at least this long.
 const SHORT_HOLD: Duration = Duration::from_millis(10);
 /// No pause lasts longer, whatever the server asks for. A probe goes after it.

@@ -57,7 +57,7 @@ impl<'a> GateEvents<'a> {
         }
     }
 
-    fn send(&self, kind: EventKind) {
+    fn notify(&self, kind: EventKind) {
         let call = CallInfo {
             method: &self.method,
             host: &self.host,
@@ -76,21 +76,21 @@ impl<'a> GateEvents<'a> {
         };
         self.stage = stage;
         if let Some(change) = change {
-            self.send(EventKind::ThrottleLoad(self.gate.load(change)));
+            self.notify(EventKind::ThrottleLoad(self.gate.load(change)));
         }
     }
 
     /// The request is queued.
     pub(super) fn queued(&mut self) {
         self.move_to(GateStage::Waiting);
-        self.send_unreported_change();
+        self.notify_unreported_change();
     }
 
     /// The gate refused the request, at once or after a wait.
     pub(super) fn refused(&mut self, refusal: &Refusal, waited: Duration) {
         self.move_to(GateStage::Outside);
-        self.send_unreported_change();
-        self.send(EventKind::ThrottleRefused(ThrottleRefused {
+        self.notify_unreported_change();
+        self.notify(EventKind::ThrottleRefused(ThrottleRefused {
             reason: refusal.reason(),
             waited,
             depth: refusal.depth(),
@@ -101,39 +101,39 @@ impl<'a> GateEvents<'a> {
     /// The request went without a wait.
     pub(super) fn sent(&mut self, snapshot: GateSnapshot) {
         self.stage = GateStage::Sent;
-        self.send_snapshot(snapshot);
+        self.notify_snapshot(snapshot);
     }
 
     /// The request went after a wait.
     pub(super) fn waited(&mut self, wait: Duration) {
         self.move_to(GateStage::Outside);
-        self.send(EventKind::ThrottleWaited(ThrottleWaited { wait }));
+        self.notify(EventKind::ThrottleWaited(ThrottleWaited { wait }));
         self.move_to(GateStage::Sent);
-        self.send_unreported_change();
+        self.notify_unreported_change();
     }
 
     /// The request has a response or an error.
     pub(super) fn ended(&mut self, snapshot: GateSnapshot) {
         self.stage = GateStage::Outside;
-        self.send_snapshot(snapshot);
+        self.notify_snapshot(snapshot);
     }
 
-    fn send_snapshot(&self, snapshot: GateSnapshot) {
-        self.send(EventKind::ThrottleLoad(snapshot.load));
-        self.send_change(snapshot.change);
+    fn notify_snapshot(&self, snapshot: GateSnapshot) {
+        self.notify(EventKind::ThrottleLoad(snapshot.load));
+        self.notify_change(snapshot.change);
     }
 
-    fn send_unreported_change(&self) {
-        self.send_change(self.gate.unreported_change());
+    fn notify_unreported_change(&self) {
+        self.notify_change(self.gate.unreported_change());
     }
 
-    fn send_change(&self, change: Option<GateChange>) {
+    fn notify_change(&self, change: Option<GateChange>) {
         match change {
             None => {}
             Some(GateChange::Closed(pause)) => {
-                self.send(EventKind::ThrottlePaused(ThrottlePaused { pause }));
+                self.notify(EventKind::ThrottlePaused(ThrottlePaused { pause }));
             }
-            Some(GateChange::Open) => self.send(EventKind::ThrottleReleased),
+            Some(GateChange::Open) => self.notify(EventKind::ThrottleReleased),
         }
     }
 }
@@ -142,7 +142,7 @@ impl Drop for GateEvents<'_> {
     fn drop(&mut self) {
         if self.stage != GateStage::Outside {
             self.move_to(GateStage::Outside);
-            self.send_unreported_change();
+            self.notify_unreported_change();
         }
     }
 }

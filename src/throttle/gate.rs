@@ -6,7 +6,7 @@
 //! time.
 
 mod fleet;
-mod queued;
+mod queued_request;
 mod queueing;
 mod slot;
 mod state;
@@ -20,16 +20,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::builder::ThrottleSettings;
-use super::controller::{Admission, Time};
+use super::controller::Admission;
+use super::gate_store::{GateStore, StoreMessages};
 use super::key::{GateKey, RequestKey};
 use super::queue::WaitLimit;
-use super::sharing::{GateStore, StoreMessages};
 use crate::admit;
-use crate::clock;
+use crate::clock::{self, Time};
 use crate::handoff::Terms;
 use crate::observe::{LoadChange, ThrottleLoad};
 use crate::outcome::{Refusal, RefusalReason};
-pub(super) use queued::QueuedRequest;
+pub(super) use queued_request::QueuedRequest;
 pub(super) use slot::Slot;
 use state::GateState;
 pub(super) use state::{GateChange, GateSnapshot, Grant};
@@ -44,7 +44,7 @@ pub(super) struct Gate {
     born: Instant,
     state: Mutex<GateState>,
     /// `None` unless a fleet shares the limits.
-    sharing: Option<Box<GateStore>>,
+    store: Option<Box<GateStore>>,
 }
 
 /// What the gate does with a request that arrives.
@@ -68,7 +68,7 @@ impl Gate {
             key,
             born: now,
             state: Mutex::new(GateState::new(settings)),
-            sharing: None,
+            store: None,
         }
     }
 
@@ -232,8 +232,8 @@ impl Gate {
     ) {
         after.for_store.ask = state.lease_ask(now);
         drop(state);
-        if let Some(sharing) = &self.sharing {
-            sharing.send(after.for_store);
+        if let Some(store) = &self.store {
+            store.send(after.for_store);
         }
         after.to_wake.into_iter().for_each(Waker::wake);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::controller::Time;
+use crate::clock::Time;
 use crate::two_windows::{Advance, TwoWindows};
 
 const SPAN: Duration = Duration::from_secs(1);

@@ -6,8 +6,8 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::controller::Time;
 use super::gate::Grant;
+use crate::clock::Time;
 use crate::outcome::RefusalReason;
 use slab::Slab;
 
@@ -20,8 +20,8 @@ const KEPT_CAPACITY: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     waiters: Slab<Waiter>,
-    retries: WaitLine,
-    first_attempts: WaitLine,
+    /// First attempts, then retries: `is_retry` is the index.
+    lines: [WaitLine; 2],
 }
 
 /// A call that waits, or that was admitted or refused and has not noticed yet.
@@ -62,16 +62,12 @@ struct WaitLine {
 impl WaitQueue {
     /// Returns how many calls wait.
     pub(super) fn len(&self) -> usize {
-        self.retries.len + self.first_attempts.len
+        self.lines.iter().map(|line| line.len).sum()
     }
 
     /// Returns how many retries wait, or how many first attempts.
     pub(super) fn line_len(&self, is_retry: bool) -> usize {
-        if is_retry {
-            self.retries.len
-        } else {
-            self.first_attempts.len
-        }
+        self.lines[usize::from(is_retry)].len
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -81,10 +77,11 @@ impl WaitQueue {
     /// Returns the next waiter. A probe takes a first attempt if there is one: otherwise one call would
     /// spend all its retries on probes.
     pub(super) fn next(&self, probing: bool) -> Option<WaiterId> {
+        let [first_attempts, retries] = &self.lines;
         if probing {
-            self.first_attempts.first.or(self.retries.first)
+            first_attempts.first.or(retries.first)
         } else {
-            self.retries.first.or(self.first_attempts.first)
+            retries.first.or(first_attempts.first)
         }
     }
 
@@ -94,22 +91,13 @@ impl WaitQueue {
 
     /// Returns the age of the oldest waiter, or zero if the queue is empty.
     pub(super) fn longest_wait(&self, now: Time) -> Duration {
-        let firsts = [self.retries.first, self.first_attempts.first];
-        let wait = |id: WaiterId| now.saturating_sub(self.waiters[id].since);
-        firsts
-            .into_iter()
-            .flatten()
-            .map(wait)
-            .max()
-            .unwrap_or_default()
+        let firsts = self.lines.iter().filter_map(|line| line.first);
+        let waits = firsts.map(|id| now.saturating_sub(self.waiters[id].since));
+        waits.max().unwrap_or_default()
     }
 
     pub(super) fn push(&mut self, is_retry: bool, now: Time, limit: WaitLimit) -> WaiterId {
-        let line = if is_retry {
-            &mut self.retries
-        } else {
-            &mut self.first_attempts
-        };
+        let line = &mut self.lines[usize::from(is_retry)];
         let previous = line.last;
         let id = self.waiters.insert(Waiter {
             waker: None,
@@ -152,8 +140,8 @@ impl WaitQueue {
 
     /// Refuses all waiters whose limit ends before this time.
     pub(super) fn refuse_before(&mut self, end: Time, wakers: &mut Vec<Waker>) {
-        for first in [self.retries.first, self.first_attempts.first] {
-            let mut next = first;
+        for is_retry in [true, false] {
+            let mut next = self.lines[usize::from(is_retry)].first;
             while let Some(id) = next {
                 let waiter = &self.waiters[id];
                 next = waiter.next;
@@ -172,11 +160,7 @@ impl WaitQueue {
             next,
             ..
         } = self.waiters[id];
-        let line = if is_retry {
-            &mut self.retries
-        } else {
-            &mut self.first_attempts
-        };
+        let line = &mut self.lines[usize::from(is_retry)];
         match previous {
             Some(previous) => self.waiters[previous].next = next,
             None => line.first = next,

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use super::controller::Time;
-
-/// Timers of tokio fire on whole milliseconds.
-const TIMER_TICK: Duration = Duration::from_millis(1);
+use crate::clock::{TIMER_TICK, Time};
 
 /// A rate, and how many requests can go at once after idling.
 #[derive(Clone, Copy, Debug)]

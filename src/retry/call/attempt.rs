@@ -18,8 +18,8 @@ use crate::request::RequestSnapshot;
 use crate::schedule::{CallTime, Limit};
 
 impl Call<'_> {
-    /// Takes a snapshot of the request if it may be needed again, numbers the attempt, and tells observers and
-    /// throttles of it.
+    /// Takes a snapshot of the request if it may be needed again, numbers the attempt, and notifies observers
+    /// and throttles.
     pub(crate) fn begin_attempt(&mut self, request: &mut Request, extensions: &mut Extensions) {
         if self.snapshot.is_none() && (self.could_retry() || self.settings.dead_letters.is_some()) {
             let is_rebuilt = self.body_factory().is_some();
@@ -36,7 +36,7 @@ impl Call<'_> {
         self.hand_off(extensions);
     }
 
-    /// Inserts a handoff for the throttles inside, if there is anything to lose: a permit, or an attempt's timeout.
+    /// Inserts a handoff for the throttles inside, if one could change the cost or the time of this attempt.
     fn hand_off(&mut self, extensions: &mut Extensions) {
         let (mut permit, mut queued_before) = (None, Duration::ZERO);
         if let Some(history) = self.history_mut() {
@@ -71,8 +71,7 @@ impl Call<'_> {
         }
     }
 
-    /// Takes note of what the throttles inside have left, spends the permit or gives it back, and classifies the
-    /// outcome.
+    /// Reads what the throttles inside have left, spends or refunds the permit, and classifies the outcome.
     pub(crate) fn end_attempt(
         &mut self,
         result: &Result<Response>,
@@ -85,7 +84,7 @@ impl Call<'_> {
         self.visit = left.and_then(Handoff::visit);
         let mut had_inner = left.is_some_and(Handoff::had_inner_retry);
         if let Some(handed_off) = self.handed_off.take() {
-            // A middleware between may have passed on a copy of the extensions.
+            // A middleware in between may have passed on a copy of the extensions.
             self.visit = handed_off.handoff.visit().or(self.visit);
             had_inner |= handed_off.handoff.had_inner_retry();
             handed_off.end();
@@ -94,7 +93,7 @@ impl Call<'_> {
         self.classify(result)
     }
 
-    /// Returns what the end of an attempt means for another one.
+    /// Classifies the result of the attempt.
     pub(super) fn classify(&self, result: &Result<Response>) -> ClassifiedOutcome {
         self.settings.classifier.classify(
             result,
@@ -108,7 +107,6 @@ impl Call<'_> {
 /// The time limit of an attempt, which moves while the attempt waits in a throttle's queue.
 struct AttemptTimer<'a> {
     time: CallTime<'a>,
-    sent_at: Duration,
     /// The limit if no throttle changes it.
     first: Limit,
     /// `None` without an attempt's timeout: a deadline does not move.
@@ -121,16 +119,15 @@ impl<'a> AttemptTimer<'a> {
         let handoff = call.handed_off.as_ref().map(|it| &it.handoff);
         Some(Self {
             time: call.time,
-            sent_at: call.sent_at,
-            first: call.time.attempt_limit(call.sent_at)?,
+            first: call.time.attempt_limit(call.attempt_start())?,
             handoff: handoff.filter(|_| call.time.attempt.is_some()),
         })
     }
 
     /// Returns the limit as far as it is known by now.
     fn limit(&self, now: Instant) -> Limit {
-        let begun = self.handoff.and_then(|handoff| handoff.clock_start(now));
-        let limit = self.time.attempt_limit_from(self.sent_at, begun);
+        let moved = self.handoff.and_then(|handoff| handoff.clock_start(now));
+        let limit = moved.and_then(|start| self.time.attempt_limit(start));
         limit.unwrap_or(self.first)
     }
 
@@ -141,8 +138,7 @@ impl<'a> AttemptTimer<'a> {
         if clock::now() < self.first.end() {
             let end = |now| self.limit(now).end();
             if let Some(result) = clock::within_moving(end, attempt).await {
-                // A call inside this one knew only what was left of this limit.
-                return result.map_err(|error| self.limit(clock::now()).name(error));
+                return result.map_err(|error| self.limit(clock::now()).replace_nested(error));
             }
         }
         let limit = self.limit(clock::now());

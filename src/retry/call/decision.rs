@@ -71,8 +71,8 @@ impl Stop {
         ) && self.outcome.status().is_some()
     }
 
-    /// Returns whether the server did its part: the response is final, and not a failure of the server.
-    pub(super) fn is_deposit(&self) -> bool {
+    /// Returns whether the call feeds the budget: its response is final and no server error.
+    pub(super) fn earns_deposit(&self) -> bool {
         let is_server_error = |status: http::StatusCode| status.is_server_error();
         self.is_final() && !self.outcome.status().is_some_and(is_server_error)
     }
@@ -193,9 +193,9 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         now: Instant,
     ) -> StageResult<RetryPermit> {
-        let withdrawal = if self.is_paced() {
+        let budget = if self.is_paced() {
             BudgetHold::free()
-        } else if self.is_unprocessed_for_free(outcome, now) {
+        } else if self.is_free(outcome, now) {
             self.budget.count_free();
             BudgetHold::free()
         } else if self.budget.is_shared() && !self.settings.dry_run {
@@ -205,9 +205,9 @@ impl Call<'_> {
             let paid = self.budget.withdraw_at(now);
             paid.ok_or(StopReason::BudgetEmpty)?
         };
-        let hold = self.scope.as_ref().and_then(ScopeHandle::take_retry);
-        let hold = hold.ok_or(StopReason::AllowanceSpent)?;
-        Ok(RetryPermit { withdrawal, hold })
+        let scope = self.scope.as_ref().and_then(ScopeHandle::take_retry);
+        let scope = scope.ok_or(StopReason::AllowanceSpent)?;
+        Ok(RetryPermit { budget, scope })
     }
 
     /// Returns whether the server asked for a pause that a throttle keeps. Then a retry costs nothing.
@@ -220,7 +220,7 @@ impl Call<'_> {
     /// The server refused the stream or closed an idle connection, so the retry adds no work. This holds for the
     /// first two such attempts of a call, and only while the host is healthy: a server that refuses every stream
     /// may be overloaded.
-    fn is_unprocessed_for_free(&self, outcome: ClassifiedOutcome, now: Instant) -> bool {
+    fn is_free(&self, outcome: ClassifiedOutcome, now: Instant) -> bool {
         outcome.is_unprocessed()
             && self.history().map_or(0, |history| history.unprocessed) < MAX_FREE_RETRIES
             && self.budget.allows_free(now)
@@ -228,9 +228,9 @@ impl Call<'_> {
 
     /// Ends the call where a retry would follow.
     fn stop_for_dry_run(&mut self, retry: Retry, result: &Result<Response>) -> Stop {
-        self.tell_retry(&retry, result);
+        self.notify_retry(&retry, result);
         // The budget is used as if the retry were sent. The scope of other calls is not touched.
-        retry.permit.withdrawal.spend();
+        retry.permit.budget.spend();
         Stop {
             outcome: retry.outcome,
             reason: StopReason::DryRun,
@@ -243,7 +243,8 @@ impl Call<'_> {
         let limit = self.buffer().unwrap_or_default();
         let read = async { response::buffer(result?, limit).await };
         let queued = self.visit.map_or(Duration::ZERO, |visit| visit.waited);
-        match self.time.attempt_limit(self.sent_at.saturating_add(queued)) {
+        let start = clock::after(self.attempt_start(), queued);
+        match self.time.attempt_limit(start) {
             None => read.await,
             Some(limit) => limit.enforce(read).await,
         }

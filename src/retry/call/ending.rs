@@ -17,7 +17,7 @@ use crate::outcome::{AttemptReport, FailedReport, RetryReport, StopReason};
 use crate::response::{self, HeldResponse};
 
 impl Call<'_> {
-    /// Puts the response out of the way, and waits until the retry is due.
+    /// Drains or holds the response, and waits until the retry is due.
     pub(crate) async fn wait(
         &mut self,
         retry: &Retry,
@@ -28,7 +28,7 @@ impl Call<'_> {
         let due = clock::after(retry.decided, retry.plan.wait);
         let drain_end = self.time.drain_end(due);
         if self.visit.is_some() {
-            // It is still wanted if the throttle does not send the retry.
+            // The caller gets it if the throttle does not send the retry.
             let held = HeldResponse::new(result);
             let held = self.history_or_new().held.insert(held);
             held.read_ahead(drain_end).await;
@@ -46,7 +46,7 @@ impl Call<'_> {
         result: &Result<Response>,
         extensions: &mut Extensions,
     ) {
-        self.tell_retry(retry, result);
+        self.notify_retry(retry, result);
         let mut ended = self.attempt_report(retry.outcome, retry.hint);
         let inside = self.add_inside(&mut ended, result, extensions);
         let queued = self.queued();
@@ -66,7 +66,7 @@ impl Call<'_> {
     pub(crate) fn next_request(&mut self, retry: Retry, extensions: &mut Extensions) -> Request {
         self.sent_at = self.time.elapsed(clock::now());
         match self.visit.take() {
-            // A throttle may not send it: the permit waits for that.
+            // A throttle may refuse it, and then the permit is refunded.
             Some(_) => self.history_or_new().permit = Some(retry.permit),
             None => retry.permit.spend(),
         }
@@ -78,7 +78,7 @@ impl Call<'_> {
         snapshot.request(body)
     }
 
-    /// Ends the call: completes its report, tells others of it, and puts it beside the result.
+    /// Ends the call: completes its report, notifies observers, and attaches the report to the result.
     ///
     /// The result changes only if a throttle refused the last attempt: then it is that of the attempt before. Returns
     /// the delivery of a dead letter, if there is one.
@@ -98,7 +98,7 @@ impl Call<'_> {
         let mut letter = None;
         if stop.reason == StopReason::Succeeded && self.extras.is_none() {
             // There are no events, so the time is not needed.
-            self.credit_budget(None);
+            self.deposit(None);
         } else {
             letter = self.conclude(stop, &mut report, result);
         }
@@ -113,7 +113,7 @@ impl Call<'_> {
         letter
     }
 
-    /// Completes the report with the history, and tells others of the end.
+    /// Completes the report with the history, notifies observers, and writes the dead letter.
     fn conclude(
         &mut self,
         stop: Stop,
@@ -121,11 +121,11 @@ impl Call<'_> {
         result: &mut Result<Response>,
     ) -> Option<LetterDelivery> {
         let now = clock::now();
-        if stop.is_deposit() {
-            self.credit_budget(Some(now));
+        if stop.earns_deposit() {
+            self.deposit(Some(now));
         }
         let elapsed = self.time.elapsed(now);
-        self.tell_last(stop, result, elapsed, now);
+        self.notify_last(stop, result, elapsed, now);
         let before = (self.history()).map_or(Duration::ZERO, |history| history.waited());
         let waited = report.waited().saturating_add(before);
         let leaves_letter = self.leaves_letter(stop);
@@ -133,7 +133,7 @@ impl Call<'_> {
         if let Some(history) = self.history_mut() {
             history.complete(report, result);
         }
-        self.tell_stop(report, waited, elapsed, now);
+        self.notify_stop(report, waited, elapsed, now);
         self.write_letter(report, pause?)
     }
 
@@ -177,13 +177,13 @@ impl Call<'_> {
         let handoff = self.outer.take().unwrap_or_default();
         handoff.mark_inner_retry();
         if has_visit {
-            handoff.report(queued, self.visit.is_some_and(|visit| visit.paced));
+            handoff.pass_on_visit(queued, self.visit.is_some_and(|visit| visit.paced));
         }
         extensions.insert(handoff);
     }
 
-    fn credit_budget(&self, now: Option<Instant>) {
-        if self.credits_budget {
+    fn deposit(&self, now: Option<Instant>) {
+        if self.makes_deposit {
             self.budget.on_success(now);
         }
     }

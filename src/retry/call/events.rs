@@ -22,8 +22,8 @@ use crate::observe::{
 use crate::outcome::{Attempt, AttemptOutcome, RetryReport, StopReason};
 use crate::request::RequestSnapshot;
 
-/// Tells observers and the log of one call. If this is dropped before the call is over, the caller has dropped the
-/// call.
+/// Notifies observers and the log of one call. If this is dropped before the call is over, the caller has dropped
+/// the call.
 pub(crate) struct CallEvents<'a> {
     settings: &'a RetrySettings,
     pub(super) method: Method,
@@ -60,8 +60,8 @@ impl<'a> CallEvents<'a> {
         }
     }
 
-    fn tell(&self, kind: EventKind) {
-        self.settings.tell(&self.event(kind));
+    fn notify(&self, kind: EventKind) {
+        self.settings.notify(&self.event(kind));
     }
 
     fn event(&self, kind: EventKind) -> Event<'_> {
@@ -74,13 +74,13 @@ impl<'a> CallEvents<'a> {
     }
 
     pub(super) fn call_started(&self) {
-        self.tell(EventKind::CallStarted);
+        self.notify(EventKind::CallStarted);
     }
 
     pub(super) fn attempt_started(&mut self, attempt: Attempt) {
         self.attempt = attempt;
         self.stage = Stage::InAttempt;
-        self.tell(EventKind::AttemptStarted);
+        self.notify(EventKind::AttemptStarted);
     }
 
     fn attempt_finished(
@@ -91,7 +91,7 @@ impl<'a> CallEvents<'a> {
     ) {
         self.stage = Stage::Waiting;
         let headers = result.as_ref().ok().map(Response::headers);
-        self.tell(EventKind::AttemptFinished(AttemptFinished {
+        self.notify(EventKind::AttemptFinished(AttemptFinished {
             outcome: outcome.outcome,
             retry_of: self.retry_of,
             took,
@@ -103,7 +103,7 @@ impl<'a> CallEvents<'a> {
 impl Drop for CallEvents<'_> {
     fn drop(&mut self) {
         if self.stage != Stage::Over {
-            self.tell(EventKind::Abandoned(Abandoned {
+            self.notify(EventKind::Abandoned(Abandoned {
                 in_attempt: self.stage == Stage::InAttempt,
                 retry_of: self.retry_of,
                 took: clock::now().saturating_duration_since(self.started),
@@ -113,21 +113,21 @@ impl Drop for CallEvents<'_> {
 }
 
 impl<'a> Call<'a> {
-    /// Starts to tell of this call.
-    pub(super) fn follow(&mut self, method: &Method, url: &Url) -> &mut CallEvents<'a> {
+    /// Tracks this call from now on.
+    pub(super) fn track(&mut self, method: &Method, url: &Url) -> &mut CallEvents<'a> {
         let mut events = CallEvents::new(self.settings, method, url, self.time.started);
         events.attempt = self.attempt;
         self.extras.get_or_insert_default().events.insert(events)
     }
 
-    /// Starts to tell of a call whose attempt failed. The log tells only of those, so a plain call pays nothing for it.
-    fn follow_failed(&mut self) {
-        if self.events_mut().is_some() || !self.settings.says_anything() {
+    /// Tracks a call whose attempt failed, if it is not tracked yet. For the log alone, no call is tracked earlier.
+    fn track_failed(&mut self) {
+        if self.events_mut().is_some() || !self.settings.logs_problems() {
             return;
         }
         let target = self.snapshot.as_ref().map(RequestSnapshot::target);
         if let Some((method, url)) = target.map(|(method, url)| (method.clone(), url.clone())) {
-            self.follow(&method, &url);
+            self.track(&method, &url);
         }
     }
 
@@ -144,9 +144,9 @@ impl<'a> Call<'a> {
         self.max_retries.saturating_add(1)
     }
 
-    /// Tells of an attempt that a retry follows.
-    pub(super) fn tell_retry(&mut self, retry: &Retry, result: &Result<Response>) {
-        self.follow_failed();
+    /// Notifies of an attempt that a retry follows.
+    pub(super) fn notify_retry(&mut self, retry: &Retry, result: &Result<Response>) {
+        self.track_failed();
         let max_attempts = self.max_attempts();
         let took = self.attempt_took(self.time.elapsed(retry.decided));
         let Some((events, budget)) = self.events_and_budget() else {
@@ -154,7 +154,7 @@ impl<'a> Call<'a> {
         };
         events.attempt_finished(retry.outcome, result, took);
         events.retry_of = Some(retry.outcome.outcome);
-        events.tell(EventKind::RetryScheduled(RetryScheduled {
+        events.notify(EventKind::RetryScheduled(RetryScheduled {
             cause: retry.outcome.outcome,
             wait: retry.plan.wait,
             hint: retry.hint,
@@ -164,33 +164,33 @@ impl<'a> Call<'a> {
         }));
     }
 
-    /// Tells of the last attempt. `elapsed` counts from the start of the call.
-    pub(super) fn tell_last(
+    /// Notifies of the last attempt. `elapsed` counts from the start of the call.
+    pub(super) fn notify_last(
         &mut self,
         stop: Stop,
         result: &Result<Response>,
         elapsed: Duration,
         now: Instant,
     ) {
-        self.follow_failed();
+        self.track_failed();
         let took = self.attempt_took(elapsed);
         let Some((events, budget)) = self.events_and_budget() else {
             return;
         };
-        // A dry run has told of it as of a retry.
+        // `notify_retry` has reported the attempt of a dry run.
         if stop.reason != StopReason::DryRun {
             events.attempt_finished(stop.outcome, result, took);
         }
         if stop.reason == StopReason::BudgetEmpty {
-            events.tell(EventKind::BudgetRefused(BudgetRefused {
+            events.notify(EventKind::BudgetRefused(BudgetRefused {
                 cause: stop.outcome.outcome,
                 budget: budget.balance_at(now),
             }));
         }
     }
 
-    /// Tells how the call ended. `waited` is the time before all attempts, and before one that a throttle refused.
-    pub(super) fn tell_stop(
+    /// Notifies of the end of the call. `waited` is the time before all attempts, and before one that a throttle refused.
+    pub(super) fn notify_stop(
         &mut self,
         report: &RetryReport,
         waited: Duration,
@@ -215,7 +215,7 @@ impl<'a> Call<'a> {
         match is_inner {
             // The retry around this one logs the end of the call.
             true => events.settings.observers.notify(&events.event(stopped)),
-            false => events.tell(stopped),
+            false => events.notify(stopped),
         }
     }
 

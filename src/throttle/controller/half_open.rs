@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Time;
+use crate::clock::Time;
 
 /// The first hold; each one after it in a row is twice as long.
 const FIRST_HOLD: Duration = Duration::from_millis(100);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Time;
+use crate::clock::Time;
 
 /// A slow response takes at least this much longer than usual.
 const SLOW_MARGIN: Duration = Duration::from_millis(100);

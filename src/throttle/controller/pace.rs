@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::Time;
+use crate::clock::Time;
 
 /// The pace may catch up this much of the time that a timer was late.
 const TIMER_SLACK: Duration = Duration::from_micros(1500);

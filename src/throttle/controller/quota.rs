@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::signal::Quota;
-use super::{MAX_PAUSE, SendRecord, Time};
+use super::{MAX_PAUSE, SendRecord};
+use crate::clock::Time;
 
 /// Shorter resets are ignored, because whole seconds that count down to zero may mean any moment now.
 const MIN_RESET: Duration = Duration::from_secs(2);

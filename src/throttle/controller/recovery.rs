@@ -1,6 +1,7 @@
 //! Recovery: what happened since the controller last reacted to a refusal.
 
-use super::{SendRecord, Time};
+use super::SendRecord;
+use crate::clock::Time;
 
 #[derive(Debug, Default)]
 pub(super) struct Recovery {

@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
+use super::SendRecord;
 use super::latency::LatencyRounds;
-use super::{SendRecord, Time};
+use crate::clock::Time;
 
 /// The size before anything is known about the server.
 const INITIAL_SIZE: f64 = 16.0;

@@ -3,10 +3,11 @@
 //! No task runs behind a gate. The first waiter keeps the time, and every change of the state is followed
 //! by [`GateState::admit_waiters`].
 
-use super::super::controller::{Admission, Controller, Time};
+use super::super::controller::{Admission, Controller};
 use super::super::queue::{WaiterId, WaiterState};
 use super::AfterUnlock;
 use super::state::GateState;
+use crate::clock::Time;
 
 impl GateState {
     /// Admits as many waiters as may go now. If some have to wait, one of them keeps the time.
@@ -39,7 +40,7 @@ impl GateState {
     /// Refuses waiters whose limit ends before the gate opens again.
     pub(super) fn refuse_hopeless(&mut self, now: Time, after: &mut AfterUnlock) {
         let closed = (self.controller.as_ref()).map_or(now, |it| it.closed_until(now));
-        let closed = (self.share.as_ref()).map_or(closed, |it| it.paused_until().max(closed));
+        let closed = (self.lease.as_ref()).map_or(closed, |it| it.paused_until().max(closed));
         if self.first_limit.is_some_and(|first| first < closed) {
             self.queue.refuse_before(closed, &mut after.to_wake);
             self.first_limit = Some(closed);
@@ -58,8 +59,8 @@ impl GateState {
         if !matches!(waiter.state, WaiterState::Waiting) || now < waiter.limit.at {
             return;
         }
-        if let Some(share) = &mut self.share {
-            share.stop_waiting(now);
+        if let Some(lease) = &mut self.lease {
+            lease.stop_waiting(now);
             self.admit_waiters(now, after);
         }
     }

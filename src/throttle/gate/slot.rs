@@ -5,10 +5,10 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::super::builder::ThrottleSettings;
-use super::super::controller::Time;
 use super::super::signal::{Signal, SignalKind};
 use super::state::{GateSnapshot, GateState, Grant};
 use super::{AfterUnlock, Gate};
+use crate::clock::Time;
 use crate::handoff::Handoff;
 use crate::observe::LoadChange;
 

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::super::builder::ThrottleSettings;
-use super::super::controller::{Admission, Controller, MAX_PAUSE_JITTER, SendRecord, Time};
+use super::super::controller::{Admission, Controller, MAX_PAUSE_JITTER, SendRecord};
 use super::super::queue::{WaitQueue, WaiterId};
 use super::super::token_bucket::TokenBucket;
+use crate::clock::Time;
 use crate::fleet::{LeaseTurn, WorkerLease};
 use crate::observe::{LoadChange, ThrottleLoad};
 
@@ -17,8 +18,8 @@ pub(super) struct GateState {
     /// The fixed rate of this client alone.
     bucket: Option<TokenBucket>,
     /// What this worker holds of the limits of a fleet. Never together with `bucket`.
-    pub(super) share: Option<Box<WorkerLease>>,
-    /// A task will look whether the share has something to give back.
+    pub(super) lease: Option<Box<WorkerLease>>,
+    /// A task will look whether the lease has something to give back.
     pub(super) has_reminder: bool,
     /// `None` if the throttle is not adaptive.
     pub(super) controller: Option<Controller>,
@@ -57,18 +58,18 @@ pub(in crate::throttle) struct GateSnapshot {
 impl GateState {
     pub(super) fn new(settings: &ThrottleSettings) -> Self {
         let controller = || Controller::new(settings.max_in_flight);
-        let share = settings.fleet.as_ref().map(|shared| {
-            let share = shared.limits.worker_lease(shared.rate);
+        let lease = settings.fleet.as_ref().map(|shared| {
+            let lease = shared.limits.worker_lease(shared.rate);
             Box::new(match settings.adaptive {
-                true => share,
-                false => share.without_pauses(),
+                true => lease,
+                false => lease.without_pauses(),
             })
         });
         Self {
             in_flight: 0,
             max_in_flight: settings.max_in_flight,
             bucket: settings.rate.map(TokenBucket::new),
-            share,
+            lease,
             has_reminder: false,
             controller: settings.adaptive.then(controller),
             queue: WaitQueue::default(),
@@ -90,8 +91,8 @@ impl GateState {
                 return Admission::At(next);
             }
         }
-        if let Some(share) = &mut self.share {
-            match share.turn(now) {
+        if let Some(lease) = &mut self.lease {
+            match lease.turn(now) {
                 LeaseTurn::Now => {}
                 LeaseTurn::At(at) | LeaseTurn::AwaitStore(at) => return Admission::At(at),
             }
@@ -108,8 +109,8 @@ impl GateState {
         if let Some(bucket) = &mut self.bucket {
             bucket.take(now);
         }
-        if let Some(share) = &mut self.share {
-            share.take(now);
+        if let Some(lease) = &mut self.lease {
+            lease.take(now);
         }
         let record = self.controller.as_mut().map(|it| it.send(now));
         Grant { record }
@@ -120,8 +121,8 @@ impl GateState {
         if let Some(bucket) = &mut self.bucket {
             bucket.put_back();
         }
-        if let Some(share) = &mut self.share {
-            share.put_back();
+        if let Some(lease) = &mut self.lease {
+            lease.put_back();
         }
         if let Some((controller, record)) = self.end(grant) {
             controller.undo_send(record);
@@ -142,18 +143,18 @@ impl GateState {
         }
         let has_learned = (self.controller.as_ref()).is_some_and(|it| it.has_learned(now));
         let is_recent = now.saturating_sub(self.last_used) < MEMORY;
-        let share_idle_at = self.share.as_ref().and_then(|share| share.idle_at());
+        let lease_idle_at = self.lease.as_ref().and_then(|lease| lease.idle_at());
         self.not_before(now, 0) > now
             || (has_learned && is_recent)
-            || share_idle_at.is_some_and(|at| now < at)
+            || lease_idle_at.is_some_and(|at| now < at)
     }
 
     /// Returns a time before which a call certainly cannot go, with this many waiters ahead.
     pub(super) fn not_before(&self, now: Time, ahead: usize) -> Time {
         let bucket = self.bucket.as_ref().map(|it| it.next(now, ahead));
-        let share = self.share.as_ref().map(|it| it.not_before(now, ahead));
+        let lease = self.lease.as_ref().map(|it| it.not_before(now, ahead));
         let controller = self.controller.as_ref().map(|it| it.closed_until(now));
-        let limits = bucket.into_iter().chain(share).chain(controller);
+        let limits = bucket.into_iter().chain(lease).chain(controller);
         limits.fold(now, Time::max)
     }
 
