@@ -741,7 +741,7 @@ async fn an_answer_without_a_retry_around_it_comes_back_as_it_is() {
 
 /// On threads, with real time, and drops at random: in the end everything is free again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn under_load_from_all_threads_nobody_hangs_and_nothing_is_left() {
+async fn under_load_no_call_hangs_and_no_flight_remains() {
     let server = Server::new(|index| match index {
         500 | 501 => answer(429),
         _ if index % 50 == 0 => answer(503),
