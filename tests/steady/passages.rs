@@ -1,15 +1,15 @@
 //! Who may say how an attempt gets through a throttle: its own one, and no other that is asked on the way. Each of
 //! these was wrong once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use http::Extensions;
 use reqwest::{Request, Response};
 use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, Result};
-use reqwest_steady::{CoalesceMiddleware, Refusal, RetryMiddlewareBuilder, Scope};
+use reqwest_steady::{CoalesceMiddleware, Refusal, RetryMiddlewareBuilder, Scope, TimedOut};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::chains::{
@@ -327,5 +327,123 @@ async fn an_attempt_costs_what_was_sent() {
         let _ = client.get(URL).send().await;
         assert_eq!(server.count(), sent);
         assert_eq!(full - budget.balance(), cost);
+    }
+}
+
+/// Sends a copy of the request as well, gives it up after 2 s, and returns the response to the other.
+struct Hedges;
+
+#[async_trait::async_trait]
+impl Middleware for Hedges {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let (copy, mut own) = (request.try_clone().unwrap(), extensions.clone());
+        let copy = timeout(2 * SEC, next.clone().run(copy, &mut own));
+        tokio::join!(copy, next.run(request, extensions)).1
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_stands_still_while_one_of_two_copies_waits() {
+    let server = Server::statuses([200]);
+    let client = chain(
+        &server,
+        retry().max_retries(0).attempt_timeout(SEC),
+        [link(Hedges), slow()],
+    );
+    let begun = Instant::now();
+    // One copy goes at once, the other one waits.
+    client.get(URL).send().await.unwrap();
+    // Both wait, and the one that is ahead is given up.
+    client.get(URL).send().await.unwrap();
+    assert_eq!(begun.elapsed().as_secs(), 10);
+}
+
+/// Passes on nothing.
+struct NoExtensions;
+
+#[async_trait::async_trait]
+impl Middleware for NoExtensions {
+    async fn handle(
+        &self,
+        request: Request,
+        _: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        next.run(request, &mut Extensions::new()).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_extensions_the_clock_runs_and_retries_are_paid() {
+    let server = Server::statuses([200]);
+    let limited = retry().max_retries(0).attempt_timeout(SEC);
+    let client = chain(&server, limited, [link(NoExtensions), slow()]);
+    client.get(URL).send().await.unwrap();
+    let begun = Instant::now();
+    let error = client.get(URL).send().await.unwrap_err();
+    assert!(TimedOut::of(&error).is_some(), "{error:?}");
+    assert_eq!(begun.elapsed().as_secs(), 1);
+
+    let (budget, full) = budget(LONG);
+    let server = fails_once_then(Reply::silence);
+    let retry = retry().max_retries(1).budget(budget.clone());
+    let client = chain(
+        &server,
+        retry,
+        [link(NoExtensions), one_place_without_queue()],
+    );
+    let (_, ()) = tokio::join!(client.get(URL).send(), take_the_place(&client, 30 * SEC));
+    assert_eq!(full - budget.balance(), 1.0);
+}
+
+/// Keeps a copy of all extensions.
+#[derive(Clone, Default)]
+struct Keeps(Arc<Mutex<Vec<Extensions>>>);
+
+#[async_trait::async_trait]
+impl Middleware for Keeps {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        self.0.lock().unwrap().push(extensions.clone());
+        next.run(request, extensions).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_outlives_the_call_delays_no_refund() {
+    let (budget, full) = budget(LONG);
+    let (server, kept) = (fails_once_then(Reply::silence), Keeps::default());
+    let retry = retry().max_retries(1).budget(budget.clone());
+    let client = chain(&server, retry, [link(kept.clone()), one_place()]);
+    let call = timeout(10 * SEC, client.get(URL).send());
+    let (result, ()) = tokio::join!(call, take_the_place(&client, 30 * SEC));
+    assert!(result.is_err());
+    assert_eq!(kept.0.lock().unwrap().len(), 3);
+    assert_eq!(full - budget.balance(), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttle_does_not_heed_the_handoff_of_an_earlier_call() {
+    let server = Server::statuses([500, 200]);
+    let throttle = throttle().rate(0.2, 2).build().unwrap();
+    let alone = server.client(throttle.clone());
+    let retry = retry().retry_window(2 * SEC).attempt_timeout(60 * SEC);
+    let client = chain(&server, retry, [link(throttle)]);
+    let mut extensions = Extensions::new();
+    for (client, seconds) in [(&client, 1), (&alone, 5)] {
+        let begun = Instant::now();
+        let request = client.get(URL).build().unwrap();
+        let result = client.execute_with_extensions(request, &mut extensions);
+        assert_eq!(result.await.unwrap().status(), 200);
+        assert!(begun.elapsed().as_secs().abs_diff(seconds) <= 1);
     }
 }
