@@ -577,10 +577,10 @@ async fn a_retry_of_two_chains_is_noticed_where_it_is_the_outer_of_two() {
     let log = Log::default();
     let _guard = log.listen();
     let server = Server::statuses([503]);
-    let shared = quick().max_retries(3).no_budget().build().unwrap();
+    let shared = retry_after(MS).max_retries(3).no_budget().build().unwrap();
     // The first chain has shown that there is no other retry in it.
     server.client(shared.clone()).get(URL).send().await.unwrap();
-    let inner = quick().max_retries(3).no_budget().build().unwrap();
+    let inner = retry_after(MS).max_retries(3).no_budget().build().unwrap();
     let chain: [Arc<dyn Middleware>; 2] = [Arc::new(shared), Arc::new(inner)];
     let client = server.client_behind(chain);
     for _ in 0..2 {
