@@ -7,6 +7,7 @@
 use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,14 +27,28 @@ const MAX_FAILURES: u32 = 3;
 pub(super) struct Flights {
     /// The lock is never held over an `await` or over the sending of a message.
     table: Mutex<Table>,
+    hasher: RandomState,
     /// How long followers wait for one leader before another is sent as well.
     pub(super) max_wait: Duration,
 }
 
 #[derive(Default)]
 struct Table {
-    flights: HashMap<Arc<Identity>, Flight>,
+    flights: HashMap<Arc<FlightKey>, Flight>,
     last_number: u64,
+}
+
+/// An identity and its hash. A call looks its flight up twice, and hashes its identity once.
+#[derive(PartialEq, Eq)]
+struct FlightKey {
+    hash: u64,
+    identity: Identity,
+}
+
+impl Hash for FlightKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
 }
 
 impl Table {
@@ -113,6 +128,7 @@ impl Flights {
     pub(super) fn new(max_wait: Duration) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::default(),
+            hasher: RandomState::new(),
             max_wait,
         })
     }
@@ -120,10 +136,11 @@ impl Flights {
     /// Follows in the flight of this identity, or starts one as its leader.
     pub(super) fn join(self: &Arc<Self>, identity: Identity, now: Instant) -> Role {
         let timeout_end = identity.timeout().map(|timeout| clock::after(now, timeout));
-        let identity = Arc::new(identity);
+        let hash = self.hasher.hash_one(&identity);
+        let key = Arc::new(FlightKey { hash, identity });
         let mut table = self.lock();
         let number = table.next_number();
-        let flight = match table.flights.entry(identity.clone()) {
+        let flight = match table.flights.entry(key.clone()) {
             Entry::Occupied(flight) => flight.into_mut(),
             Entry::Vacant(vacant) => {
                 vacant.insert(Flight {
@@ -133,7 +150,7 @@ impl Flights {
                     failures: 0,
                     followers: BTreeMap::new(),
                 });
-                let flight = self.flight_ref(identity, number);
+                let flight = self.flight_ref(key, number);
                 return Role::Leader(Leader::new(flight, number));
             }
         };
@@ -145,7 +162,7 @@ impl Flights {
         };
         flight.followers.insert(number, waiting);
         Role::Follower(Follower {
-            flight: self.flight_ref(identity, flight.number),
+            flight: self.flight_ref(key, flight.number),
             number,
             first_leader: flight.leader,
             overtake_at: clock::after(flight.led_since, self.max_wait),
@@ -154,10 +171,10 @@ impl Flights {
         })
     }
 
-    fn flight_ref(self: &Arc<Self>, identity: Arc<Identity>, number: u64) -> FlightRef {
+    fn flight_ref(self: &Arc<Self>, key: Arc<FlightKey>, number: u64) -> FlightRef {
         FlightRef {
             flights: self.clone(),
-            identity,
+            key,
             number,
         }
     }
@@ -190,7 +207,7 @@ impl fmt::Debug for Flights {
 #[derive(Clone)]
 pub(super) struct FlightRef {
     flights: Arc<Flights>,
-    identity: Arc<Identity>,
+    key: Arc<FlightKey>,
     number: u64,
 }
 
@@ -279,8 +296,8 @@ impl FlightRef {
     }
 
     /// The flight, unless it has ended. A later flight can have the same identity.
-    fn entry<'a>(&self, table: &'a mut Table) -> Option<OccupiedEntry<'a, Arc<Identity>, Flight>> {
-        match table.flights.entry(self.identity.clone()) {
+    fn entry<'a>(&self, table: &'a mut Table) -> Option<OccupiedEntry<'a, Arc<FlightKey>, Flight>> {
+        match table.flights.entry(self.key.clone()) {
             Entry::Occupied(entry) if entry.get().number == self.number => Some(entry),
             _ => None,
         }

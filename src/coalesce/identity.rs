@@ -4,11 +4,11 @@
 //! [`Identity`]. Whether a request may be shared at all is a different question: see
 //! [`shareable`](super::shareable).
 
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use http::header::HeaderMap;
 use http::{Method, Version};
-use reqwest::{Request, Url};
+use reqwest::Request;
 
 use super::ignored::Ignored;
 use crate::request::RequestOptions;
@@ -16,15 +16,13 @@ use crate::request::RequestOptions;
 /// Every part of a request that can change its response, or how the call obtains it.
 ///
 /// The derived `Eq` compares all of it, because two different requests can have the same hash.
-#[derive(PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq)]
 pub(super) struct Identity {
     method: Method,
-    /// Has no fragment, because a fragment is not sent (RFC 9110 §7.1).
-    url: Url,
     version: Version,
-    /// One line for each header that counts, as HTTP/1.1 writes it. A value cannot contain a line break, so
-    /// different headers never have the same text.
-    headers: Vec<u8>,
+    /// The URL and then each header that counts, one per line. Neither URLs nor headers contain line breaks, so
+    /// different requests never have the same text.
+    text: Vec<u8>,
     timeout: Option<Duration>,
     attempt_timeout: Option<Duration>,
     max_retries: Option<u32>,
@@ -36,13 +34,10 @@ impl Identity {
         options: Option<&RequestOptions>,
         ignored: &Ignored,
     ) -> Self {
-        let mut url = request.url().clone();
-        url.set_fragment(None);
         Self {
             method: request.method().clone(),
-            url,
             version: request.version(),
-            headers: header_lines(request.headers(), ignored),
+            text: text_of(request, ignored),
             timeout: request.timeout().copied(),
             attempt_timeout: options.and_then(|options| options.attempt_timeout),
             max_retries: options.and_then(|options| options.max_retries),
@@ -55,27 +50,39 @@ impl Identity {
     }
 }
 
-/// Writes the headers that count, sorted by name. Values of one name keep their order, which can matter.
+impl Hash for Identity {
+    /// Leaves out what nearly all requests to one URL have in common. It is computed for every call.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.method.hash(state);
+        self.text.hash(state);
+    }
+}
+
+/// Writes the URL and the headers that count, sorted by name. Values of one name keep their order, which can matter.
 ///
-/// One text takes 2 allocations. Copies of the names and values take 2 for each custom header.
-fn header_lines(headers: &HeaderMap, ignored: &Ignored) -> Vec<u8> {
-    let mut length = 0;
-    let mut lines = Vec::with_capacity(headers.len());
-    for (name, value) in headers {
+/// One text takes 2 allocations. A list of names and values takes 2 for each custom header.
+fn text_of(request: &Request, ignored: &Ignored) -> Vec<u8> {
+    // A fragment is not sent (RFC 9110 §7.1).
+    let url = request.url().as_str();
+    let url = url.split_once('#').map_or(url, |(sent, _)| sent);
+    let mut length = url.len();
+    let mut headers = Vec::with_capacity(request.headers().len());
+    for (name, value) in request.headers() {
         let name = name.as_str();
         if !ignored.has(name, value) {
-            length += name.len() + value.len() + ":\n".len();
-            lines.push((name, value.as_bytes()));
+            length += "\n:".len() + name.len() + value.len();
+            headers.push((name, value.as_bytes()));
         }
     }
     // A stable sort.
-    lines.sort_by_key(|(name, _)| *name);
+    headers.sort_by_key(|(name, _)| *name);
     let mut text = Vec::with_capacity(length);
-    for (name, value) in lines {
+    text.extend_from_slice(url.as_bytes());
+    for (name, value) in headers {
+        text.push(b'\n');
         text.extend_from_slice(name.as_bytes());
         text.push(b':');
         text.extend_from_slice(value);
-        text.push(b'\n');
     }
     text
 }

@@ -124,11 +124,12 @@ impl RedisStore {
     /// [`listen`](RedisStoreBuilder::listen).
     ///
     /// ```no_run
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # fn example<C>(connection: C) -> Result<(), Box<dyn std::error::Error>>
+    /// # where C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static {
     /// use reqwest_steady::fleet::RedisStore;
     ///
     /// let client = redis::Client::open("redis://redis.internal")?;
-    /// let connection = client.get_connection_manager().await?;
+    /// // let connection = client.get_connection_manager().await?;
     /// let store = RedisStore::builder_from_connection(connection)
     ///     .listen(&client)
     ///     .build()?;

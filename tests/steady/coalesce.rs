@@ -1,4 +1,4 @@
-//! One request on the wire for all who ask the same at the same time.
+//! Coalescing: identical requests at the same time are one request on the wire.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,7 +26,7 @@ use crate::support::log::Log;
 use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
 use crate::support::stacks::{MS, SEC, middleware, plain_client, retry_after};
 
-/// A client, and the middleware in it.
+/// A client, and the coalescing middleware in it.
 struct Shared {
     coalesce: Arc<CoalesceMiddleware>,
     client: ClientWithMiddleware,
@@ -47,12 +47,12 @@ impl Shared {
         self.client.get(URL)
     }
 
-    /// So many calls at once.
+    /// Makes this many calls at once.
     async fn calls(&self, count: usize) -> Vec<Result<Response>> {
         join_all((0..count).map(|_| self.get().send())).await
     }
 
-    /// Nothing is left in the table.
+    /// Checks that no flight remains in the table.
     #[track_caller]
     fn assert_empty(&self) {
         let said = format!("{:?}", self.coalesce);
@@ -74,7 +74,7 @@ async fn texts(responses: Vec<Result<Response>>) -> Vec<String> {
     join_all(responses.into_iter().map(text)).await
 }
 
-/// A body of so many bytes, whose length nobody knows beforehand.
+/// A body of this many bytes, without a known length.
 fn streamed(bytes: usize) -> Body {
     let chunks = vec![vec![b'x'; 1000]; bytes / 1000];
     Body::wrap_stream(stream::iter(chunks.into_iter().map(Ok::<_, Infallible>)))
@@ -84,13 +84,13 @@ fn reply(body: impl Into<Body>) -> Reply {
     Reply::response(http::Response::new(body.into()))
 }
 
-/// A server that takes 50 ms and numbers its answers.
+/// A server that takes 50 ms and numbers its responses.
 fn numbered() -> Arc<Server> {
     Server::new(|index| late(50 * MS, reply(format!("answer {index}"))))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_identical_requests_are_one_and_each_can_read_its_answer() {
+async fn a_thousand_identical_requests_share_one_response() {
     let server = Server::new(|_| {
         let headers = [("x-served-by", "one"), ("content-type", "text/plain")];
         late(50 * MS, answer_with(200, &headers))
@@ -112,7 +112,7 @@ async fn a_thousand_identical_requests_are_one_and_each_can_read_its_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_after_the_answer_asks_anew() {
+async fn a_caller_after_the_response_sends_its_own_request() {
     let server = numbered();
     let shared = Shared::of(&server);
     assert_eq!(texts(shared.calls(3).await).await, ["answer 0"; 3]);
@@ -163,7 +163,7 @@ async fn requests_that_differ_are_never_shared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_change_the_answer_does_not_matter() {
+async fn what_cannot_change_the_response_is_not_compared() {
     let server = numbered();
     let coalesce = CoalesceMiddleware::builder().ignore_header("X-Client-Start");
     let shared = Shared::new(&server, coalesce.build().unwrap());
@@ -222,7 +222,7 @@ async fn what_is_not_safe_or_not_known_passes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_that_is_marked_as_sensitive_counts_in_an_ignored_header_too() {
+async fn a_sensitive_value_counts_in_an_ignored_header() {
     let server = numbered();
     let coalesce = CoalesceMiddleware::builder().ignore_header("x-session");
     let shared = Shared::new(&server, coalesce.build().unwrap());
@@ -291,7 +291,7 @@ async fn clones_and_so_clients_do_not_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lone_caller_gets_its_answer_unread() {
+async fn a_lone_caller_gets_its_response_unread() {
     let read = Arc::new(AtomicBool::new(false));
     let seen = read.clone();
     let server = Server::new(move |_| {
@@ -310,7 +310,7 @@ async fn a_lone_caller_gets_its_answer_unread() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn error_answers_are_shared_like_others() {
+async fn error_responses_are_shared_like_others() {
     for status in [404, 429, 503] {
         let server = Server::new(move |_| late(MS, answer(status)));
         let responses = Shared::of(&server).calls(10).await;
@@ -324,7 +324,7 @@ async fn error_answers_are_shared_like_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_are_for_one_are_not_shared() {
+async fn responses_for_one_caller_are_not_shared() {
     for (name, value) in [
         ("content-type", "text/event-stream; charset=utf-8"),
         ("content-type", "multipart/x-mixed-replace; boundary=a"),
@@ -338,7 +338,7 @@ async fn answers_that_are_for_one_are_not_shared() {
         let started = Instant::now();
         assert_eq!(texts(shared.calls(10).await).await, ["body of 200"; 10]);
         assert_eq!(server.count(), 10, "{name}: {value}");
-        // All others at once.
+        // All followers send at once.
         assert_eq!(started.elapsed(), 100 * MS);
         shared.assert_empty();
     }
@@ -383,7 +383,7 @@ async fn a_body_over_the_limit_is_whole_for_each_and_shared_by_none() {
     }
 }
 
-/// A body in so many parts, each of them this much later.
+/// A body in this many parts, with a pause before each.
 fn slow(parts: usize, pause: Duration) -> Body {
     let parts = stream::iter(0..parts).then(move |_| async move {
         sleep(pause).await;
@@ -393,7 +393,7 @@ fn slow(parts: usize, pause: Duration) -> Body {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_body_is_waited_for_two_seconds_and_then_everyone_reads_its_own() {
+async fn a_body_is_read_for_others_for_two_seconds() {
     // In time.
     let server = Server::new(|_| late(MS, reply(slow(3, 500 * MS))));
     let shared = Shared::of(&server);
@@ -413,7 +413,7 @@ async fn a_slow_body_is_waited_for_two_seconds_and_then_everyone_reads_its_own()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_is_not_held_up_for_those_who_have_left() {
+async fn a_leader_does_not_wait_for_followers_that_left() {
     let server = Server::new(|_| late(100 * MS, reply(slow(3, 500 * MS))));
     let shared = Shared::of(&server);
     let started = Instant::now();
@@ -428,7 +428,7 @@ async fn a_leader_is_not_held_up_for_those_who_have_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_while_the_body_is_read_gets_it_too() {
+async fn a_caller_that_joins_while_the_body_is_read_gets_it() {
     let server = Server::new(|_| late(100 * MS, reply(slow(3, 100 * MS))));
     let shared = Shared::of(&server);
     let late_comer = async {
@@ -442,7 +442,7 @@ async fn who_comes_while_the_body_is_read_gets_it_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_breaks_off_is_the_leaders_and_a_follower_asks_again() {
+async fn a_broken_body_is_the_leaders_and_a_follower_leads() {
     fn broken() -> Body {
         let reset = io::Error::from(io::ErrorKind::ConnectionReset);
         Body::wrap_stream(stream::iter([Ok("begin"), Err(reset)]))
@@ -470,7 +470,7 @@ async fn a_body_that_breaks_off_is_the_leaders_and_a_follower_asks_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_leader_keeps_its_error_and_the_next_asks_for_the_rest() {
+async fn a_failing_leader_keeps_its_error_and_the_next_leads() {
     let server = Server::new(|index| match index {
         0 => late(50 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         _ => late(50 * MS, answer(200)),
@@ -491,7 +491,7 @@ async fn a_failing_leader_keeps_its_error_and_the_next_asks_for_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_seen_three_fail_goes_alone_and_who_came_later_waits_on() {
+async fn after_three_failures_a_follower_sends_its_own_request() {
     let server = Server::new(|index| match index {
         0..3 => late(50 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         _ => late(50 * MS, reply(format!("answer {index}"))),
@@ -502,7 +502,7 @@ async fn who_has_seen_three_fail_goes_alone_and_who_came_later_waits_on() {
         shared.calls(3).await
     };
     let (first, later) = join(shared.calls(10), late_comers).await;
-    // Three fail. Then seven are alone, and one of the three leads.
+    // Three fail. Then seven send their own requests, and one of the three later callers leads.
     assert_eq!(first.iter().filter(|it| it.is_err()).count(), 3);
     assert_eq!(server.count(), 3 + 7 + 1);
     let zero = Duration::ZERO;
@@ -526,7 +526,7 @@ async fn a_server_that_always_fails_fails_everyone_soon() {
     shared.assert_empty();
 }
 
-/// Polls a call so many times, whatever wakes it, and drops it.
+/// Polls a call this many times, whatever wakes it, and drops it.
 async fn drop_after(polls: usize, call: impl Future) {
     let mut call = Some(Box::pin(call));
     let mut left = polls;
@@ -561,8 +561,8 @@ async fn a_leader_may_be_cancelled_at_any_point() {
         shared.assert_empty();
         requests.push(server.count());
     }
-    // Not polled, it was never sent. Then it was cut off before the head, and at every part of the
-    // body, and another was sent; and at last it came to its end.
+    // Without a poll it was never sent. Then it was dropped before the headers and at every part of the
+    // body, and another request was sent. With enough polls it completed.
     assert_eq!(requests.remove(0), 1);
     let cut_off = requests.iter().take_while(|count| **count == 2).count();
     assert!(cut_off >= 4, "{requests:?}");
@@ -573,8 +573,8 @@ async fn a_leader_may_be_cancelled_at_any_point() {
     );
 }
 
-/// Calls every 100 ms, for a minute, of a server that takes a second but does not answer its first
-/// request. Says how many had an answer.
+/// Makes a call every 100 ms for a minute. The server takes 1 s but never responds to its first request. Returns
+/// how many calls got a response.
 async fn steady_flow<T>(
     shared: &Shared,
     call: impl AsyncFn(RequestBuilder) -> std::result::Result<Response, T>,
@@ -597,7 +597,7 @@ fn hangs_once() -> Arc<Server> {
     })
 }
 
-/// Each handed over to the one with the least time left, for ever.
+/// Once, each leader handed over to the follower with the least time left, without end.
 #[tokio::test(start_paused = true)]
 async fn after_one_hang_a_steady_flow_of_impatient_callers_recovers() {
     let server = hangs_once();
@@ -607,8 +607,8 @@ async fn after_one_hang_a_steady_flow_of_impatient_callers_recovers() {
         Err(_) => Err(()),
     };
     let answered = steady_flow(&shared, by_timeout).await;
-    // At 5 s the first is dropped, and the last to come asks. Those of the first second do not live
-    // to see its answer; all others do, and each request is for those of a second.
+    // At 5 s the first is dropped, and the newest leads. Callers of the first second are dropped before its
+    // response arrives. All others get one, and each request serves the callers of one second.
     assert!((588..=590).contains(&answered), "{answered}");
     assert_eq!(server.gaps()[0], 5 * SEC);
     assert!((45..=60).contains(&server.count()), "{}", server.count());
@@ -617,7 +617,7 @@ async fn after_one_hang_a_steady_flow_of_impatient_callers_recovers() {
     let server = hangs_once();
     let shared = Shared::of(&server);
     let by_deadline = async |request: RequestBuilder| request.deadline(5 * SEC).send().await;
-    // The leader's own deadline is kept by a retry, if there is one; here by the follower itself.
+    // A retry would enforce the leader's deadline. Without one, the follower enforces its own.
     let leader = timeout(5 * SEC, shared.get().send());
     let (leader, answered) = join(leader, steady_flow(&shared, by_deadline)).await;
     assert!(leader.is_err());
@@ -628,7 +628,7 @@ async fn after_one_hang_a_steady_flow_of_impatient_callers_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_one_hang_a_steady_flow_with_deadlines_kept_by_a_retry_recovers() {
+async fn after_one_hang_callers_with_deadlines_in_a_retry_recover() {
     let server = hangs_once();
     let coalesce = Arc::new(CoalesceMiddleware::default());
     let client = server.client_behind([
@@ -645,13 +645,13 @@ async fn after_one_hang_a_steady_flow_with_deadlines_kept_by_a_retry_recovers() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_cancellation_the_last_to_come_is_next_and_after_three_all_go_alone() {
+async fn a_cancelled_leader_promotes_the_newest_up_to_three_times() {
     let server = Server::new(|index| match index {
         0..3 => Reply::silence(),
         _ => late(50 * MS, reply(format!("answer {index}"))),
     });
     let shared = Shared::of(&server);
-    // The first leads, then the last, and then the one before it.
+    // The first leads, then the newest, and then the newest of the rest.
     let patience = [10 * MS, 600 * SEC, 600 * SEC, 30 * MS, 20 * MS];
     let calls = patience.map(|patience| timeout(patience, shared.get().send()));
     let started = Instant::now();
@@ -664,7 +664,7 @@ async fn after_a_cancellation_the_last_to_come_is_next_and_after_three_all_go_al
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_follower_that_was_just_appointed_and_never_polled_hands_over() {
+async fn a_new_leader_that_is_never_polled_hands_over() {
     let server = numbered();
     let shared = Shared::of(&server);
     let mut context = Context::from_waker(Waker::noop());
@@ -672,7 +672,7 @@ async fn a_follower_that_was_just_appointed_and_never_polled_hands_over() {
     for call in &mut calls {
         assert!(call.as_mut().poll(&mut context).is_pending());
     }
-    // The first makes the last the leader, which is dropped before it knows.
+    // The first makes the newest the leader, which is dropped before it is polled.
     drop(calls.remove(0));
     drop(calls.pop());
     assert_eq!(server.count(), 1);
@@ -702,7 +702,7 @@ fn panics_once() -> impl Middleware {
         let is_first = !has_panicked.swap(true, Ordering::Relaxed);
         Box::pin(async move {
             sleep(10 * MS).await;
-            assert!(!is_first, "the first one panics");
+            assert!(!is_first, "the first request panics");
             next.run(request, extensions).await
         })
     })
@@ -728,7 +728,7 @@ async fn a_leader_that_panics_is_followed_by_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_hangs_is_overtaken_and_the_first_answer_is_for_all() {
+async fn a_hanging_leader_is_overtaken_and_the_first_response_shared() {
     let server = Server::new(|index| match index {
         0 => Reply::silence(),
         1 => late(45 * SEC, reply("second")),
@@ -738,7 +738,7 @@ async fn a_leader_that_hangs_is_overtaken_and_the_first_answer_is_for_all() {
     let shared = Shared::new(&server, coalesce.build().unwrap());
     let calls = (0..10).map(|_| timeout(600 * SEC, shared.get().send()));
     let results = join_all(calls).await;
-    // At 0, 30 and 60 s; the second has its answer at 75 s, the third at 80 s.
+    // Requests at 0, 30 and 60 s. The second gets its response at 75 s, the third at 80 s.
     assert_eq!(server.count(), 3);
     assert_eq!(server.gaps(), [30 * SEC, 30 * SEC]);
     let mut texts = Vec::new();
@@ -756,7 +756,7 @@ async fn a_leader_that_hangs_is_overtaken_and_the_first_answer_is_for_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_hangs_holds_nobody_up_for_ever() {
+async fn a_hanging_server_delays_each_caller_for_a_bounded_time() {
     let server = Server::new(|index| match index {
         0..3 => Reply::silence(),
         _ => answer(200),
@@ -777,7 +777,7 @@ async fn a_server_that_hangs_holds_nobody_up_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_that_the_server_asked_for_is_kept_by_all() {
+async fn all_callers_keep_a_pause_that_the_server_asked_for() {
     let server = Server::new(|index| match index {
         0 => late(2 * MS, answer_with(503, &[("retry-after", "60")])),
         _ => late(2 * MS, answer(200)),
@@ -804,7 +804,7 @@ fn enforces_timeout() -> impl Middleware {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_timeout_of_a_request_covers_its_wait_and_its_own_turn() {
+async fn a_timeout_covers_the_wait_and_the_request_after_it() {
     let server = Server::new(|_| Reply::silence());
     let client = coalesced(&server, enforces_timeout());
     // The later half has half of its time left when the first fails.
@@ -826,9 +826,9 @@ async fn the_timeout_of_a_request_covers_its_wait_and_its_own_turn() {
     assert_eq!(server.gaps(), [SEC]);
 }
 
-/// The timeout is one attempt's: the leader may need several, as each of them would.
+/// The timeout limits one attempt, and the leader may need several.
 #[tokio::test(start_paused = true)]
-async fn the_timeout_of_a_request_does_not_take_the_leaders_retries_from_others() {
+async fn a_timeout_does_not_end_the_wait_for_a_leaders_retries() {
     let server = Server::new(|index| match index {
         0 => late(900 * MS, answer(503)),
         _ => late(900 * MS, answer(200)),
@@ -843,7 +843,7 @@ async fn the_timeout_of_a_request_does_not_take_the_leaders_retries_from_others(
     assert_eq!(server.count(), 2);
 }
 
-/// 503 once.
+/// A server that responds with 503 once.
 fn recovers() -> Arc<Server> {
     Server::new(|index| match index {
         0 => late(50 * MS, answer(503)),
@@ -851,13 +851,13 @@ fn recovers() -> Arc<Server> {
     })
 }
 
-/// Retries after half a second.
+/// A retry that waits 500 ms.
 fn retry() -> RetryMiddleware {
     retry_after(500 * MS).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_keeps_a_leader_from_retrying_does_not_keep_others() {
+async fn limits_of_the_leader_do_not_stop_others() {
     let server = recovers();
     let client = coalesced(&server, retry());
     let leader = client.get(URL).deadline(200 * MS).send();
@@ -887,7 +887,7 @@ async fn what_keeps_a_leader_from_retrying_does_not_keep_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_in_what_is_left_of_its_deadline_is_told_the_whole_of_it() {
+async fn a_follower_that_times_out_reports_its_whole_deadline() {
     let server = Server::new(|index| match index {
         0 => late(600 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         _ => Reply::silence(),
@@ -906,7 +906,7 @@ async fn who_asks_in_what_is_left_of_its_deadline_is_told_the_whole_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_holds_while_waiting_and_what_is_left_of_it_when_asking() {
+async fn a_deadline_limits_the_wait_and_the_request_after_it() {
     let server = Server::new(|index| match index {
         0 => late(600 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         _ => Reply::silence(),
@@ -931,7 +931,7 @@ async fn a_deadline_holds_while_waiting_and_what_is_left_of_it_when_asking() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scope_bounds_the_wait_and_a_retry_inside_knows_what_is_left() {
+async fn a_scope_limits_the_wait_and_the_retry_inside() {
     let server = Server::new(|_| late(5 * SEC, answer(200)));
     let shared = Shared::of(&server);
     let scope = Scope::new().deadline(2 * SEC);
@@ -942,7 +942,7 @@ async fn a_scope_bounds_the_wait_and_a_retry_inside_knows_what_is_left() {
     assert!(TimedOut::of(&follower.unwrap_err()).is_some());
     assert_eq!(elapsed, 2 * SEC);
 
-    // The follower asks when 400 ms of its second are left, which is not enough for a retry in 500.
+    // The follower sends with 400 ms of its 1 s left, too little for a retry after 500 ms.
     let server = Server::new(|index| match index {
         0 => late(600 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         _ => late(MS, answer(503)),
@@ -958,7 +958,7 @@ async fn a_scope_bounds_the_wait_and_a_retry_inside_knows_what_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reading_for_others_does_not_pass_the_leaders_deadline_and_another_asks_for_them() {
+async fn a_leader_reads_for_others_only_until_its_deadline() {
     let server = Server::new(|_| late(100 * MS, reply(slow(3, 500 * MS))));
     let shared = Shared::of(&server);
     let started = Instant::now();
@@ -997,7 +997,7 @@ async fn a_call_is_shared_with_all_its_retries_and_its_report() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn inside_a_retry_it_works_as_well_and_says_once_that_it_belongs_outside() {
+async fn coalescing_inside_a_retry_works_and_warns_once() {
     let log = Log::default();
     let _guard = log.listen();
     let server = Server::new(|index| match index {
@@ -1031,7 +1031,7 @@ async fn inside_a_retry_it_works_as_well_and_says_once_that_it_belongs_outside()
 }
 
 #[tokio::test]
-async fn a_timeout_of_reqwest_itself_is_waited_for_once() {
+async fn callers_wait_for_one_timeout_of_reqwest_only() {
     let server = MockServer::start().await;
     let answer = ResponseTemplate::new(200).set_delay(30 * SEC);
     Mock::given(any()).respond_with(answer).mount(&server).await;
@@ -1042,7 +1042,7 @@ async fn a_timeout_of_reqwest_itself_is_waited_for_once() {
     let started = Instant::now();
     let calls = (0..6).map(|_| client.get(server.uri()).timeout(500 * MS).send());
     let mut errors = join_all(calls).await.into_iter().map(Result::unwrap_err);
-    // One after another, it would have been two seconds.
+    // One after another, it would take 2 s.
     assert!(started.elapsed() < 1500 * MS, "{:?}", started.elapsed());
     assert!(errors.next().unwrap().is_timeout());
     assert!(errors.all(|error| TimedOut::of(&error).is_some()));
@@ -1086,7 +1086,7 @@ async fn a_slot_does_not_keep_the_report_of_an_earlier_call() {
 }
 
 #[tokio::test]
-async fn it_can_be_sent_between_threads_and_tells_no_secrets() {
+async fn the_middleware_is_send_and_shows_no_secrets() {
     fn check<T: Send + Sync + Clone + std::fmt::Debug + 'static>() {}
     check::<CoalesceMiddleware>();
     let server = Server::new(|_| Reply::silence());
@@ -1101,7 +1101,7 @@ async fn it_can_be_sent_between_threads_and_tells_no_secrets() {
     );
 }
 
-/// Numbers that look random and come out the same every time.
+/// Pseudo-random numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -1115,7 +1115,7 @@ impl Numbers {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn under_load_from_all_threads_nobody_hangs_and_nothing_is_left() {
+async fn under_load_no_call_hangs_and_no_flight_remains() {
     let server = Server::new(|index| match index % 7 {
         0 => late(MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         1 => late(MS, reply(streamed(3000))),
@@ -1150,7 +1150,7 @@ async fn under_load_from_all_threads_nobody_hangs_and_nothing_is_left() {
     let mut answered = 0;
     for task in tasks {
         let (patient, outcome) = timeout(60 * SEC, task).await.unwrap().unwrap();
-        assert!(!patient || outcome.is_ok(), "somebody hangs");
+        assert!(!patient || outcome.is_ok(), "a call hangs");
         if let Ok(Ok(length)) = outcome {
             assert!([3000, 11, 10].contains(&length), "{length}");
             answered += 1;

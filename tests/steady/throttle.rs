@@ -46,7 +46,7 @@ fn refusal<T: std::fmt::Debug>(result: &Result<T, Error>) -> &Refusal {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_than_allowed_are_in_flight_and_the_rest_waits_in_order() {
+async fn the_limit_in_flight_holds_and_the_rest_waits_in_order() {
     let server = Server::new(|_| late(10 * MS, answer(200)));
     let client = throttled(&server, retry(), fixed().max_in_flight(3));
     let calls = (0..9).map(|name| call(&client, name));
@@ -172,7 +172,7 @@ fn asks_for_a_pause(status: u16, pause: &'static str) -> Arc<Server> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_that_a_server_asks_for_holds_for_everybody_with_that_key() {
+async fn a_pause_holds_for_all_calls_with_the_same_key() {
     let server = Server::new(|index| match index {
         0 => answer_with(429, &[("retry-after", "7")]),
         _ => answer(200),
@@ -274,7 +274,7 @@ async fn nobody_waits_for_the_end_of_a_pause_that_is_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_already_when_the_pause_is_asked_for_need_not_wait_on() {
+async fn a_waiter_that_cannot_outlast_a_new_pause_is_refused() {
     let server = Server::new(|_| late(SEC, answer_with(429, &[("retry-after", "3600")])));
     let client = throttled(&server, retry(), throttle().max_in_flight(1));
     let start = Instant::now();
@@ -300,7 +300,7 @@ async fn no_server_keeps_a_key_closed_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_had_an_answer_gets_it_back_when_its_retry_is_refused() {
+async fn a_refused_retry_returns_the_response_before_it() {
     let server = Server::new(|index| match index {
         0 => answer(503),
         _ => late(60 * SEC, answer(200)),
@@ -328,7 +328,7 @@ async fn a_call_that_had_an_answer_gets_it_back_when_its_retry_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_had_an_error_gets_it_back_when_its_retry_is_refused() {
+async fn a_refused_retry_returns_the_error_before_it() {
     let server = Server::new(|index| match index {
         0 => Reply::fail(std::io::ErrorKind::ConnectionReset),
         _ => late(60 * SEC, answer(200)),
@@ -355,7 +355,7 @@ async fn a_call_that_had_an_error_gets_it_back_when_its_retry_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_after_a_429_costs_nothing_of_the_budget_and_one_after_a_503_does() {
+async fn a_retry_after_a_503_costs_budget_and_one_after_a_429_not() {
     for (status, paid) in [(429, 0.0), (503, 1.0)] {
         let server = Server::new(move |index| match index {
             0 => answer(status),
@@ -382,7 +382,7 @@ async fn a_retry_after_a_429_costs_nothing_of_the_budget_and_one_after_a_503_doe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_is_dropped_while_it_waits_for_its_turn_is_not_paid() {
+async fn a_retry_that_is_dropped_in_the_queue_is_not_paid() {
     let server = Server::new(|index| match index {
         0 => answer(503),
         _ => late(60 * SEC, answer(200)),
@@ -443,7 +443,7 @@ async fn the_report_knows_how_long_an_attempt_waited_for_its_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_down_is_tried_by_one_at_a_time_and_ever_less_often() {
+async fn a_server_that_is_down_gets_one_probe_at_a_time() {
     let server = Server::statuses([503]);
     let client = throttled(&server, retry().max_retries(0), throttle());
     let start = Instant::now();
@@ -741,7 +741,7 @@ async fn an_answer_without_a_retry_around_it_comes_back_as_it_is() {
 
 /// On threads, with real time, and drops at random: in the end everything is free again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn under_load_from_all_threads_nobody_hangs_and_nothing_is_left() {
+async fn under_load_no_call_hangs_and_no_flight_remains() {
     let server = Server::new(|index| match index {
         500 | 501 => answer(429),
         _ if index % 50 == 0 => answer(503),

@@ -58,7 +58,7 @@ async fn whoever_keeps_the_time_is_woken_for_it_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_was_granted_its_turn_and_never_looked_gives_everything_back() {
+async fn an_admitted_call_that_is_never_polled_gives_all_back() {
     let server = Server::new(|_| late(50 * MS, answer(200)));
     let throttle = throttle().adaptive(false).max_in_flight(1).rate(0.1, 3);
     let client = throttled(&server, retry(), throttle);
@@ -130,7 +130,7 @@ async fn the_queue_does_not_count_for_a_requests_own_attempt_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_answer_that_is_repeated_comes_back_if_its_retry_is_refused() {
+async fn any_retried_response_comes_back_if_its_retry_is_refused() {
     for status in [408, 425, 500] {
         let server = Server::new(move |index| match index {
             0 => answer(status),
@@ -155,7 +155,7 @@ async fn any_answer_that_is_repeated_comes_back_if_its_retry_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_broke_off_comes_back_as_an_error_if_its_retry_is_refused() {
+async fn a_broken_body_comes_back_if_its_retry_is_refused() {
     let server = Server::new(|index| match index {
         0 => {
             let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
@@ -173,7 +173,7 @@ async fn a_body_that_broke_off_comes_back_as_an_error_if_its_retry_is_refused() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_paid_is_given_back_with_the_answer_and_not_with_the_extensions() {
+async fn a_refund_comes_with_the_response_not_with_the_extensions() {
     let server = Server::new(|index| match index {
         0 => answer(503),
         _ => late(60 * SEC, answer(200)),
@@ -195,7 +195,7 @@ async fn what_was_paid_is_given_back_with_the_answer_and_not_with_the_extensions
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_retries_in_one_chain_pay_the_same_with_and_without_a_throttle() {
+async fn nested_retries_pay_the_same_with_and_without_a_throttle() {
     let mut outcomes = Vec::new();
     for throttled in [false, true] {
         let server = Server::statuses([503]);
@@ -243,7 +243,7 @@ async fn no_retry_leaves_the_queue_after_its_window_has_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_longer_than_a_turn_is_waited_for_is_kept_all_the_same() {
+async fn a_pause_longer_than_max_wait_is_kept() {
     for status in [429, 503] {
         let server = Server::new(move |index| match index {
             0 => answer_with(status, &[("retry-after", "45")]),
@@ -392,7 +392,7 @@ async fn a_quota_that_lies_does_not_close_the_gate_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_always_refuses_gets_few_requests_and_every_call_ends() {
+async fn a_server_that_always_refuses_gets_few_requests() {
     for headers in [&[][..], &[("retry-after", "0")], &[("retry-after", "1")]] {
         let server = Server::new(move |_| late(5 * MS, answer_with(429, headers)));
         let client = throttled(&server, retry(), throttle());
@@ -443,7 +443,7 @@ async fn clients_that_are_refused_together_do_not_come_back_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_timed_out_and_is_not_let_through_again_ends_with_the_timeout() {
+async fn a_timeout_comes_back_if_its_retry_is_refused() {
     let server = Server::new(|_| Reply::silence());
     let retry = retry().attempt_timeout(20 * MS);
     // After the first, none goes for a minute.

@@ -1,7 +1,7 @@
 //! The TLS tests of the crate, with a reqwest that has only native-tls.
 
 #[allow(dead_code)] // the crate's other tests use the rest
-#[path = "../../../tests/real/support"]
+#[path = "../../../tests/steady/support"]
 mod support {
     pub(crate) mod raw;
 }

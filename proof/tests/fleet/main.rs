@@ -238,9 +238,9 @@ fn expect_said(trial: &mut Trial, outcome: &Outcome, levels: &[&str]) {
 }
 
 #[test]
-fn a_redis_that_is_killed_and_started_again_costs_no_call_and_is_found_again() {
+fn a_redis_that_restarts_costs_no_call_and_is_found_again() {
     let _turn = alone_in_process();
-    let name = "a_redis_that_is_killed_and_started_again_costs_no_call_and_is_found_again";
+    let name = "a_redis_that_restarts_costs_no_call_and_is_found_again";
     let Some(mut redis) = find_redis(name) else {
         return;
     };
@@ -255,9 +255,9 @@ fn a_redis_that_is_killed_and_started_again_costs_no_call_and_is_found_again() {
 }
 
 #[test]
-fn a_redis_that_hangs_for_five_seconds_costs_no_call_and_is_found_again() {
+fn a_redis_that_hangs_for_5_s_costs_no_call() {
     let _turn = alone_in_process();
-    let name = "a_redis_that_hangs_for_five_seconds_costs_no_call_and_is_found_again";
+    let name = "a_redis_that_hangs_for_5_s_costs_no_call";
     let Some(mut redis) = find_redis(name) else {
         return;
     };

@@ -38,7 +38,7 @@ fn retries(outcome: &Outcome) -> usize {
 }
 
 #[test]
-fn a_dead_server_gets_the_retries_of_one_budget_and_not_of_eight() {
+fn a_dead_server_gets_the_retries_of_one_budget_not_of_eight() {
     let store: Arc<dyn FleetStore> = Arc::new(MemoryStore::new());
     let (together, round_trips) = run(1.0, Some(&store));
     let (alone, _) = run(1.0, None);
@@ -76,7 +76,7 @@ fn where_few_calls_fail_all_of_them_are_retried() {
     assert!(per_thousand < 300.0);
 }
 
-/// A store that never answers.
+/// A store that never responds.
 #[derive(Debug)]
 struct Silent;
 
@@ -105,7 +105,7 @@ impl FleetStore for Silent {
 }
 
 #[test]
-fn a_store_that_never_answers_keeps_nobody_from_retrying() {
+fn a_store_that_never_responds_does_not_stop_retries() {
     let silent: Arc<dyn FleetStore> = Arc::new(Silent);
     let (outcome, _) = run(0.1, Some(&silent));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A store that is slow, that fails or that never answers, and calls that cannot wait for it, in virtual time.
+//! A store that is slow, fails or never responds, and calls that cannot wait for it, in virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -20,11 +20,11 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A store in memory that does what it is told to.
+/// A store in memory with faults.
 #[derive(Debug, Default)]
 struct Odd {
     memory: MemoryStore,
-    /// An answer takes this long.
+    /// A response takes this long.
     delay: Duration,
     /// There is none.
     silent: bool,
@@ -150,7 +150,7 @@ async fn all_at_once(clients: &[ClientWithMiddleware], calls: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_that_the_store_did_not_take_at_first_is_told_again() {
+async fn a_pause_that_the_store_did_not_take_is_sent_again() {
     let store = Odd::new();
     store.pauses_to_fail.store(4, Relaxed);
     let refuses = Arc::new(AtomicBool::new(false));
@@ -184,7 +184,7 @@ async fn a_pause_that_the_store_did_not_take_at_first_is_told_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_can_wait_less_than_the_store_takes_goes_without_its_answer() {
+async fn a_call_in_a_hurry_does_not_wait_for_a_slow_store() {
     let server = Server::new(|_| Reply::status(200));
     let patient = throttle(&Odd::silent()).max_wait(millis(20));
     let began = Instant::now();
@@ -206,20 +206,20 @@ async fn a_call_that_can_wait_less_than_the_store_takes_goes_without_its_answer(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_store_is_asked_for_all_who_wait_and_the_budget_is_not_overspent() {
+async fn a_slow_store_is_asked_once_for_all_and_not_overspent() {
     for delay in [0, 30] {
         let store = Odd::slow(millis(delay));
         let server = Server::new(|_| Reply::status(503));
         let clients: Vec<_> = (0..8).map(|_| retrying(&server, retry(&store))).collect();
         all_at_once(&clients, 60).await;
-        // Nothing but the reserve, for no call has succeeded.
+        // Only the reserve, because no call has succeeded.
         let retries = server.count() - 480;
         assert!((15..=20).contains(&retries), "{retries} with {delay} ms");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_come_one_after_the_other_do_not_overspend_it_either() {
+async fn calls_in_sequence_do_not_overspend_the_budget() {
     let store = Odd::slow(millis(30));
     let server = Server::new(|_| Reply::status(503));
     let client = retrying(&server, retry(&store));
@@ -334,7 +334,7 @@ async fn without_leases_each_worker_has_its_part_of_the_reserve_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_that_does_not_pause_is_not_held_by_pauses_of_others() {
+async fn a_throttle_that_does_not_pause_ignores_pauses_of_others() {
     let store = Odd::new();
     let server = Server::new(|_| Reply::status(200));
     let fixed = throttled(&server, throttle(&store).adaptive(false));

@@ -100,7 +100,7 @@ fn without_sharing_the_same_workers_waste_requests() {
     assert!(alone.arrivals.count() > alone.arrivals.successes());
 }
 
-/// How many of 300 calls at once a worker sends in a second that nobody has refused anything.
+/// How many of 300 calls at once a worker sends in its first second, without a refusal.
 async fn sent_in_a_second(fleet: FleetLimits) -> usize {
     let server = Server::new(|_| late(Duration::from_millis(10), answer(200)));
     let throttle = ThrottleMiddleware::builder().seed(2).fleet(fleet);
@@ -135,16 +135,16 @@ async fn what_one_worker_has_learned_of_the_pace_holds_for_another() {
         call(&client, number).await.unwrap();
         sleep(Duration::from_millis(20)).await;
     }
-    let told = sent_in_a_second(FleetLimits::with_store(store)).await;
-    let untold = sent_in_a_second(FleetLimits::in_memory()).await;
-    println!("{told} with what the other has learned, {untold} without");
-    assert_eq!(untold, 300);
-    assert!((1..=60).contains(&told), "{told}");
+    let informed = sent_in_a_second(FleetLimits::with_store(store)).await;
+    let uninformed = sent_in_a_second(FleetLimits::in_memory()).await;
+    println!("{informed} with what the other has learned, {uninformed} without");
+    assert_eq!(uninformed, 300);
+    assert!((1..=60).contains(&informed), "{informed}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_with_quota_left_pauses_no_other_worker() {
-    for (left, is_told) in [("98", false), ("0", true)] {
+    for (left, is_shared) in [("98", false), ("0", true)] {
         let store = Arc::new(MemoryStore::new());
         let mut pauses = store.pauses().await.unwrap();
         let field = format!("\"100-in-15min\";r={left};t=900");
@@ -152,8 +152,8 @@ async fn a_failure_with_quota_left_pauses_no_other_worker() {
         let fleet = FleetLimits::with_store(store.clone());
         let throttle = ThrottleMiddleware::builder().fleet(fleet).build().unwrap();
         assert_eq!(call(&server.client(throttle), 0).await.unwrap(), 503);
-        let told = timeout(SEC, pauses.next()).await;
-        assert_eq!(told.is_ok(), is_told, "{left} left: {told:?}");
+        let pause = timeout(SEC, pauses.next()).await;
+        assert_eq!(pause.is_ok(), is_shared, "{left} left: {pause:?}");
 
         let server = Server::statuses([200]);
         let fleet = FleetLimits::with_store(store);
@@ -163,7 +163,7 @@ async fn a_failure_with_quota_left_pauses_no_other_worker() {
             let other = call(&client, name).await;
             assert_eq!(
                 other.is_ok(),
-                !is_told || name == 0,
+                !is_shared || name == 0,
                 "{left} left: {other:?}"
             );
             // With its first question it hears of pauses.

@@ -42,8 +42,8 @@ pub(super) async fn found_again(store: &RedisStore) -> Duration {
 }
 
 #[tokio::test]
-async fn one_that_is_killed_is_missed_at_once_and_found_again_when_it_is_back() {
-    let name = "one_that_is_killed_is_missed_at_once_and_found_again_when_it_is_back";
+async fn a_killed_redis_fails_at_once_and_is_found_again() {
+    let name = "a_killed_redis_fails_at_once_and_is_found_again";
     let Some(mut server) = RedisServer::start(name).await else {
         return;
     };
@@ -71,8 +71,8 @@ async fn one_that_is_killed_is_missed_at_once_and_found_again_when_it_is_back() 
 }
 
 #[tokio::test]
-async fn one_that_hangs_is_waited_for_once_and_its_late_answers_reach_nobody() {
-    let name = "one_that_hangs_is_waited_for_once_and_its_late_answers_reach_nobody";
+async fn a_hanging_redis_costs_one_wait_and_late_replies_are_lost() {
+    let name = "a_hanging_redis_costs_one_wait_and_late_replies_are_lost";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };

@@ -73,9 +73,8 @@ async fn who_brings_a_client_to_listen_with_is_told_of_pauses_at_once() {
 }
 
 #[tokio::test]
-async fn one_whose_redis_is_killed_or_hangs_keeps_nobody_waiting_and_is_whole_again_by_itself() {
-    let name =
-        "one_whose_redis_is_killed_or_hangs_keeps_nobody_waiting_and_is_whole_again_by_itself";
+async fn a_given_connection_fails_fast_and_recovers_by_itself() {
+    let name = "a_given_connection_fails_fast_and_recovers_by_itself";
     let Some(mut server) = RedisServer::start(name).await else {
         return;
     };
