@@ -161,6 +161,7 @@ impl CoalesceMiddleware {
     /// Sends the request, or waits for the response to an identical one.
     // `-> impl Future` and an `async move` block: an `async fn` would hold the request twice. The steps that
     // only a crowd needs are boxed: most callers are alone, and their future stays small.
+    #[allow(clippy::manual_async_fn)]
     pub(crate) fn run<'a>(
         &'a self,
         request: Request,

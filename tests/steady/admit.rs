@@ -28,14 +28,16 @@ fn tight(ratio: f64) -> Budget {
         .unwrap()
 }
 
+/// Four retries, 1 ms apart at first, with one retry in the budget for five calls.
+fn tight_retry() -> RetryMiddleware {
+    let retry = retry_after(MS).max_retries(4).budget(tight(0.2));
+    retry.build().unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_budget_bounds_the_retries_of_all_calls_together() {
     let server = Server::statuses([503]);
-    let retry = retry_after(MS)
-        .max_retries(4)
-        .budget(tight(0.2))
-        .build()
-        .unwrap();
+    let retry = tight_retry();
     let client = server.client(retry);
     for _ in 0..100 {
         client.get(URL).send().await.unwrap();
@@ -46,11 +48,7 @@ async fn a_budget_bounds_the_retries_of_all_calls_together() {
 #[tokio::test(start_paused = true)]
 async fn a_budget_shared_by_stacked_clients_is_one_budget() {
     let server = Server::statuses([503]);
-    let retry = retry_after(MS)
-        .max_retries(4)
-        .budget(tight(0.2))
-        .build()
-        .unwrap();
+    let retry = tight_retry();
     let client = stacked(retry.clone(), server.client(retry));
     for _ in 0..100 {
         client.get(URL).send().await.unwrap();
@@ -287,11 +285,7 @@ async fn layers_add_up_inside_a_scope_too() {
 #[tokio::test(start_paused = true)]
 async fn a_shared_budget_is_fed_once_inside_a_scope_too() {
     let server = Server::statuses([503]);
-    let retry = retry_after(MS)
-        .max_retries(4)
-        .budget(tight(0.2))
-        .build()
-        .unwrap();
+    let retry = tight_retry();
     let client = stacked(retry.clone(), server.client(retry));
     let scope = Scope::new();
     for _ in 0..100 {
