@@ -2,10 +2,11 @@
 
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
 use reqwest_steady::{
     Budget, Deposit, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryReport, Scope, StopReason,
 };
@@ -563,6 +564,24 @@ async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
     let client = stacked(retry(), server.client(retry()));
     client.get(URL).send().await.unwrap();
     assert_eq!(log.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_of_two_chains_is_noticed_where_it_is_the_outer_of_two() {
+    let log = Log::default();
+    let _guard = log.listen();
+    let server = Server::statuses([503]);
+    let shared = retry_after(MS).max_retries(3).no_budget().build().unwrap();
+    // The first chain has shown that there is no other retry in it.
+    server.client(shared.clone()).get(URL).send().await.unwrap();
+    let inner = retry_after(MS).max_retries(3).no_budget().build().unwrap();
+    let chain: [Arc<dyn Middleware>; 2] = [Arc::new(shared), Arc::new(inner)];
+    let client = server.client_behind(chain);
+    for _ in 0..2 {
+        client.get(URL).send().await.unwrap();
+    }
+    assert_eq!(log.count(), 1);
+    assert!(log.last().contains("two RetryMiddlewares in one chain"));
 }
 
 /// The end of each call that the log warned of.
