@@ -110,7 +110,7 @@ use crate::upstream::Upstream;
 /// If a response is not shared, all waiting callers send their own requests at once. An endpoint whose responses
 /// are never shared costs them a second round trip each time. Use a client without this middleware for it.
 ///
-/// If nobody waits, nothing is read or delayed: a single caller gets its response unchanged. Trailers are
+/// If no other caller waits, nothing is read or delayed: a single caller gets its response unchanged. Trailers are
 /// not shared.
 ///
 /// A retry inside can end for a reason that holds for the first caller alone: its deadline was too close,
