@@ -8,7 +8,7 @@ mod retry_slots;
 
 use std::fmt;
 use std::future::ready;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -20,6 +20,7 @@ use super::{
     StoreFuture,
 };
 use crate::clock;
+use crate::lock::lock;
 use expiring::Expiring;
 use key_state::KeyState;
 use retry_slots::RetrySlots;
@@ -69,16 +70,11 @@ impl MemoryStore {
         clock::now().duration_since(self.created).as_micros() as f64
     }
 
-    fn tables(&self) -> MutexGuard<'_, KeyTables> {
-        // No code panics while it holds the lock.
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn lease_now(&self, key: &str, ask: &LeaseAsk) -> Result<Lease, FleetError> {
         check_key(key)?;
         ask.check()?;
         let now = self.now();
-        let mut tables = self.tables();
+        let mut tables = lock(&self.tables);
         let state = tables.states.get(key, now);
         let lease = state.value.lease(now, ask);
         state.keep_until(now + state.value.life(now, ask));
@@ -89,7 +85,7 @@ impl MemoryStore {
         check_key(key)?;
         ask.check()?;
         let now = self.now();
-        let mut tables = self.tables();
+        let mut tables = lock(&self.tables);
         let slots = tables.retries.get(key, now);
         let retries = slots.value.take(now, ask);
         slots.keep_until(now + micros(ask.terms.ttl) * 2.0);
@@ -99,7 +95,7 @@ impl MemoryStore {
     fn pause_now(&self, key: &str, length: Duration) -> Result<(), FleetError> {
         check_key(key)?;
         let now = self.now();
-        let mut tables = self.tables();
+        let mut tables = lock(&self.tables);
         let state = tables.states.get(key, now);
         let longer = state.value.pause(now, micros(length.min(MAX_PAUSE)));
         state.keep_until(now + state.value.pause_life(now));

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -25,6 +25,7 @@ use super::script::ScriptCall;
 use crate::clock;
 use crate::entropy::{Entropy, up_to};
 use crate::fleet::FleetError;
+use crate::lock::lock;
 
 /// Longest time to connect. A script waits for `max_wait` of it only.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(1);
@@ -164,10 +165,6 @@ impl RedisLink {
 }
 
 impl LinkInner {
-    fn state(&self) -> MutexGuard<'_, LinkState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn timed_out(&self) -> FleetError {
         FleetError::TimedOut {
             after: self.max_wait,
@@ -175,7 +172,7 @@ impl LinkInner {
     }
 
     fn lookup(self: &Arc<Self>, now: Instant) -> Lookup {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         match &state.phase {
             LinkPhase::Connected(connection) => {
                 return Lookup::Live(LiveConnection {
@@ -236,7 +233,7 @@ impl LinkInner {
             }
             opened => opened?,
         };
-        self.state().refusal = None;
+        lock(&self.state).refusal = None;
         if database != 0 {
             let mut select = redis::cmd("SELECT");
             select.arg(database).exec_async(&mut connection).await?;
@@ -247,17 +244,17 @@ impl LinkInner {
     /// Finds out why Redis refuses the login. Asks once until a login succeeds, because each ask is another
     /// failed login and servers count those.
     async fn refusal(&self, client: &Client, settings: RedisConnectionInfo) -> Option<RedisError> {
-        let known = self.state().refusal.clone();
+        let known = lock(&self.state).refusal.clone();
         if known.is_some() {
             return known;
         }
         let refusal = why_refused(client, settings).await;
-        self.state().refusal = refusal.clone();
+        lock(&self.state).refusal = refusal.clone();
         refusal
     }
 
     fn finish_connect(&self, number: u64, connected: RedisResult<Box<dyn SharedConnection>>) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.number != number {
             // Too late: another task has begun meanwhile.
             return;
@@ -280,7 +277,7 @@ impl LinkInner {
 
     /// Drops a broken connection, and with it all late responses.
     fn drop_connection(&self, number: u64, error: &FleetError) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.number == number && matches!(state.phase, LinkPhase::Connected(_)) {
             state.phase = LinkPhase::Failed {
                 until: clock::now() + reconnect_delay(0),
