@@ -36,8 +36,11 @@ pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
 }
 
 /// Runs a future until `end`; returns `None` if it takes longer.
-pub(crate) async fn within<F: Future>(end: Instant, future: F) -> Option<F::Output> {
-    within_moving(|_| end, future).await
+pub(crate) fn within<F: Future>(
+    end: Instant,
+    future: F,
+) -> impl Future<Output = Option<F::Output>> {
+    within_moving(move |_| end, future)
 }
 
 /// Runs a future until its end, which may move while it runs; returns `None` if it takes longer.

@@ -110,7 +110,7 @@ use crate::upstream::Upstream;
 /// If a response is not shared, all waiting callers send their own requests at once. An endpoint whose responses
 /// are never shared costs them a second round trip each time. Use a client without this middleware for it.
 ///
-/// If nobody waits, nothing is read or delayed: a single caller gets its response unchanged. Trailers are
+/// If no other caller waits, nothing is read or delayed: a single caller gets its response unchanged. Trailers are
 /// not shared.
 ///
 /// A retry inside can end for a reason that holds for the first caller alone: its deadline was too close,
@@ -161,6 +161,7 @@ impl CoalesceMiddleware {
     /// Sends the request, or waits for the response to an identical one.
     // `-> impl Future` and an `async move` block: an `async fn` would hold the request twice. The steps that
     // only a crowd needs are boxed: most callers are alone, and their future stays small.
+    #[allow(clippy::manual_async_fn)]
     pub(crate) fn run<'a>(
         &'a self,
         request: Request,

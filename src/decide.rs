@@ -115,14 +115,15 @@ enum Directive {
 /// Reads the directive from the headers of a response. If several lines disagree, `false` wins.
 fn directive(headers: &HeaderMap) -> Option<Directive> {
     let mut directive = None;
-    for name in ["x-should-retry", "stripe-should-retry"] {
-        for value in headers.get_all(name) {
-            if value.as_bytes().eq_ignore_ascii_case(b"false") {
-                return Some(Directive::Stop);
-            }
-            if value.as_bytes().eq_ignore_ascii_case(b"true") {
-                directive = Some(Directive::Retry);
-            }
+    for (name, value) in headers {
+        if !matches!(name.as_str(), "x-should-retry" | "stripe-should-retry") {
+            continue;
+        }
+        if value.as_bytes().eq_ignore_ascii_case(b"false") {
+            return Some(Directive::Stop);
+        }
+        if value.as_bytes().eq_ignore_ascii_case(b"true") {
+            directive = Some(Directive::Retry);
         }
     }
     directive

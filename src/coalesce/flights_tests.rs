@@ -1,4 +1,4 @@
-//! Who leads a flight, in every order of joining, failing and leaving.
+//! Which caller leads a flight, in every order of joining, failing and leaving.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn lead(flights: &Arc<Flights>) -> Leader {
 
 fn follow(flights: &Arc<Flights>) -> Follower {
     match flights.join(identity(), clock::now()) {
-        Role::Leader(_) => panic!("nobody leads"),
+        Role::Leader(_) => panic!("no caller leads"),
         Role::Follower(follower) => follower,
     }
 }

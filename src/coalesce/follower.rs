@@ -27,14 +27,14 @@ impl Follower {
             let wake = self.timeout_end.map_or(wake, |end| end.min(wake));
             match clock::within(wake, &mut self.receiver).await {
                 Some(Ok(message)) => return message,
-                // A flight tells every follower how it ends. If it did not, nobody should wait forever.
+                // A flight sends every follower a message. If it did not, the follower must not wait forever.
                 Some(Err(_)) => return FlightMessage::Alone,
                 None if self.timeout_end.is_some_and(|end| end <= wake) => {
                     if self.first_leader_has_ended() {
                         return FlightMessage::Alone;
                     }
                     // The timeout limits one attempt, and this leader may be at its second. If it ends
-                    // without a response, the flight sends those away whose timeout has passed.
+                    // without a response, the flight lets followers go whose timeout has passed.
                     self.timeout_end = None;
                 }
                 None => self.overtake_at = self.overtake(clock::now()),

@@ -1,5 +1,6 @@
 //! A snapshot of a request, to send it again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use reqwest::{Body, Request, Url};
 
 use super::body::{BodyFactory, bytes_of};
 use super::header_copy::HeaderCopy;
+use super::options::RequestOptions;
 
 /// The parts of a request, saved before the first attempt is sent.
 ///
@@ -20,8 +22,7 @@ pub(crate) struct RequestSnapshot {
     version: Version,
     timeout: Option<Duration>,
     body: SnapshotBody,
-    /// The extensions before the first attempt.
-    extensions: Extensions,
+    extensions: SavedExtensions,
 }
 
 /// What a snapshot keeps of a body.
@@ -44,6 +45,22 @@ impl SnapshotBody {
     }
 }
 
+/// The extensions before the first attempt.
+enum SavedExtensions {
+    All(Extensions),
+    /// Nothing but the options of the request, the usual case of a request with a key.
+    OnlyOptions(Arc<RequestOptions>),
+}
+
+impl SavedExtensions {
+    fn of(extensions: &Extensions) -> Self {
+        match RequestOptions::of(extensions) {
+            Some(options) if extensions.len() == 1 => Self::OnlyOptions(Arc::clone(options)),
+            _ => Self::All(extensions.clone()),
+        }
+    }
+}
+
 impl RequestSnapshot {
     /// Saves a request. `has_factory`: a [`BodyFactory`] builds its body.
     pub(crate) fn of(request: &mut Request, has_factory: bool, extensions: &Extensions) -> Self {
@@ -55,7 +72,7 @@ impl RequestSnapshot {
             version: request.version(),
             timeout: request.timeout().copied(),
             body,
-            extensions: extensions.clone(),
+            extensions: SavedExtensions::of(extensions),
         }
     }
 
@@ -87,7 +104,14 @@ impl RequestSnapshot {
 
     /// Resets the extensions to what they were before the first attempt.
     pub(crate) fn restore(&self, extensions: &mut Extensions) {
-        extensions.clone_from(&self.extensions);
+        *extensions = match &self.extensions {
+            SavedExtensions::All(all) => all.clone(),
+            SavedExtensions::OnlyOptions(options) => {
+                let mut only_options = Extensions::new();
+                only_options.insert(Arc::clone(options));
+                only_options
+            }
+        };
     }
 
     /// Returns the parts that a dead letter needs.

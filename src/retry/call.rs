@@ -63,7 +63,7 @@ pub(crate) struct Call<'a> {
     /// What a throttle left, once the attempt has ended.
     visit: Option<ThrottleVisit>,
     /// `None` if the request is never needed again.
-    snapshot: Option<RequestSnapshot>,
+    snapshot: Option<Box<RequestSnapshot>>,
 
     extras: Option<Box<CallExtras<'a>>>,
 }

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
 use reqwest_steady::{
     Budget, Deposit, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryReport, Scope, StopReason,
 };
@@ -27,14 +28,16 @@ fn tight(ratio: f64) -> Budget {
         .unwrap()
 }
 
+/// Four retries, 1 ms apart at first, with one retry in the budget for five calls.
+fn tight_retry() -> RetryMiddleware {
+    let retry = retry_after(MS).max_retries(4).budget(tight(0.2));
+    retry.build().unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_budget_bounds_the_retries_of_all_calls_together() {
     let server = Server::statuses([503]);
-    let retry = retry_after(MS)
-        .max_retries(4)
-        .budget(tight(0.2))
-        .build()
-        .unwrap();
+    let retry = tight_retry();
     let client = server.client(retry);
     for _ in 0..100 {
         client.get(URL).send().await.unwrap();
@@ -45,11 +48,7 @@ async fn a_budget_bounds_the_retries_of_all_calls_together() {
 #[tokio::test(start_paused = true)]
 async fn a_budget_shared_by_stacked_clients_is_one_budget() {
     let server = Server::statuses([503]);
-    let retry = retry_after(MS)
-        .max_retries(4)
-        .budget(tight(0.2))
-        .build()
-        .unwrap();
+    let retry = tight_retry();
     let client = stacked(retry.clone(), server.client(retry));
     for _ in 0..100 {
         client.get(URL).send().await.unwrap();
@@ -286,11 +285,7 @@ async fn layers_add_up_inside_a_scope_too() {
 #[tokio::test(start_paused = true)]
 async fn a_shared_budget_is_fed_once_inside_a_scope_too() {
     let server = Server::statuses([503]);
-    let retry = retry_after(MS)
-        .max_retries(4)
-        .budget(tight(0.2))
-        .build()
-        .unwrap();
+    let retry = tight_retry();
     let client = stacked(retry.clone(), server.client(retry));
     let scope = Scope::new();
     for _ in 0..100 {
@@ -569,6 +564,24 @@ async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
     let client = stacked(retry(), server.client(retry()));
     client.get(URL).send().await.unwrap();
     assert_eq!(log.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_of_two_chains_is_noticed_where_it_is_the_outer_of_two() {
+    let log = Log::default();
+    let _guard = log.listen();
+    let server = Server::statuses([503]);
+    let shared = retry_after(MS).max_retries(3).no_budget().build().unwrap();
+    // The first chain has shown that there is no other retry in it.
+    server.client(shared.clone()).get(URL).send().await.unwrap();
+    let inner = retry_after(MS).max_retries(3).no_budget().build().unwrap();
+    let chain: [Arc<dyn Middleware>; 2] = [Arc::new(shared), Arc::new(inner)];
+    let client = server.client_behind(chain);
+    for _ in 0..2 {
+        client.get(URL).send().await.unwrap();
+    }
+    assert_eq!(log.count(), 1);
+    assert!(log.last().contains("two RetryMiddlewares in one chain"));
 }
 
 /// The end of each call that the log warned of.

@@ -7,17 +7,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::stream;
-use http::Extensions;
-use reqwest::{Body, Request, Response};
-use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, Result};
+use reqwest::{Body, Response};
+use reqwest_middleware::{ClientWithMiddleware, Result};
 use reqwest_steady::{
     Attempt, AttemptOutcome, FailureKind, Refusal, RetryReport, StatusClass,
     ThrottleMiddlewareBuilder,
 };
 use tokio::time::sleep;
 
-use crate::support::chains::{MS, SEC, chain, link, retry, throttle};
+use crate::support::chains::{Link, chain, link, retry, throttle};
 use crate::support::scripted::{Reply, Server, URL, answer, call, late, throttled};
+use crate::support::stacks::{MS, SEC, middleware};
 
 /// Lets one through at a time, and refuses all others at once.
 fn one_place() -> ThrottleMiddlewareBuilder {
@@ -40,36 +40,25 @@ async fn call_that_is_refused(client: &ClientWithMiddleware) -> Result<Response>
     }
 }
 
-/// Asks for a token in one of the attempts.
-struct Token {
-    client: ClientWithMiddleware,
-    attempt: u32,
-}
-
-#[async_trait::async_trait]
-impl Middleware for Token {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        if Attempt::of(extensions).number() == self.attempt {
-            // Whatever comes of it.
-            let _ = self.client.get("http://token.example.com/").send().await;
-        }
-        next.run(request, extensions).await
-    }
+/// Asks for a token in the third attempt.
+fn asks_for_token(client: ClientWithMiddleware) -> Link {
+    link(middleware(move |request, extensions, next| {
+        let token = client.get("http://token.example.com/").send();
+        Box::pin(async move {
+            if Attempt::of(extensions).number() == 3 {
+                // Whatever comes of it.
+                let _ = token.await;
+            }
+            next.run(request, extensions).await
+        })
+    }))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_is_refused_is_given_back_to_calls_inside_a_later_attempt() {
     let token = Server::statuses([503]);
     let few = || retry().no_budget().max_retries(3);
-    let asks = Token {
-        client: token.client(few().build().unwrap()),
-        attempt: 3,
-    };
+    let asks = asks_for_token(token.client(few().build().unwrap()));
     let server = Server::new(|index| match index {
         0 => answer(500),
         1 => late(1500 * MS, answer(200)),
@@ -79,11 +68,7 @@ async fn a_retry_that_is_refused_is_given_back_to_calls_inside_a_later_attempt()
         AttemptOutcome::Failure(FailureKind::Throttled) => Some(StatusClass::Conditional),
         _ => None,
     });
-    let client = chain(
-        &server,
-        patient,
-        [link(asks), link(one_place().build().unwrap())],
-    );
+    let client = chain(&server, patient, [asks, link(one_place().build().unwrap())]);
     let (result, _) = tokio::join!(client.get(URL).send(), async {
         sleep(500 * MS).await;
         call(&client, 1).await
@@ -103,26 +88,17 @@ async fn a_success_that_waited_in_a_throttle_says_so() {
     assert_eq!(waited(&second.unwrap()), 100 * MS);
 }
 
-/// Answers the second attempt by itself.
-struct Gateway;
-
-#[async_trait::async_trait]
-impl Middleware for Gateway {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        match Attempt::of(extensions).number() {
-            2 => Ok(http::Response::builder()
-                .status(502)
-                .body("")
-                .unwrap()
-                .into()),
-            _ => next.run(request, extensions).await,
-        }
-    }
+/// Responds to the second attempt by itself.
+fn gateway() -> Link {
+    link(middleware(|request, extensions, next| {
+        Box::pin(async move {
+            if Attempt::of(extensions).number() == 2 {
+                let response = http::Response::builder().status(502);
+                return Ok(response.body("").unwrap().into());
+            }
+            next.run(request, extensions).await
+        })
+    }))
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +110,7 @@ async fn an_answer_that_was_kept_is_not_given_out_for_a_later_one() {
     let client = chain(
         &server,
         retry(),
-        [link(Gateway), link(one_place().build().unwrap())],
+        [gateway(), link(one_place().build().unwrap())],
     );
     let error = call_that_is_refused(&client).await.unwrap_err();
     // The second answer came through no throttle and is gone, and the first is not the last.

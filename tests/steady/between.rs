@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use http::Extensions;
-use reqwest::{Request, Response};
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, Result};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::{
     Backoff, Event, Jitter, RetryMiddleware, RetryMiddlewareBuilder, RetryReport, Scope,
     ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
@@ -13,9 +11,10 @@ use reqwest_steady::{
 use tokio::time::{Instant, sleep};
 
 use crate::support::chains::{
-    Greeting, Greets, MS, OwnExtensions, SEC, budget, chain, link, retry, take_the_place, throttle,
+    Greeting, Greets, Link, OwnExtensions, budget, chain, link, retry, take_the_place, throttle,
 };
 use crate::support::scripted::{Reply, Server, URL};
+use crate::support::stacks::{MS, SEC, middleware};
 
 fn with_own_extensions(
     server: &Arc<Server>,
@@ -129,14 +128,14 @@ async fn the_outer_of_two_retries_reports_the_wait_in_the_throttle() {
 }
 
 /// Waits a while, and then asks another service.
-struct Token(ClientWithMiddleware);
-
-#[async_trait::async_trait]
-impl Middleware for Token {
-    async fn handle(&self, _: Request, _: &mut Extensions, _: Next<'_>) -> Result<Response> {
-        sleep(3 * SEC).await;
-        self.0.post(URL).send().await
-    }
+fn token(client: ClientWithMiddleware) -> Link {
+    link(middleware(move |_, _, _| {
+        let token = client.post(URL).send();
+        Box::pin(async move {
+            sleep(3 * SEC).await;
+            token.await
+        })
+    }))
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,7 +143,7 @@ async fn the_deadline_is_named_as_it_was_set() {
     let server = Server::new(|_| Reply::silence());
     let inner = server.client(retry().no_budget().build().unwrap());
     let outer = retry().deadline(10 * SEC);
-    let client = chain(&server, outer, [link(Token(inner))]);
+    let client = chain(&server, outer, [token(inner)]);
     // While there is a scope anywhere, calls that cannot be retried look for one around them as well.
     for with_scope in [false, true] {
         let scope = with_scope.then(Scope::new);
@@ -157,19 +156,13 @@ async fn the_deadline_is_named_as_it_was_set() {
 }
 
 /// Opens a scope around each attempt.
-struct InScope;
-
-#[async_trait::async_trait]
-impl Middleware for InScope {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let scope = Scope::new().deadline(100 * SEC);
-        scope.run(next.run(request, extensions)).await
-    }
+fn in_scope() -> Link {
+    link(middleware(|request, extensions, next| {
+        Box::pin(async move {
+            let scope = Scope::new().deadline(100 * SEC);
+            scope.run(next.run(request, extensions)).await
+        })
+    }))
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,7 +170,7 @@ async fn the_clock_of_an_attempt_stops_in_the_throttle_within_a_scope() {
     let server = Server::statuses([200]);
     let throttle = link(throttle().rate(0.2, 1).build().unwrap());
     let retry = retry().attempt_timeout(SEC);
-    let client = chain(&server, retry, [link(InScope), throttle]);
+    let client = chain(&server, retry, [in_scope(), throttle]);
     for seconds in [0, 5] {
         let begun = Instant::now();
         client.get(URL).send().await.unwrap();

@@ -1,22 +1,23 @@
 //! Who may say how an attempt gets through a throttle: its own one, and no other that is asked on the way. Each of
 //! these was wrong once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use http::Extensions;
-use reqwest::{Request, Response};
-use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, Result};
-use reqwest_steady::{CoalesceMiddleware, Refusal, RetryMiddlewareBuilder, Scope};
+use reqwest::Response;
+use reqwest_middleware::{ClientWithMiddleware, Result};
+use reqwest_steady::{CoalesceMiddleware, Refusal, RetryMiddlewareBuilder, Scope, TimedOut};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::chains::{
-    Greeting, Greets, Link, MS, OwnExtensions, SEC, budget, chain, fails_once_then, link, retry,
+    Greeting, Greets, Link, OwnExtensions, budget, chain, fails_once_then, link, retry,
     take_the_place, throttle,
 };
 use crate::support::scripted::{Reply, Server, URL};
+use crate::support::stacks::{MS, SEC, middleware};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -216,24 +217,18 @@ async fn the_outer_of_two_retries_has_paid_whatever_the_inner_is() {
 }
 
 /// Responds by itself where a throttle refuses.
-struct Fallback;
-
-#[async_trait::async_trait]
-impl Middleware for Fallback {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        match next.run(request, extensions).await {
-            Err(error) if Refusal::of(&error).is_some() => {
-                let cached = http::Response::builder().status(200);
-                Ok(cached.body("cached").unwrap().into())
+fn fallback() -> Link {
+    link(middleware(|request, extensions, next| {
+        Box::pin(async move {
+            match next.run(request, extensions).await {
+                Err(error) if Refusal::of(&error).is_some() => {
+                    let cached = http::Response::builder().status(200);
+                    Ok(cached.body("cached").unwrap().into())
+                }
+                result => result,
             }
-            result => result,
-        }
-    }
+        })
+    }))
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,7 +236,7 @@ async fn a_refusal_that_is_turned_into_an_answer_is_given_back() {
     let (budget, full) = budget(LONG);
     let server = fails_once_then(Reply::silence);
     let retry = retry().max_retries(1).budget(budget.clone());
-    let client = chain(&server, retry, [link(Fallback), one_place_without_queue()]);
+    let client = chain(&server, retry, [fallback(), one_place_without_queue()]);
     let (first, ()) = tokio::join!(client.get(URL).send(), take_the_place(&client, 30 * SEC));
     assert_eq!(first.unwrap().status(), 200);
     assert_eq!(server.count(), 2);
@@ -280,23 +275,18 @@ async fn the_time_of_a_carried_scope_begins_with_the_first_call() {
 }
 
 /// Panics in the second attempt.
-#[derive(Default)]
-struct Panics(AtomicUsize);
-
-#[async_trait::async_trait]
-impl Middleware for Panics {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        if self.0.fetch_add(1, Ordering::Relaxed) == 1 {
-            sleep(MS).await;
-            panic!("on purpose");
-        }
-        next.run(request, extensions).await
-    }
+fn panics() -> Link {
+    let attempts = AtomicUsize::new(0);
+    link(middleware(move |request, extensions, next| {
+        let panics = attempts.fetch_add(1, Ordering::Relaxed) == 1;
+        Box::pin(async move {
+            if panics {
+                sleep(MS).await;
+                panic!("on purpose");
+            }
+            next.run(request, extensions).await
+        })
+    }))
 }
 
 #[tokio::test(start_paused = true)]
@@ -305,7 +295,7 @@ async fn a_panic_in_an_attempt_leaves_nothing_behind() {
     let server = fails_once_then(|| Reply::status(200));
     let retry = retry().max_retries(1).attempt_timeout(SEC);
     let retry = retry.budget(budget.clone());
-    let client = chain(&server, retry, [link(Panics::default()), slow()]);
+    let client = chain(&server, retry, [panics(), slow()]);
     let call = std::panic::AssertUnwindSafe(client.get(URL).send());
     assert!(call.catch_unwind().await.is_err());
     assert_eq!(full - budget.balance(), 0.0);
@@ -327,5 +317,97 @@ async fn an_attempt_costs_what_was_sent() {
         let _ = client.get(URL).send().await;
         assert_eq!(server.count(), sent);
         assert_eq!(full - budget.balance(), cost);
+    }
+}
+
+/// Sends a copy of the request as well, gives it up after 2 s, and returns the response to the other.
+fn hedges() -> Link {
+    link(middleware(|request, extensions, next| {
+        Box::pin(async move {
+            let (copy, mut own) = (request.try_clone().unwrap(), extensions.clone());
+            let copy = timeout(2 * SEC, next.clone().run(copy, &mut own));
+            tokio::join!(copy, next.run(request, extensions)).1
+        })
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_stands_still_while_one_of_two_copies_waits() {
+    let server = Server::statuses([200]);
+    let client = chain(
+        &server,
+        retry().max_retries(0).attempt_timeout(SEC),
+        [hedges(), slow()],
+    );
+    let begun = Instant::now();
+    // One copy goes at once, the other one waits.
+    client.get(URL).send().await.unwrap();
+    // Both wait, and the one that is ahead is given up.
+    client.get(URL).send().await.unwrap();
+    assert_eq!(begun.elapsed().as_secs(), 10);
+}
+
+/// Passes on nothing.
+fn no_extensions() -> Link {
+    link(middleware(|request, _, next| {
+        Box::pin(async move { next.run(request, &mut Extensions::new()).await })
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_extensions_the_clock_runs_and_retries_are_paid() {
+    let server = Server::statuses([200]);
+    let limited = retry().max_retries(0).attempt_timeout(SEC);
+    let client = chain(&server, limited, [no_extensions(), slow()]);
+    client.get(URL).send().await.unwrap();
+    let begun = Instant::now();
+    let error = client.get(URL).send().await.unwrap_err();
+    assert!(TimedOut::of(&error).is_some(), "{error:?}");
+    assert_eq!(begun.elapsed().as_secs(), 1);
+
+    let (budget, full) = budget(LONG);
+    let server = fails_once_then(Reply::silence);
+    let retry = retry().max_retries(1).budget(budget.clone());
+    let client = chain(&server, retry, [no_extensions(), one_place_without_queue()]);
+    let (_, ()) = tokio::join!(client.get(URL).send(), take_the_place(&client, 30 * SEC));
+    assert_eq!(full - budget.balance(), 1.0);
+}
+
+/// Keeps a copy of all extensions.
+fn keeps(kept: Arc<Mutex<Vec<Extensions>>>) -> Link {
+    link(middleware(move |request, extensions, next| {
+        kept.lock().unwrap().push(extensions.clone());
+        next.run(request, extensions)
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_outlives_the_call_delays_no_refund() {
+    let (budget, full) = budget(LONG);
+    let server = fails_once_then(Reply::silence);
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let retry = retry().max_retries(1).budget(budget.clone());
+    let client = chain(&server, retry, [keeps(kept.clone()), one_place()]);
+    let call = timeout(10 * SEC, client.get(URL).send());
+    let (result, ()) = tokio::join!(call, take_the_place(&client, 30 * SEC));
+    assert!(result.is_err());
+    assert_eq!(kept.lock().unwrap().len(), 3);
+    assert_eq!(full - budget.balance(), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttle_does_not_heed_the_handoff_of_an_earlier_call() {
+    let server = Server::statuses([500, 200]);
+    let throttle = throttle().rate(0.2, 2).build().unwrap();
+    let alone = server.client(throttle.clone());
+    let retry = retry().retry_window(2 * SEC).attempt_timeout(60 * SEC);
+    let client = chain(&server, retry, [link(throttle)]);
+    let mut extensions = Extensions::new();
+    for (client, seconds) in [(&client, 1), (&alone, 5)] {
+        let begun = Instant::now();
+        let request = client.get(URL).build().unwrap();
+        let result = client.execute_with_extensions(request, &mut extensions);
+        assert_eq!(result.await.unwrap().status(), 200);
+        assert!(begun.elapsed().as_secs().abs_diff(seconds) <= 1);
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::log::Log;
 use crate::support::scripted::{
-    Reply, Server, URL, answer, answer_with, call, dripping, late, throttled,
+    Reply, Server, URL, answer, answer_with, call, dripping, late, throttled, with_a_hanging_probe,
 };
 use crate::support::stacks::{MS, SEC, doubling};
 
@@ -484,15 +484,7 @@ async fn a_probe_goes_out_even_after_a_long_silence() {
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_is_cancelled_makes_room_for_the_next() {
-    let server = Server::new(|index| match index {
-        0..=4 => answer(503),
-        5 => Reply::silence(),
-        _ => answer(200),
-    });
-    let client = throttled(&server, retry().max_retries(0), throttle());
-    for name in 0..5 {
-        assert_eq!(call(&client, name).await.unwrap(), 503);
-    }
+    let (server, client) = with_a_hanging_probe().await;
     let (cancelled, waiting) = tokio::join!(timeout(SEC, call(&client, 5)), call(&client, 6));
     assert!(cancelled.is_err());
     assert_eq!(waiting.unwrap(), 200);

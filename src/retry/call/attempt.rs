@@ -23,7 +23,9 @@ impl Call<'_> {
     pub(crate) fn begin_attempt(&mut self, request: &mut Request, extensions: &mut Extensions) {
         if self.snapshot.is_none() && (self.could_retry() || self.settings.dead_letters.is_some()) {
             let is_rebuilt = self.body_factory().is_some();
-            self.snapshot = Some(RequestSnapshot::of(request, is_rebuilt, extensions));
+            self.snapshot = Some(Box::new(RequestSnapshot::of(
+                request, is_rebuilt, extensions,
+            )));
         }
         if let Some(name) = &self.settings.attempt_header {
             let number = HeaderValue::from(self.attempt.number());
@@ -67,7 +69,8 @@ impl Call<'_> {
         let attempt = in_scope(self.scope.clone(), attempt);
         match AttemptTimer::of(self) {
             None => attempt.await,
-            Some(timer) => timer.run(attempt).await,
+            // Boxed, because most attempts have no limit.
+            Some(timer) => Box::pin(timer.run(attempt)).await,
         }
     }
 

@@ -29,6 +29,13 @@ pub(crate) enum Decision {
     Stop(Stop),
 }
 
+impl Decision {
+    /// Returns whether the response is final by itself. Other bodies are not worth waiting for.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Stop(stop) if stop.is_final())
+    }
+}
+
 /// A retry that all three stages allow.
 pub(crate) struct Retry {
     pub(super) outcome: ClassifiedOutcome,
@@ -63,7 +70,6 @@ impl Stop {
         }
     }
 
-    /// Returns whether the response is final by itself. Other bodies are not worth waiting for.
     fn is_final(&self) -> bool {
         matches!(
             self.reason,
@@ -81,30 +87,8 @@ impl Stop {
 type StageResult<T> = std::result::Result<T, StopReason>;
 
 impl Call<'_> {
-    /// Decides what follows an attempt. If the request wants its response buffered, a final response is read first.
+    /// Decides what follows an attempt.
     pub(crate) async fn decide(
-        &mut self,
-        outcome: ClassifiedOutcome,
-        result: Result<Response>,
-    ) -> (Decision, Result<Response>) {
-        let decision = self.decide_on(outcome, &result).await;
-        match &decision {
-            Decision::Stop(stop) if stop.is_final() && self.buffers() => {}
-            _ => return (decision, result),
-        }
-        let result = self.read_body(result).await;
-        if result.is_ok() {
-            return (decision, result);
-        }
-        let outcome = ClassifiedOutcome {
-            // The response had begun, so the request was processed.
-            unsent: false,
-            ..self.classify(&result)
-        };
-        (self.decide_on(outcome, &result).await, result)
-    }
-
-    async fn decide_on(
         &mut self,
         outcome: ClassifiedOutcome,
         result: &Result<Response>,
@@ -121,6 +105,31 @@ impl Call<'_> {
                 hint,
             }),
         }
+    }
+
+    /// Reads the body of a final response into memory. If that fails, the attempt has failed, so this decides anew.
+    pub(crate) async fn read_body(
+        &mut self,
+        decision: Decision,
+        result: Result<Response>,
+    ) -> (Decision, Result<Response>) {
+        let limit = self.buffer().unwrap_or_default();
+        let read = async { response::buffer(result?, limit).await };
+        let queued = self.visit.map_or(Duration::ZERO, |visit| visit.waited);
+        let sent_at = self.sent_at.saturating_add(queued);
+        let result = match self.time.attempt_limit(sent_at) {
+            None => read.await,
+            Some(limit) => limit.enforce(read).await,
+        };
+        if result.is_ok() {
+            return (decision, result);
+        }
+        let outcome = ClassifiedOutcome {
+            // The response had begun, so the request was processed.
+            unsent: false,
+            ..self.classify(&result)
+        };
+        (self.decide(outcome, &result).await, result)
     }
 
     /// Goes through the three stages. Leaves the hint in `hint` as soon as it is read.
@@ -157,7 +166,7 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         headers: Option<&HeaderMap>,
     ) -> StageResult<()> {
-        let snapshot = self.snapshot.as_ref();
+        let snapshot = self.snapshot.as_deref();
         let call = CallFacts {
             rules: self.rules,
             retries: self.attempt.retries(),
@@ -199,7 +208,8 @@ impl Call<'_> {
             self.budget.count_free();
             BudgetHold::free()
         } else if self.budget.is_shared() && !self.settings.dry_run {
-            let paid = self.budget.withdraw_shared(self.time.end()).await;
+            // Boxed, because few budgets are shared.
+            let paid = Box::pin(self.budget.withdraw_shared(self.time.end())).await;
             paid.ok_or(StopReason::BudgetEmpty)?
         } else {
             let paid = self.budget.withdraw_at(now);
@@ -235,17 +245,6 @@ impl Call<'_> {
             outcome: retry.outcome,
             reason: StopReason::DryRun,
             hint: retry.hint,
-        }
-    }
-
-    /// Reads the body of the response. If that fails, the attempt has failed.
-    async fn read_body(&self, result: Result<Response>) -> Result<Response> {
-        let limit = self.buffer().unwrap_or_default();
-        let read = async { response::buffer(result?, limit).await };
-        let queued = self.visit.map_or(Duration::ZERO, |visit| visit.waited);
-        match self.time.attempt_limit(self.sent_at.saturating_add(queued)) {
-            None => read.await,
-            Some(limit) => limit.enforce(read).await,
         }
     }
 }

@@ -125,7 +125,7 @@ impl<'a> Call<'a> {
         if self.events_mut().is_some() || !self.settings.says_anything() {
             return;
         }
-        let target = self.snapshot.as_ref().map(RequestSnapshot::target);
+        let target = self.snapshot.as_deref().map(RequestSnapshot::target);
         if let Some((method, url)) = target.map(|(method, url)| (method.clone(), url.clone())) {
             self.follow(&method, &url);
         }

@@ -46,7 +46,7 @@ impl Call<'_> {
         let letters = settings.dead_letters.as_ref()?;
         let latest = self.time.end();
         let draft = LetterDraft {
-            request: self.snapshot.take()?,
+            request: *self.snapshot.take()?,
             factory: self.body_factory(),
             key_header: settings.keys.header_of(self.options.as_deref()),
             has_key: self.has_key,

@@ -7,20 +7,16 @@ use http::Extensions;
 use reqwest::{Request, Response};
 use reqwest_middleware::{ClientWithMiddleware, Middleware, Next, Result};
 use reqwest_steady::{
-    Backoff, Budget, Jitter, RetryMiddleware, RetryMiddlewareBuilder, ThrottleMiddleware,
-    ThrottleMiddlewareBuilder,
+    Budget, RetryMiddlewareBuilder, ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 use tokio::time::{sleep, timeout};
 
 use super::scripted::{Reply, Server};
-
-pub(crate) const MS: Duration = Duration::from_millis(1);
-pub(crate) const SEC: Duration = Duration::from_secs(1);
+use super::stacks::{MS, SEC, retry_after};
 
 /// Waits of 1 s, 2 s, 4 s.
 pub(crate) fn retry() -> RetryMiddlewareBuilder {
-    let backoff = Backoff::exponential(SEC).jitter(Jitter::None);
-    RetryMiddleware::builder().seed(1).backoff(backoff)
+    retry_after(SEC).seed(1)
 }
 
 pub(crate) fn throttle() -> ThrottleMiddlewareBuilder {

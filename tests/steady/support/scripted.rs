@@ -4,10 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::Extensions;
 use reqwest::{Body, Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, Result};
-use reqwest_steady::{RetryMiddlewareBuilder, ThrottleMiddlewareBuilder};
+use reqwest_steady::{
+    Refusal, RetryMiddleware, RetryMiddlewareBuilder, ThrottleMiddleware, ThrottleMiddlewareBuilder,
+};
+use tokio::time::Instant;
 
 pub(crate) use reqwest_steady::testing::{Reply, ScriptedServer as Server};
 
@@ -54,6 +58,37 @@ pub(crate) fn throttled(
 pub(crate) async fn call(client: &ClientWithMiddleware, name: usize) -> Result<u16> {
     let url = format!("http://api.example.com/{name}");
     Ok(client.get(url).send().await?.status().as_u16())
+}
+
+/// A server whose gate has closed after five failures, and a client of it. The next request, a probe, hangs.
+pub(crate) async fn with_a_hanging_probe() -> (Arc<Server>, ClientWithMiddleware) {
+    let server = Server::new(|index| match index {
+        0..=4 => answer(503),
+        5 => Reply::silence(),
+        _ => answer(200),
+    });
+    let retry = RetryMiddleware::builder().seed(1).max_retries(0);
+    let client = throttled(&server, retry, ThrottleMiddleware::builder().seed(1));
+    for name in 0..5 {
+        assert_eq!(call(&client, name).await.unwrap(), 503);
+    }
+    (server, client)
+}
+
+/// Makes 200 calls to a server that always refuses. Few requests arrive, and every call ends soon.
+pub(crate) async fn assert_few_requests_arrive(server: &Server, client: &ClientWithMiddleware) {
+    let start = Instant::now();
+    let results = join_all((0..200).map(|name| call(client, name))).await;
+    for result in &results {
+        let refused = |error| Refusal::of(error).is_some();
+        assert!(matches!(result, Ok(429)) || result.as_ref().is_err_and(refused));
+    }
+    assert!(server.count() < 60, "{}", server.count());
+    assert!(
+        start.elapsed() < Duration::from_secs(200),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 /// Sends what it is given through a client of its own.
