@@ -45,30 +45,38 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// Refuses a value that breaks the rule of its setting.
+pub(crate) fn ensure(
+    is_valid: bool,
+    setting: &'static str,
+    value: impl fmt::Debug,
+    rule: impl fmt::Display,
+) -> Result<(), ConfigError> {
+    if is_valid {
+        return Ok(());
+    }
+    Err(ConfigError::new(setting, format_args!("{value:?}"), rule))
+}
+
 /// Refuses a duration of zero.
 pub(crate) fn longer_than_zero(
     setting: &'static str,
     value: Option<Duration>,
 ) -> Result<(), ConfigError> {
-    match value {
-        Some(Duration::ZERO) => Err(ConfigError::new(
-            setting,
-            format_args!("{:?}", Duration::ZERO),
-            "should be longer than zero",
-        )),
-        _ => Ok(()),
-    }
+    let zero = Duration::ZERO;
+    ensure(
+        value != Some(zero),
+        setting,
+        zero,
+        "should be longer than zero",
+    )
 }
 
 /// Parses the name of a header.
 pub(crate) fn header_name(setting: &'static str, name: &str) -> Result<HeaderName, ConfigError> {
-    name.parse().map_err(|_| {
-        ConfigError::new(
-            setting,
-            format_args!("{name:?}"),
-            "should be a valid header name",
-        )
-    })
+    let rule = "should be a valid header name";
+    name.parse()
+        .map_err(|_| ConfigError::new(setting, format_args!("{name:?}"), rule))
 }
 
 /// The effect of headers with credentials, in [`RESERVED`] and in error messages.
