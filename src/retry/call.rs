@@ -99,7 +99,7 @@ impl<'a> Call<'a> {
         if let Some((outer, terms)) = outer {
             call.nest_in(outer, terms);
         }
-        if settings.tracking.is_on(call.could_retry()) {
+        if settings.tracks(call.could_retry()) {
             let events = call.track(request.method(), request.url());
             events.call_started();
         }
