@@ -77,6 +77,15 @@ impl ThrottleVisit {
     }
 }
 
+/// What an attempt met inside its retry.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Inside {
+    /// `None` if no throttle had anything to say.
+    pub(crate) visit: Option<ThrottleVisit>,
+    /// Another retry of the same chain.
+    pub(crate) has_retry: bool,
+}
+
 /// For the retry.
 impl Handoff {
     /// Puts a new one into the extensions of an attempt that begins.
@@ -120,10 +129,12 @@ impl Handoff {
         self.marks().timed_out = true;
     }
 
-    /// Notes that the attempt has come to an end. If no throttle saw it, it may have been sent.
-    pub(crate) fn end(&self) {
+    /// Notes that the attempt has come to an end, and returns what is inside the retry. If no throttle saw the
+    /// attempt, it may have been sent.
+    pub(crate) fn end(&self) -> Inside {
         let mut marks = self.marks();
         marks.paid |= !marks.is_seen();
+        marks.inside()
     }
 
     /// Ends the retry's part. Returns whether the attempt is paid.
@@ -133,15 +144,15 @@ impl Handoff {
         marks.paid
     }
 
-    /// Returns what a throttle has left, or what is known of it if it was dropped with the attempt.
-    pub(crate) fn visit(&self) -> Option<ThrottleVisit> {
-        let marks = self.marks();
-        let cut_off = (marks.timed_out && marks.is_seen()) || !marks.queue_time.is_zero();
-        let visit = marks.visit.or(cut_off.then(ThrottleVisit::default))?;
-        Some(ThrottleVisit {
-            waited: marks.queue_time,
-            ..visit
-        })
+    /// Returns what the throttles and retries inside have left in the extensions.
+    pub(crate) fn inside(extensions: &Extensions) -> Inside {
+        // Most extensions are empty, and an empty map is not worth hashing for.
+        match extensions.is_empty() {
+            true => Inside::default(),
+            false => {
+                (extensions.get::<Self>()).map_or_else(Inside::default, |it| it.marks().inside())
+            }
+        }
     }
 
     /// Leaves to another retry further outside what the throttles inside this call did. `queued` is in the report
@@ -157,11 +168,6 @@ impl Handoff {
     /// Leaves a mark that a nested call was here.
     pub(crate) fn mark_inner_retry(&self) {
         self.marks().inner_retry = true;
-    }
-
-    /// Returns whether another retry was inside the attempt.
-    pub(crate) fn had_inner_retry(&self) -> bool {
-        self.marks().inner_retry
     }
 }
 
@@ -220,6 +226,23 @@ impl Marks {
     /// Whether a throttle has decided on it.
     fn is_seen(&self) -> bool {
         self.queued > 0 || self.sent.is_some() || self.refused
+    }
+
+    fn inside(&self) -> Inside {
+        Inside {
+            visit: self.visit(),
+            has_retry: self.inner_retry,
+        }
+    }
+
+    /// Returns what a throttle has left, or what is known of it if it was dropped with the attempt.
+    fn visit(&self) -> Option<ThrottleVisit> {
+        let cut_off = (self.timed_out && self.is_seen()) || !self.queue_time.is_zero();
+        let visit = self.visit.or(cut_off.then(ThrottleVisit::default))?;
+        Some(ThrottleVisit {
+            waited: self.queue_time,
+            ..visit
+        })
     }
 }
 

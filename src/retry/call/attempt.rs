@@ -81,19 +81,15 @@ impl Call<'_> {
         result: &Result<Response>,
         extensions: &Extensions,
     ) -> ClassifiedOutcome {
-        let left = match extensions.is_empty() {
-            true => None,
-            false => extensions.get::<Handoff>(),
-        };
-        self.visit = left.and_then(Handoff::visit);
-        let mut had_inner = left.is_some_and(Handoff::had_inner_retry);
+        let mut inside = Handoff::inside(extensions);
         if let Some(handed_off) = self.handed_off.take() {
             // A middleware between may have passed on a copy of the extensions.
-            self.visit = handed_off.handoff.visit().or(self.visit);
-            had_inner |= handed_off.handoff.had_inner_retry();
-            handed_off.end();
+            let own = handed_off.end();
+            inside.visit = own.visit.or(inside.visit);
+            inside.has_retry |= own.has_retry;
         }
-        self.settings.inner_retry.learn(had_inner);
+        self.settings.inner_retry.learn(inside.has_retry);
+        self.visit = inside.visit;
         self.classify(result)
     }
 
@@ -141,7 +137,7 @@ impl<'a> AttemptTimer<'a> {
         // Dropped at the end of this function, after the handoff is marked.
         let attempt = pin!(attempt);
         // With no time left, nothing is sent.
-        if clock::now() < self.first.end() {
+        if clock::after(self.time.started, self.sent_at) < self.first.end() {
             let end = |now| self.limit(now).end();
             if let Some(result) = clock::within_moving(end, attempt).await {
                 // A call inside this one knew only what was left of this limit.
