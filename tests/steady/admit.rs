@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tracing::Level;
 
 use crate::support::log::Log;
+use crate::support::raw::outcomes;
 use crate::support::scripted::{Reply, Server, URL, answer, dripping, late, stacked};
 use crate::support::stacks::{MS, SEC, doubling, retry_after};
 use crate::support::trace::Trace;
@@ -655,9 +656,6 @@ async fn two_retries_in_one_chain_report_a_success_as_it_was() {
         .build();
     let response = client.get(URL).send().await.unwrap();
     let report = RetryReport::of(&response).unwrap();
-    let outcomes: Vec<_> = (report.attempts())
-        .map(|attempt| attempt.outcome().to_string())
-        .collect();
-    assert_eq!(outcomes, ["503", "503", "200"]);
+    assert_eq!(outcomes(report), ["503", "503", "200"]);
     assert_eq!(report.stop(), StopReason::Succeeded);
 }

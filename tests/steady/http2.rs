@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::support::raw::{client, direct, in_time, retry};
+use crate::support::raw::{client, direct, in_time, outcomes, reported, retry};
 
 // Types of frames, RFC 9113 §6.
 const DATA: u8 = 0;
@@ -239,17 +239,12 @@ fn repeating(retry: reqwest_steady::RetryMiddlewareBuilder) -> ClientWithMiddlew
 
 /// How the attempts of a call ended, and why it did.
 async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
-    let slot = ReportSlot::new();
-    let result = in_time(request.report_to(&slot).send()).await;
+    let (result, report) = reported(request).await;
     if let Err(error) = &result {
         assert!(error.is_request(), "{error:?}");
         assert!(error.url().is_some());
     }
-    let report = slot.get().unwrap();
-    let outcomes = report
-        .attempts()
-        .map(|attempt| attempt.outcome().to_string());
-    (outcomes.collect(), report.stop())
+    (outcomes(&report), report.stop())
 }
 
 /// The first two requests were not processed, and the server says so. The third is answered.

@@ -15,7 +15,7 @@ use futures_util::future::{Either, join, join3, select};
 use http::Response;
 use reqwest::Method;
 use reqwest_middleware::RequestBuilder;
-use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryMiddlewareBuilder, StopReason};
+use reqwest_steady::{RetryMiddlewareBuilder, StopReason};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -25,8 +25,8 @@ use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 
-use crate::support::raw::{client, in_time, retry};
 use crate::identity::Identity;
+use crate::support::raw::{client, in_time, outcomes, reported, retry};
 
 /// How often a task of tokio may go on before it has to let others.
 const BUDGET: usize = 128;
@@ -89,13 +89,8 @@ async fn run(listener: TcpListener, config: Arc<ServerConfig>, progress: Arc<Pro
 
 /// How the attempts of a call ended, and why it did.
 async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
-    let slot = ReportSlot::new();
-    let _ = in_time(request.report_to(&slot).send()).await;
-    let report = slot.get().unwrap();
-    let outcomes = report
-        .attempts()
-        .map(|attempt| attempt.outcome().to_string());
-    (outcomes.collect(), report.stop())
+    let (_, report) = reported(request).await;
+    (outcomes(&report), report.stop())
 }
 
 /// How the attempts of a call ended, why it did, and how many requests of all calls arrived.

@@ -9,9 +9,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::TcpListener;
-use std::path::PathBuf;
-use std::process::{self, Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -22,6 +20,7 @@ use reqwest_steady::{
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::support::directory::Directory;
 use crate::support::raw::{direct, in_time};
 
 const CALLS: usize = 500;
@@ -44,7 +43,7 @@ fn say(line: impl fmt::Display) {
 /// One process, which ends when this is dropped, and a directory, which is removed.
 struct Nginx {
     process: Child,
-    directory: PathBuf,
+    directory: Directory,
     port: u16,
 }
 
@@ -66,12 +65,12 @@ impl Nginx {
         let port = listener.local_addr().unwrap().port();
         // From here on, another process may take the port. Then nginx gives up, and is tried again.
         drop(listener);
-        let directory = fresh_directory();
-        fs::write(directory.join("nginx.conf"), config(site, port)).unwrap();
-        let errors = File::create(directory.join("errors")).unwrap();
+        let directory = Directory::new();
+        fs::write(directory.file("nginx.conf"), config(site, port)).unwrap();
+        let errors = File::create(directory.file("errors")).unwrap();
         let started = Command::new("nginx")
             .arg("-p")
-            .arg(&directory)
+            .arg(directory.path())
             .args(["-c", "nginx.conf"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -84,7 +83,6 @@ impl Nginx {
                 port,
             }),
             Err(error) => {
-                fs::remove_dir_all(&directory).unwrap();
                 assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
                 assert!(
                     env::var_os(REQUIRE).is_none(),
@@ -99,7 +97,7 @@ impl Nginx {
     async fn listens(&mut self) -> bool {
         // It is written once the port is open. To knock at the port instead might be to knock at
         // somebody else's.
-        while !self.directory.join("pid").exists() {
+        while !self.directory.file("pid").exists() {
             if self.process.try_wait().unwrap().is_some() {
                 return false;
             }
@@ -113,7 +111,7 @@ impl Nginx {
     }
 
     fn read(&self, file: &str) -> String {
-        fs::read_to_string(self.directory.join(file)).unwrap_or_default()
+        fs::read_to_string(self.directory.file(file)).unwrap_or_default()
     }
 
     /// How often it answered with each status. It writes this down after it has answered, so there
@@ -141,19 +139,7 @@ impl Drop for Nginx {
         // It may be gone already, and a panic in here would hide the first one.
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.directory);
     }
-}
-
-fn fresh_directory() -> PathBuf {
-    static STARTED: AtomicUsize = AtomicUsize::new(0);
-    let number = STARTED.fetch_add(1, Ordering::Relaxed);
-    let name = format!("reqwest-steady-nginx-{}-{number}", process::id());
-    let directory = env::temp_dir().join(name);
-    // What an earlier process of the same number has left behind.
-    let _ = fs::remove_dir_all(&directory);
-    fs::create_dir(&directory).unwrap();
-    directory
 }
 
 /// What its only site does.

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use reqwest::{ClientBuilder, Proxy};
 use reqwest_middleware::RequestBuilder;
-use reqwest_steady::{ReportSlot, RequestBuilderExt, StopReason};
+use reqwest_steady::{RequestBuilderExt, StopReason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::identity::Identity;
-use crate::support::raw::{Server, answer, client, in_time, retry};
+use crate::support::raw::{Server, answer, client, outcomes, reported, retry};
 
 const URL: &str = "https://payments.test/orders";
 
@@ -78,17 +78,12 @@ fn refusal(status: u16) -> String {
 
 /// How the attempts of a call ended, and why it did.
 async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
-    let slot = ReportSlot::new();
-    let result = in_time(request.report_to(&slot).send()).await;
+    let (result, report) = reported(request).await;
     if let Err(error) = &result {
         assert!(error.is_connect(), "{error:?}");
         assert_eq!(error.url().unwrap().as_str(), URL);
     }
-    let report = slot.get().unwrap();
-    let outcomes = report
-        .attempts()
-        .map(|attempt| attempt.outcome().to_string());
-    (outcomes.collect(), report.stop())
+    (outcomes(&report), report.stop())
 }
 
 const CONNECT: &str = "CONNECT payments.test:443 HTTP/1.1";

@@ -4,10 +4,10 @@
 //! `proof/native-tls/` runs the same tests with that library in place of rustls.
 
 use reqwest::ClientBuilder;
-use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryReport, StopReason};
+use reqwest_steady::{RetryReport, StopReason};
 
 use crate::identity::{Ending, Identity};
-use crate::support::raw::{Server, answer, client, in_time, retry};
+use crate::support::raw::{Server, answer, client, in_time, outcomes, reported, retry};
 
 /// Ends the first handshakes like this, and completes the others: first 503, then 200.
 async fn start(identity: &Identity, endings: &'static [Ending]) -> (Server, String) {
@@ -32,13 +32,6 @@ async fn start(identity: &Identity, endings: &'static [Ending]) -> (Server, Stri
     (server, url)
 }
 
-fn outcomes(report: &RetryReport) -> Vec<String> {
-    let attempts = report.attempts();
-    attempts
-        .map(|attempt| attempt.outcome().to_string())
-        .collect()
-}
-
 #[tokio::test]
 async fn an_answer_over_tls_is_retried_like_any_other() {
     let identity = Identity::of("127.0.0.1");
@@ -54,12 +47,10 @@ async fn an_answer_over_tls_is_retried_like_any_other() {
 async fn is_final(identity: &Identity, endings: &'static [Ending], inner: ClientBuilder) {
     let (server, url) = start(identity, endings).await;
     let client = client(inner, retry().retry_unsent());
-    let slot = ReportSlot::new();
-    let get = client.get(&url).report_to(&slot);
-    let error = in_time(get.send()).await.unwrap_err();
+    let (result, report) = reported(client.get(&url)).await;
+    let error = result.unwrap_err();
     assert!(error.is_connect());
     assert_eq!(error.url().unwrap().as_str(), url);
-    let report = slot.get().unwrap();
     assert_eq!(outcomes(&report), ["handshake"], "{endings:?}: {error:?}");
     assert_eq!(report.stop(), StopReason::NotRetryable);
     assert_eq!(server.connections(), 1);
@@ -107,9 +98,8 @@ async fn a_peer_that_goes_away_during_the_handshake_is_tried_again() {
     for endings in GONE {
         let (server, url) = start(&identity, endings).await;
         let client = client(identity.trusted(), retry());
-        let slot = ReportSlot::new();
-        let result = in_time(client.get(url).report_to(&slot).send()).await;
-        let seen = outcomes(&slot.get().unwrap());
+        let (result, report) = reported(client.get(url)).await;
+        let seen = outcomes(&report);
         assert_eq!(
             seen,
             ["connect", "connect", "503", "200"],

@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use reqwest_steady::{ReportSlot, RequestBuilderExt, StopReason};
+use reqwest_steady::{RequestBuilderExt, StopReason};
 
-use crate::support::raw::{Reply, Server, Then, answer, client, direct, in_time, reply, retry};
+use crate::support::raw::{
+    Reply, Server, Then, answer, client, direct, in_time, outcomes, reply, reported, retry,
+};
 
 /// For attempts that nothing but their time ends.
 const SHORT: Duration = Duration::from_millis(150);
@@ -24,14 +26,9 @@ async fn attempts(
 ) -> (Vec<String>, StopReason) {
     let server = Server::start(script).await;
     let patient = client(direct(), retry().max_retries(2).attempt_timeout(patience));
-    let slot = ReportSlot::new();
     let get = patient.get(server.url()).buffer_response(1024);
-    let _ = in_time(get.report_to(&slot).send()).await;
-    let report = slot.get().unwrap();
-    let attempts = report.attempts();
-    let outcomes: Vec<_> = attempts
-        .map(|attempt| attempt.outcome().to_string())
-        .collect();
+    let (_, report) = reported(get).await;
+    let outcomes = outcomes(&report);
     assert_eq!(server.count(), outcomes.len());
     (outcomes, report.stop())
 }

@@ -4,8 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use reqwest_steady::{Backoff, Jitter, RetryMiddleware, RetryMiddlewareBuilder};
+use reqwest::Response;
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, RequestBuilder, Result};
+use reqwest_steady::{
+    Backoff, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
+    RetryReport,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -41,6 +45,19 @@ pub(crate) fn client(
     ClientBuilder::new(inner.build().unwrap())
         .with(retry.build().unwrap())
         .build()
+}
+
+/// Sends a request, and returns its report as well.
+pub(crate) async fn reported(request: RequestBuilder) -> (Result<Response>, RetryReport) {
+    let slot = ReportSlot::new();
+    let result = in_time(request.report_to(&slot).send()).await;
+    (result, slot.get().expect("every call has a report"))
+}
+
+/// How each attempt of a call ended.
+pub(crate) fn outcomes(report: &RetryReport) -> Vec<String> {
+    let outcomes = report.attempts().map(|attempt| attempt.outcome());
+    outcomes.map(|outcome| outcome.to_string()).collect()
 }
 
 /// What the server does with a request: it writes some bytes, and then …
