@@ -54,6 +54,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Time;
+use crate::config::{ConfigError, ensure};
 pub use error::FleetError;
 pub(crate) use key::KeyKind;
 pub use lease::{Lease, LeaseAsk, PaceChange, SharedRate, WorkerId};
@@ -70,6 +71,15 @@ pub(crate) use worker_retries::{Payment, WorkerRetries};
 /// Longest pause, whatever a server asks for. One worker that reads a wrong hint must not stop all workers
 /// for a day.
 const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
+/// How long a request to the store may take.
+const DEFAULT_MAX_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_MAX_WAIT: Duration = Duration::from_secs(10);
+
+fn check_max_wait(max_wait: Duration) -> Result<(), ConfigError> {
+    let in_range = !max_wait.is_zero() && max_wait <= LONGEST_MAX_WAIT;
+    let rule = "should be longer than zero and at most 10 s";
+    ensure(in_range, "max_wait", max_wait, rule)
+}
 
 /// The future that a [`FleetStore`] returns.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;

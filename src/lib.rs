@@ -69,6 +69,7 @@ pub mod fleet;
 pub mod guide;
 mod handoff;
 mod host;
+mod lock;
 mod log;
 mod observe;
 mod outcome;

@@ -2,7 +2,7 @@
 //!
 //! Users need to see retries that the caller does not see. The retry and the throttle make an [`Event`] for each
 //! step of a call. [`Observers`] passes it to every [`Observer`], `LogLevels` writes it to the log, and `Metrics` is
-//! an observer that counts. [`Tracking`] decides whether a call makes events at all.
+//! an observer that counts.
 
 mod event;
 #[cfg(feature = "tracing")]
@@ -10,7 +10,6 @@ mod log_levels;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observer;
-mod tracking;
 
 pub use event::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeader,
@@ -23,4 +22,3 @@ pub use log_levels::LogLevels;
 pub use metrics::Metrics;
 pub use observer::Observer;
 pub(crate) use observer::Observers;
-pub(crate) use tracking::Tracking;

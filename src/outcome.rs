@@ -3,6 +3,33 @@
 //! All layers above share these types: how an attempt ended, why a call stopped, the report of a call, and the errors
 //! that this crate creates. Nothing here decides, waits or logs.
 
+/// Gives each value of an enum a stable label, in the order of the declaration.
+macro_rules! labels {
+    ($name:ident { $($value:ident => $label:literal,)+ }) => {
+        #[allow(dead_code, reason = "not every enum is listed or read back")]
+        impl $name {
+            pub(crate) const ALL: [Self; [$($label),+].len()] = [$(Self::$value),+];
+
+            /// Returns a stable name in snake_case, for logs and metrics.
+            pub fn label(self) -> &'static str {
+                match self {
+                    $(Self::$value => $label,)+
+                }
+            }
+
+            pub(crate) fn from_label(label: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|value| value.label() == label)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.label())
+            }
+        }
+    };
+}
+
 mod attempt;
 mod attempt_outcome;
 mod dead_letter;

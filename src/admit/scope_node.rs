@@ -16,7 +16,8 @@ use super::scope::Scope;
 /// What one call or scope allows, linked to the one around it.
 #[derive(Debug)]
 struct ScopeNode {
-    left: RetriesLeft,
+    /// Retries left. Several tasks may share those of a scope.
+    left: Arc<AtomicU32>,
     /// No later than the deadline of any node around it.
     deadline: Option<Instant>,
     /// `None` for a scope, and for a call that cannot be retried.
@@ -24,16 +25,9 @@ struct ScopeNode {
     around: Option<ScopeHandle>,
 }
 
-#[derive(Debug)]
-enum RetriesLeft {
-    Call(AtomicU32),
-    /// Several tasks may share a scope.
-    Scope(Arc<AtomicU32>),
-}
-
 impl ScopeNode {
     fn new(
-        left: RetriesLeft,
+        left: Arc<AtomicU32>,
         deadline: Option<Instant>,
         call: Option<Budget>,
         around: Option<ScopeHandle>,
@@ -50,18 +44,16 @@ impl ScopeNode {
     fn of_scope(scope: &Scope, around: Option<ScopeHandle>) -> Self {
         // A scope that is opened within itself is not drawn from twice.
         let left = match &around {
-            Some(around) if around.0.contains(scope) => RetriesLeft::Call(u32::MAX.into()),
-            _ => RetriesLeft::Scope(scope.left().clone()),
+            Some(around) if around.0.contains(scope) => Arc::new(u32::MAX.into()),
+            _ => Arc::clone(scope.left()),
         };
         Self::new(left, scope.end(), None, around)
     }
 
     /// Returns whether this scope is among this node and those around it.
     fn contains(&self, scope: &Scope) -> bool {
-        self.chain().any(|node| match &node.left {
-            RetriesLeft::Scope(left) => Arc::ptr_eq(left, scope.left()),
-            RetriesLeft::Call(_) => false,
-        })
+        self.chain()
+            .any(|node| Arc::ptr_eq(&node.left, scope.left()))
     }
 
     /// Returns this node, and all around it.
@@ -75,10 +67,7 @@ impl ScopeNode {
 
     /// Returns the counters of this node and all around it.
     fn counters(&self) -> impl Iterator<Item = &AtomicU32> + Clone {
-        self.chain().map(|node| match &node.left {
-            RetriesLeft::Call(left) => left,
-            RetriesLeft::Scope(left) => left,
-        })
+        self.chain().map(|node| &*node.left)
     }
 
     /// Returns the budgets of all calls around this node that could be retried.
@@ -94,7 +83,7 @@ pub(crate) struct ScopeHandle(Arc<ScopeNode>);
 impl ScopeHandle {
     /// Opens a node for a call that begins here. `budget`: if it could be retried.
     pub(crate) fn open(retries: u32, deadline: Option<Instant>, budget: Option<Budget>) -> Self {
-        let left = RetriesLeft::Call(retries.into());
+        let left = Arc::new(retries.into());
         Self(Arc::new(ScopeNode::new(left, deadline, budget, around())))
     }
 

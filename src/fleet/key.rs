@@ -1,6 +1,6 @@
 //! Names under which a store keeps what belongs to a gate or a budget.
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, ensure};
 
 /// A store refuses longer keys, because it keeps each of them.
 const MAX_KEY: usize = 1024;
@@ -36,14 +36,9 @@ impl KeyKind {
 
 /// Checks the length of a key. The error shows only the length, because a key may be a secret.
 pub(super) fn check_key(key: &str) -> Result<(), ConfigError> {
-    if key.is_empty() || key.len() > MAX_KEY {
-        return Err(ConfigError::new(
-            "key",
-            format_args!("of {} bytes", key.len()),
-            format_args!("should have from 1 to {MAX_KEY}"),
-        ));
-    }
-    Ok(())
+    let length = format_args!("of {} bytes", key.len());
+    let rule = format_args!("should have from 1 to {MAX_KEY}");
+    ensure((1..=MAX_KEY).contains(&key.len()), "key", length, rule)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, ensure};
 use crate::entropy::Uuid;
 
 /// One per day.
@@ -126,13 +126,9 @@ impl LeaseAsk {
     ///
     /// Refuses a period, rate, burst or pace that is out of range, and NaN.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if self.period < MIN_PERIOD || self.period > MAX_PERIOD {
-            return Err(ConfigError::new(
-                "period",
-                format_args!("{:?}", self.period),
-                "should be from a millisecond to an hour",
-            ));
-        }
+        let in_range = (MIN_PERIOD..=MAX_PERIOD).contains(&self.period);
+        let rule = "should be from a millisecond to an hour";
+        ensure(in_range, "period", self.period, rule)?;
         self.rate.as_ref().map_or(Ok(()), SharedRate::check)?;
         self.pace.as_ref().map_or(Ok(()), PaceChange::check)
     }
@@ -141,34 +137,20 @@ impl LeaseAsk {
 impl SharedRate {
     fn check(&self) -> Result<(), ConfigError> {
         // NaN is in no range.
-        if !(MIN_RATE..=MAX_RATE).contains(&self.per_second) {
-            return Err(ConfigError::new(
-                "rate",
-                format_args!("{:?} a second", self.per_second),
-                "should be between one a day and a million a second",
-            ));
-        }
-        if self.burst == 0 {
-            return Err(ConfigError::new(
-                "burst of the rate",
-                self.burst,
-                "should be at least 1",
-            ));
-        }
-        Ok(())
+        let in_range = (MIN_RATE..=MAX_RATE).contains(&self.per_second);
+        let value = format_args!("{:?} a second", self.per_second);
+        let rule = "should be between one a day and a million a second";
+        ensure(in_range, "rate", value, rule)?;
+        let rule = "should be at least 1";
+        ensure(self.burst > 0, "burst of the rate", self.burst, rule)
     }
 }
 
 impl PaceChange {
     fn check(&self) -> Result<(), ConfigError> {
         for (name, value) in [("pace before", self.before), ("pace now", self.now)] {
-            if !(0.0..=MAX_RATE).contains(&value) {
-                return Err(ConfigError::new(
-                    name,
-                    format_args!("{value:?}"),
-                    "should be from 0 to a million a second",
-                ));
-            }
+            let rule = "should be from 0 to a million a second";
+            ensure((0.0..=MAX_RATE).contains(&value), name, value, rule)?;
         }
         Ok(())
     }

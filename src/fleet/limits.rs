@@ -14,7 +14,8 @@ use super::store_health::StoreHealth;
 use super::worker_count::WorkerCount;
 use super::worker_lease::WorkerLease;
 use super::{
-    FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Retries, RetriesAsk, SharedRate, WorkerId,
+    DEFAULT_MAX_WAIT, FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Retries, RetriesAsk,
+    SharedRate, WorkerId,
 };
 use crate::clock;
 #[cfg(feature = "redis")]
@@ -22,7 +23,6 @@ use crate::config::ConfigError;
 pub use builder::FleetLimitsBuilder;
 
 const DEFAULT_PERIOD: Duration = Duration::from_millis(500);
-const DEFAULT_MAX_WAIT: Duration = Duration::from_millis(50);
 const MAX_WORKERS: u32 = 1_000_000;
 /// Longest credible `retry_after`, in periods or in the time for one token.
 const MAX_RETRY_PERIODS: u32 = 4;

@@ -8,7 +8,7 @@ mod retry_slots;
 
 use std::fmt;
 use std::future::ready;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -20,6 +20,7 @@ use super::{
     StoreFuture,
 };
 use crate::clock;
+use crate::lock::lock;
 use expiring::Expiring;
 use key_state::KeyState;
 use retry_slots::RetrySlots;
@@ -68,47 +69,6 @@ impl MemoryStore {
     fn now(&self) -> f64 {
         clock::now().duration_since(self.created).as_micros() as f64
     }
-
-    fn tables(&self) -> MutexGuard<'_, KeyTables> {
-        // No code panics while it holds the lock.
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lease_now(&self, key: &str, ask: &LeaseAsk) -> Result<Lease, FleetError> {
-        check_key(key)?;
-        ask.check()?;
-        let now = self.now();
-        let mut tables = self.tables();
-        let state = tables.states.get(key, now);
-        let lease = state.value.lease(now, ask);
-        state.keep_until(now + state.value.life(now, ask));
-        Ok(lease)
-    }
-
-    fn retries_now(&self, key: &str, ask: &RetriesAsk) -> Result<Retries, FleetError> {
-        check_key(key)?;
-        ask.check()?;
-        let now = self.now();
-        let mut tables = self.tables();
-        let slots = tables.retries.get(key, now);
-        let retries = slots.value.take(now, ask);
-        slots.keep_until(now + micros(ask.terms.ttl) * 2.0);
-        Ok(retries)
-    }
-
-    fn pause_now(&self, key: &str, length: Duration) -> Result<(), FleetError> {
-        check_key(key)?;
-        let now = self.now();
-        let mut tables = self.tables();
-        let state = tables.states.get(key, now);
-        let longer = state.value.pause(now, micros(length.min(MAX_PAUSE)));
-        state.keep_until(now + state.value.pause_life(now));
-        if let Some(length) = longer {
-            // Under the lock, so that subscribers see pauses in order. Without subscribers, it fails.
-            let _ = self.pauses.send(Pause::new(key, duration(length)));
-        }
-        Ok(())
-    }
 }
 
 impl Default for MemoryStore {
@@ -126,15 +86,45 @@ impl fmt::Debug for MemoryStore {
 
 impl FleetStore for MemoryStore {
     fn lease<'a>(&'a self, key: &'a str, ask: LeaseAsk) -> StoreFuture<'a, Lease> {
-        Box::pin(async move { self.lease_now(key, &ask) })
+        Box::pin(async move {
+            check_key(key)?;
+            ask.check()?;
+            let now = self.now();
+            let mut tables = lock(&self.tables);
+            let state = tables.states.get(key, now);
+            let lease = state.value.lease(now, &ask);
+            state.keep_until(now + state.value.life(now, &ask));
+            Ok(lease)
+        })
     }
 
     fn retries<'a>(&'a self, key: &'a str, ask: RetriesAsk) -> StoreFuture<'a, Retries> {
-        Box::pin(async move { self.retries_now(key, &ask) })
+        Box::pin(async move {
+            check_key(key)?;
+            ask.check()?;
+            let now = self.now();
+            let mut tables = lock(&self.tables);
+            let slots = tables.retries.get(key, now);
+            let retries = slots.value.take(now, &ask);
+            slots.keep_until(now + micros(ask.terms.ttl) * 2.0);
+            Ok(retries)
+        })
     }
 
     fn pause<'a>(&'a self, key: &'a str, length: Duration) -> StoreFuture<'a, ()> {
-        Box::pin(async move { self.pause_now(key, length) })
+        Box::pin(async move {
+            check_key(key)?;
+            let now = self.now();
+            let mut tables = lock(&self.tables);
+            let state = tables.states.get(key, now);
+            let longer = state.value.pause(now, micros(length.min(MAX_PAUSE)));
+            state.keep_until(now + state.value.pause_life(now));
+            if let Some(length) = longer {
+                // Under the lock, so that subscribers see pauses in order. Without subscribers, it fails.
+                let _ = self.pauses.send(Pause::new(key, duration(length)));
+            }
+            Ok(())
+        })
     }
 
     fn pauses(&self) -> StoreFuture<'_, Box<dyn Pauses>> {

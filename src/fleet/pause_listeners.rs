@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::{FleetStore, Pause};
+use crate::lock::lock;
 
 /// The first sweep of dropped listeners happens at this many keys.
 const FIRST_SWEEP: usize = 64;
@@ -44,7 +45,7 @@ struct ListenersState {
 
 impl PauseListeners {
     pub(super) fn add(&self, key: &str, listener: Weak<dyn PauseListener>) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.by_key.len() >= state.sweep_at.max(FIRST_SWEEP) {
             state.by_key.retain(|_, listeners| sweep(listeners));
             state.sweep_at = state.by_key.len() * 2;
@@ -59,7 +60,7 @@ impl PauseListeners {
 
     /// Starts the task, unless it runs. Does nothing outside a tokio runtime.
     pub(super) fn start(this: &Arc<Self>, store: &Arc<dyn FleetStore>) {
-        let mut state = this.lock();
+        let mut state = lock(&this.state);
         // The runtime of an earlier task may have ended.
         if (state.task.as_ref()).is_some_and(|task| !task.is_finished()) {
             return;
@@ -71,7 +72,7 @@ impl PauseListeners {
     }
 
     fn notify(&self, pause: &Pause) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let Some(listeners) = state.by_key.get_mut(&pause.key) else {
             return;
         };
@@ -89,18 +90,13 @@ impl PauseListeners {
     /// Number of known keys.
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
-        self.lock().by_key.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ListenersState> {
-        // No code panics while it holds the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state).by_key.len()
     }
 }
 
 impl Drop for PauseListeners {
     fn drop(&mut self) {
-        if let Some(task) = self.lock().task.take() {
+        if let Some(task) = lock(&self.state).task.take() {
             task.abort();
         }
     }

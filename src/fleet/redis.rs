@@ -5,28 +5,25 @@
 
 mod address;
 mod builder;
-mod connection_source;
 mod failure;
 mod link;
 mod pause_subscription;
 mod script;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Client;
 use redis::aio::ConnectionLike;
 
 use super::key::check_key;
-use super::{
-    FleetError, FleetStore, Lease, LeaseAsk, MAX_PAUSE, Pauses, Retries, RetriesAsk, StoreFuture,
-};
+use super::{FleetStore, Lease, LeaseAsk, MAX_PAUSE, Pauses, Retries, RetriesAsk, StoreFuture};
 use crate::config::ConfigError;
 pub use builder::RedisStoreBuilder;
-use builder::RedisTarget;
-use link::RedisLink;
+use link::{ConnectionSource, RedisLink};
 use pause_subscription::{NoPauses, PauseSubscription};
-use script::{ScriptCall, ScriptText, Scripts};
+use script::Scripts;
 
 /// Keeps shared limits in Redis (6 or later), for the workers of many processes.
 ///
@@ -77,7 +74,7 @@ use script::{ScriptCall, ScriptText, Scripts};
 /// A `rediss://` URL needs the crate `redis` with TLS. Depend on it with a feature like `tokio-rustls-comp`.
 /// [`from_client`](Self::from_client) takes a client with your certificates.
 pub struct RedisStore {
-    link: RedisLink,
+    link: Arc<RedisLink>,
     /// Opens the connection that receives pauses. Without it, pauses come with leases only.
     pause_client: Option<Client>,
     prefix: String,
@@ -106,12 +103,12 @@ impl RedisStore {
 
     /// Starts a builder with a URL like `redis://user:password@host:6379/0`.
     pub fn builder(url: &str) -> RedisStoreBuilder {
-        RedisStoreBuilder::new(RedisTarget::Address(address::of_url(url)))
+        RedisStoreBuilder::new(address::of_url(url).map(ConnectionSource::Client))
     }
 
     /// Starts a builder with your client.
     pub fn builder_from_client(client: &Client) -> RedisStoreBuilder {
-        RedisStoreBuilder::new(RedisTarget::Address(address::of_client(client)))
+        RedisStoreBuilder::new(address::of_client(client).map(ConnectionSource::Client))
     }
 
     /// Starts a builder with your connection: one of the crate's `aio` module, or one to a cluster.
@@ -139,7 +136,7 @@ impl RedisStore {
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
-        RedisStoreBuilder::new(RedisTarget::Connection(Box::new(connection)))
+        RedisStoreBuilder::new(Ok(ConnectionSource::Given(Box::new(connection))))
     }
 
     /// Counts round trips to Redis, for metrics.
@@ -155,84 +152,6 @@ impl RedisStore {
 
     fn channel(&self) -> String {
         format!("{}:pauses", self.prefix)
-    }
-
-    async fn run<T: redis::FromRedisValue>(
-        &self,
-        script: &ScriptText,
-        keys: &[String],
-        arguments: &[String],
-    ) -> Result<T, FleetError> {
-        let call = ScriptCall {
-            script,
-            keys,
-            arguments,
-        };
-        self.link.run(call).await
-    }
-
-    async fn run_lease(&self, key: &str, ask: LeaseAsk) -> Result<Lease, FleetError> {
-        check_key(key)?;
-        ask.check()?;
-        let keys = ["state", "workers", "waiting"].map(|what| self.name(key, what));
-        let arguments = [
-            ask.worker.to_string(),
-            optional(ask.rate.map(|rate| rate.per_second)),
-            optional(ask.rate.map(|rate| rate.burst)),
-            ask.want.to_string(),
-            ask.unused.to_string(),
-            ask.period.as_micros().to_string(),
-            optional(ask.pace.map(|pace| pace.before)),
-            optional(ask.pace.map(|pace| pace.now)),
-        ];
-        let reply: (u32, u64, u64, u32, String) =
-            self.run(&self.scripts.lease, &keys, &arguments).await?;
-        let (tokens, retry_after, pause, workers, pace) = reply;
-        Ok(Lease {
-            tokens,
-            retry_after: Duration::from_micros(retry_after),
-            pause: Duration::from_micros(pause),
-            workers,
-            pace: pace.parse().ok(),
-        })
-    }
-
-    async fn run_retries(&self, key: &str, ask: RetriesAsk) -> Result<Retries, FleetError> {
-        check_key(key)?;
-        ask.check()?;
-        let arguments = [
-            ask.deposits.to_string(),
-            ask.want.to_string(),
-            ask.unused.to_string(),
-            ask.terms.slot().to_string(),
-            ask.terms.ratio.to_string(),
-            ask.terms.reserve().to_string(),
-            (ask.terms.ttl.as_micros() * 2).to_string(),
-        ];
-        let keys = [self.name(key, "retries")];
-        let reply = self.run(&self.scripts.retries, &keys, &arguments).await?;
-        let (granted, balance): (u32, f64) = reply;
-        Ok(Retries { granted, balance })
-    }
-
-    async fn run_pause(&self, key: &str, length: Duration) -> Result<(), FleetError> {
-        check_key(key)?;
-        let length = length.min(MAX_PAUSE).as_micros();
-        let keys = [self.name(key, "state")];
-        let arguments = [length.to_string(), self.channel(), key.to_owned()];
-        self.run::<i64>(&self.scripts.pause, &keys, &arguments)
-            .await?;
-        Ok(())
-    }
-
-    async fn subscribe(&self) -> Result<Box<dyn Pauses>, FleetError> {
-        match &self.pause_client {
-            Some(client) => {
-                let subscription = PauseSubscription::open(client, &self.channel()).await?;
-                Ok(Box::new(subscription))
-            }
-            None => Ok(Box::new(NoPauses)),
-        }
     }
 }
 
@@ -253,18 +172,72 @@ impl fmt::Debug for RedisStore {
 
 impl FleetStore for RedisStore {
     fn lease<'a>(&'a self, key: &'a str, ask: LeaseAsk) -> StoreFuture<'a, Lease> {
-        Box::pin(self.run_lease(key, ask))
+        Box::pin(async move {
+            check_key(key)?;
+            ask.check()?;
+            let keys = ["state", "workers", "waiting"].map(|what| self.name(key, what));
+            let arguments = [
+                ask.worker.to_string(),
+                optional(ask.rate.map(|rate| rate.per_second)),
+                optional(ask.rate.map(|rate| rate.burst)),
+                ask.want.to_string(),
+                ask.unused.to_string(),
+                ask.period.as_micros().to_string(),
+                optional(ask.pace.map(|pace| pace.before)),
+                optional(ask.pace.map(|pace| pace.now)),
+            ];
+            let reply: (u32, u64, u64, u32, String) = self
+                .link
+                .run(self.scripts.lease.call(&keys, &arguments))
+                .await?;
+            let (tokens, retry_after, pause, workers, pace) = reply;
+            Ok(Lease {
+                tokens,
+                retry_after: Duration::from_micros(retry_after),
+                pause: Duration::from_micros(pause),
+                workers,
+                pace: pace.parse().ok(),
+            })
+        })
     }
 
     fn retries<'a>(&'a self, key: &'a str, ask: RetriesAsk) -> StoreFuture<'a, Retries> {
-        Box::pin(self.run_retries(key, ask))
+        Box::pin(async move {
+            check_key(key)?;
+            ask.check()?;
+            let arguments = [
+                ask.deposits.to_string(),
+                ask.want.to_string(),
+                ask.unused.to_string(),
+                ask.terms.slot().to_string(),
+                ask.terms.ratio.to_string(),
+                ask.terms.reserve().to_string(),
+                (ask.terms.ttl.as_micros() * 2).to_string(),
+            ];
+            let keys = [self.name(key, "retries")];
+            let call = self.scripts.retries.call(&keys, &arguments);
+            let (granted, balance) = self.link.run(call).await?;
+            Ok(Retries { granted, balance })
+        })
     }
 
     fn pause<'a>(&'a self, key: &'a str, length: Duration) -> StoreFuture<'a, ()> {
-        Box::pin(self.run_pause(key, length))
+        Box::pin(async move {
+            check_key(key)?;
+            let length = length.min(MAX_PAUSE).as_micros();
+            let keys = [self.name(key, "state")];
+            let arguments = [length.to_string(), self.channel(), key.to_owned()];
+            let call = self.scripts.pause.call(&keys, &arguments);
+            self.link.run::<i64>(call).await.map(drop)
+        })
     }
 
     fn pauses(&self) -> StoreFuture<'_, Box<dyn Pauses>> {
-        Box::pin(self.subscribe())
+        Box::pin(async move {
+            match &self.pause_client {
+                Some(client) => PauseSubscription::open(client, &self.channel()).await,
+                None => Ok(Box::new(NoPauses) as Box<dyn Pauses>),
+            }
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, ensure};
 
 const MAX_TTL: Duration = Duration::from_secs(60 * 60);
 /// A ratio above 1 bounds nothing, and is most likely meant as a percentage.
@@ -37,48 +37,26 @@ impl RetryTerms {
 
     /// Checks the values. The errors use the setting names of `BudgetBuilder`.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if self.ttl.is_zero() || self.ttl > MAX_TTL {
-            return Err(ConfigError::new(
-                "ttl",
-                format_args!("{:?}", self.ttl),
-                "should be longer than zero and at most an hour",
-            ));
-        }
+        let is_valid = !self.ttl.is_zero() && self.ttl <= MAX_TTL;
+        let rule = "should be longer than zero and at most an hour";
+        ensure(is_valid, "ttl", self.ttl, rule)?;
         in_range("min_retries_per_sec", self.min_per_sec, MAX_RESERVE, "")?;
         let advice = ": 0.1 allows one retry for ten calls (10 %)";
         in_range("retry_ratio", self.ratio, MAX_RATIO, advice)?;
-        let reserve = self.reserve();
-        if reserve > 0.0 && reserve < 1.0 {
-            return Err(ConfigError::new(
-                "min_retries_per_sec",
-                format_args!("{:?}", self.min_per_sec),
-                format_args!(
-                    "should be 0, or make a retry within the ttl ({:?})",
-                    self.ttl
-                ),
-            ));
-        }
-        if self.ratio > 0.0 && self.ratio < MIN_RATIO {
-            return Err(ConfigError::new(
-                "retry_ratio",
-                format_args!("{:?}", self.ratio),
-                "should be 0, or at least 0.000001",
-            ));
-        }
-        Ok(())
+        let makes_one = self.reserve() <= 0.0 || self.reserve() >= 1.0;
+        let ttl = self.ttl;
+        let rule = format_args!("should be 0, or make a retry within the ttl ({ttl:?})");
+        ensure(makes_one, "min_retries_per_sec", self.min_per_sec, rule)?;
+        let counts = self.ratio <= 0.0 || self.ratio >= MIN_RATIO;
+        let rule = "should be 0, or at least 0.000001";
+        ensure(counts, "retry_ratio", self.ratio, rule)
     }
 }
 
 fn in_range(setting: &'static str, value: f64, most: f64, advice: &str) -> Result<(), ConfigError> {
+    let rule = format_args!("should be from 0 to {most}{advice}");
     // NaN is in no range.
-    if (0.0..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(ConfigError::new(
-        setting,
-        format_args!("{value:?}"),
-        format_args!("should be from 0 to {most}{advice}"),
-    ))
+    ensure((0.0..=most).contains(&value), setting, value, rule)
 }
 
 /// Asks a store for retries.
@@ -139,13 +117,11 @@ impl RetriesAsk {
     ///
     /// Refuses terms that a [`BudgetBuilder`](crate::BudgetBuilder) refuses, and too many deposits.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if self.deposits > MAX_DEPOSITS {
-            return Err(ConfigError::new(
-                "deposits",
-                self.deposits,
-                format_args!("should be at most {MAX_DEPOSITS}"),
-            ));
-        }
+        let (deposits, rule) = (
+            self.deposits,
+            format_args!("should be at most {MAX_DEPOSITS}"),
+        );
+        ensure(deposits <= MAX_DEPOSITS, "deposits", deposits, rule)?;
         self.terms.check()
     }
 }

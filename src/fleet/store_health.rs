@@ -1,23 +1,20 @@
 //! Whether the store responds. Each change is logged once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::FleetError;
+use crate::lock::lock;
 
 /// The store is back after this long without a failure. Workers that fail ask again sooner, so one key that
 /// always fails does not alternate between lost and back.
 const QUIET: Duration = Duration::from_secs(3);
 
+/// Set while the store is lost: the time of the last failure.
 #[derive(Debug, Default)]
-pub(super) struct StoreHealth {
-    is_lost: AtomicBool,
-    /// Time of the last failure.
-    failed: Mutex<Option<Instant>>,
-}
+pub(super) struct StoreHealth(Mutex<Option<Instant>>);
 
 #[derive(Debug, PartialEq)]
 pub(super) enum HealthChange {
@@ -28,28 +25,22 @@ pub(super) enum HealthChange {
 impl StoreHealth {
     /// Records the outcome of one request to the store.
     pub(super) fn note(&self, now: Instant, error: Option<&FleetError>) -> Option<HealthChange> {
-        let Some(error) = error else {
-            return self.note_success(now);
-        };
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-        if self.is_lost.swap(true, Ordering::Relaxed) {
-            return None;
+        let mut failed = lock(&self.0);
+        match (error, *failed) {
+            (Some(error), before) => {
+                *failed = Some(now);
+                before.is_none().then(|| {
+                    log_lost(error);
+                    HealthChange::Lost
+                })
+            }
+            (None, Some(last)) if now.saturating_duration_since(last) >= QUIET => {
+                *failed = None;
+                log_back();
+                Some(HealthChange::Back)
+            }
+            (None, _) => None,
         }
-        log_lost(error);
-        Some(HealthChange::Lost)
-    }
-
-    fn note_success(&self, now: Instant) -> Option<HealthChange> {
-        if !self.is_lost.load(Ordering::Relaxed) {
-            return None;
-        }
-        let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent = |failed| now.saturating_duration_since(failed) < QUIET;
-        if failed.is_some_and(is_recent) || !self.is_lost.swap(false, Ordering::Relaxed) {
-            return None;
-        }
-        log_back();
-        Some(HealthChange::Back)
     }
 }
 

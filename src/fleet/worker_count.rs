@@ -1,10 +1,11 @@
 //! How many workers share the store, as its leases report.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::lock::lock;
 use crate::two_windows::{Advance, TwoWindows};
 
 /// The largest number of this window and the previous one counts: a key with few workers must not hide that
@@ -25,7 +26,7 @@ struct Reports {
 impl WorkerCount {
     /// Takes the number that came with a lease.
     pub(super) fn note(&self, now: Instant, workers: u32) {
-        let mut reports = self.lock();
+        let mut reports = lock(&self.0);
         let reports = reports.get_or_insert_with(|| Reports {
             first: now,
             largest: TwoWindows::new(WINDOW, Duration::ZERO),
@@ -44,18 +45,13 @@ impl WorkerCount {
     /// Returns the last known number, at least 1. It does not expire: an outage of the store keeps it.
     pub(super) fn count(&self) -> u32 {
         let largest = |reports: &Reports| reports.largest.max();
-        self.lock().as_ref().map_or(1, largest).max(1)
+        lock(&self.0).as_ref().map_or(1, largest).max(1)
     }
 
     /// Whether a lease has reported a number within the last window.
     pub(super) fn is_recent(&self, now: Instant) -> bool {
         let recent = |reports: &Reports| now.saturating_duration_since(reports.last) < WINDOW;
-        self.lock().as_ref().is_some_and(recent)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Reports>> {
-        // No code panics while it holds the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).as_ref().is_some_and(recent)
     }
 }
 

@@ -4,14 +4,15 @@
 //! retries; the worker prepays some, so that not every retry asks. Time and the store's responses come in as
 //! arguments, and nothing here waits.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::demand::Demand;
 use super::outage::Outage;
 use super::retries::MAX_DEPOSITS;
 use super::{Retries, RetriesAsk, RetryTerms, Time};
+use crate::lock::lock;
 
 /// Reports of deposits per `ttl`, unless an ask for a retry carries them. So the store may count half as
 /// many more for a moment. A report with every lease would double the number of round trips.
@@ -107,25 +108,25 @@ impl WorkerRetries {
 
     /// Pays for a retry from what is prepaid.
     pub(crate) fn take(&self, now: Time) -> Payment {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.demand.note(now);
         state.pay(now)
     }
 
     /// Pays for the same retry after an ask, by this call or another.
     pub(crate) fn take_again(&self, now: Time) -> Payment {
-        self.lock().pay(now)
+        lock(&self.state).pay(now)
     }
 
     /// Takes back a paid retry that was not sent. It is handed back if it expires before it is used.
     pub(crate) fn put_back(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.prepaid = state.prepaid.saturating_add(1);
     }
 
     /// Makes an ask for as many retries as calls wait for it, or as were wanted recently.
     pub(crate) fn ask(&self, now: Time, waiting: u32) -> RetriesAsk {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let recent = state.demand.estimate(now);
         state.gave_up = 0;
         self.make_ask(&mut state, now)
@@ -134,13 +135,13 @@ impl WorkerRetries {
 
     /// A waiting call goes on without the store. What is granted for it counts as spent.
     pub(crate) fn give_up(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.gave_up = state.gave_up.saturating_add(1);
     }
 
     /// Makes an ask that only reports deposits, unless the store is lost.
     pub(crate) fn report(&self, now: Time) -> Option<RetriesAsk> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if !state.may_ask(now) {
             return None;
         }
@@ -151,7 +152,7 @@ impl WorkerRetries {
     /// Takes what came of an ask. Deposits of a failed ask are lost: the store may have counted them, and too
     /// few do no harm.
     pub(crate) fn receive(&self, now: Time, ask: &RetriesAsk, result: Result<Retries, ()>) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let Ok(retries) = result else {
             // Asks that fail together are one failure.
             if state.outage.is_none() || now < state.probe_until {
@@ -185,7 +186,7 @@ impl WorkerRetries {
     /// then announces it with [`report_every`](Self::report_every) as the period, and calls
     /// [`set_workers`](Self::set_workers).
     pub(crate) fn must_announce(&self, now: Time) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.outage.is_some() || now < state.announce_at {
             return false;
         }
@@ -196,12 +197,12 @@ impl WorkerRetries {
     }
 
     pub(crate) fn set_workers(&self, workers: u32) {
-        self.lock().workers = workers;
+        lock(&self.state).workers = workers;
     }
 
     /// Returns the number of workers from the last announcement, or 1.
     pub(crate) fn workers(&self) -> u32 {
-        self.lock().workers
+        lock(&self.state).workers
     }
 
     pub(crate) fn report_every(&self) -> Duration {
@@ -210,12 +211,12 @@ impl WorkerRetries {
 
     /// Whether the store had no retry left a moment ago.
     pub(crate) fn is_empty(&self, now: Time) -> bool {
-        now < self.lock().empty_until
+        now < lock(&self.state).empty_until
     }
 
     /// Whether the store does not respond.
     pub(crate) fn is_store_lost(&self) -> bool {
-        self.lock().outage.is_some()
+        lock(&self.state).outage.is_some()
     }
 
     fn make_ask(&self, state: &mut RetriesState, now: Time) -> RetriesAsk {
@@ -226,11 +227,6 @@ impl WorkerRetries {
         RetriesAsk::new(self.terms)
             .deposits(deposits.min(MAX_DEPOSITS))
             .unused(std::mem::take(&mut state.unused))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RetriesState> {
-        // No code panics while it holds the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A bounded table of values by key, which evicts keys that are no longer used.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
@@ -31,7 +31,7 @@ type MustKeep<T> = fn(&T, Instant) -> bool;
 #[derive(Debug)]
 struct Shard<T> {
     /// Maps each key to its position in `entries`.
-    index: HashMap<u64, usize, BuildHasherDefault<PassThroughHasher>>,
+    index: HashMap<u64, usize>,
     /// At most [`KEYS_PER_SHARD`] entries. None is ever removed, only replaced.
     entries: Vec<Entry<T>>,
     /// The clock hand: the position in `entries` that eviction looks at next.
@@ -49,7 +49,13 @@ struct Entry<T> {
 impl<T: Clone> BoundedTable<T> {
     pub(crate) fn new(must_keep: MustKeep<T>) -> Self {
         Self {
-            shards: std::array::from_fn(|_| RwLock::default()),
+            shards: std::array::from_fn(|_| {
+                RwLock::new(Shard {
+                    index: HashMap::new(),
+                    entries: Vec::new(),
+                    hand: 0,
+                })
+            }),
             hasher: RandomState::default(),
             must_keep,
         }
@@ -136,40 +142,9 @@ impl<T: Clone> Shard<T> {
     }
 }
 
-impl<T> Default for Shard<T> {
-    fn default() -> Self {
-        Self {
-            index: HashMap::default(),
-            entries: Vec::new(),
-            hand: 0,
-        }
-    }
-}
-
 fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
     // A panic leaves no entry half changed.
     lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Uses keys as their hashes, because they are hashes already.
-#[derive(Debug, Default)]
-struct PassThroughHasher(u64);
-
-impl Hasher for PassThroughHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        // The low bits are the same for all keys of a shard.
-        self.0 = hash.rotate_right(8);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
-use super::Tracking;
 use super::event::{CallInfo, Event, EventKind, RetryScheduled, Stopped};
 use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 
@@ -122,14 +121,15 @@ impl LogLevels {
         self
     }
 
-    /// Returns which calls are logged however they end.
-    pub(crate) fn tracking(&self) -> Tracking {
-        let first = |levels: &[LevelFilter]| {
-            let on = levels.iter().filter(|level| can_be_on(**level));
-            on.min().copied()
-        };
-        let at_once = [self.rejection, self.given_up, self.abandoned];
-        Tracking::from_levels(first(&[self.success]), first(&at_once))
+    /// Returns whether a call must be followed from its start. A call that could be retried is named by its snapshot
+    /// if it fails; other calls keep none.
+    pub(crate) fn follows(&self, could_retry: bool) -> bool {
+        if could_retry {
+            is_on(self.success)
+        } else {
+            let at_once = [self.rejection, self.given_up, self.abandoned];
+            at_once.into_iter().any(is_on)
+        }
     }
 
     fn for_stop(&self, call: &CallInfo<'_>, reason: StopReason) -> LevelFilter {
@@ -176,12 +176,8 @@ impl LogLevels {
     }
 }
 
-fn can_be_on(level: LevelFilter) -> bool {
-    level != LevelFilter::OFF && level <= STATIC_MAX_LEVEL
-}
-
 fn is_on(level: LevelFilter) -> bool {
-    can_be_on(level) && level <= LevelFilter::current()
+    level != LevelFilter::OFF && level <= STATIC_MAX_LEVEL && level <= LevelFilter::current()
 }
 
 /// Writes an event at a level that is known only at run time. `tracing` needs one call site per level.

@@ -12,13 +12,14 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use self::host::HostMetrics;
 use super::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Observer, RetryScheduled, Stopped,
     ThrottleLoad, ThrottleRefused, ThrottleWaited,
 };
+use crate::lock::lock;
 use crate::outcome::{AttemptOutcome, DeadLetterOutcome, FailureKind};
 
 /// Enough hosts for one process, and few enough for Prometheus. Each host has about 20 series.
@@ -76,7 +77,7 @@ pub struct Metrics(Arc<Hosts>);
 /// The hosts that have their own label.
 struct Hosts {
     /// At most `max` entries, which are never removed.
-    named: RwLock<BTreeMap<Box<str>, Arc<HostMetrics>>>,
+    named: Mutex<BTreeMap<Box<str>, Arc<HostMetrics>>>,
     /// Shared by all hosts that are not in `named`.
     other: OnceLock<Arc<HostMetrics>>,
     max: usize,
@@ -96,7 +97,7 @@ impl Metrics {
     pub fn with_max_hosts(max: usize) -> Self {
         catalogue::describe_all();
         Self(Arc::new(Hosts {
-            named: RwLock::default(),
+            named: Mutex::default(),
             other: OnceLock::new(),
             max,
         }))
@@ -109,21 +110,7 @@ impl Metrics {
 
 impl Hosts {
     fn find_or_add(&self, name: &str) -> Arc<HostMetrics> {
-        {
-            let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(host) = named.get(name) {
-                return Arc::clone(host);
-            }
-            if named.len() >= self.max {
-                return self.other();
-            }
-        }
-        self.add(name)
-    }
-
-    fn add(&self, name: &str) -> Arc<HostMetrics> {
-        let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have added this host, or the last allowed one, in the meantime.
+        let mut named = lock(&self.named);
         if let Some(host) = named.get(name) {
             return Arc::clone(host);
         }
@@ -135,14 +122,13 @@ impl Hosts {
         host
     }
 
+    fn count(&self) -> usize {
+        lock(&self.named).len()
+    }
+
     fn other(&self) -> Arc<HostMetrics> {
         let other = self.other.get_or_init(|| Arc::new(HostMetrics::new(OTHER)));
         Arc::clone(other)
-    }
-
-    fn count(&self) -> usize {
-        let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
-        named.len()
     }
 }
 
@@ -180,19 +166,19 @@ impl Observer for Metrics {
         let host = self.host(call);
         host.balance(retry.budget);
         if !retry.dry_run {
-            host.backoff(retry.wait);
+            host.backoff_delay.record(retry.wait);
         }
     }
 
     fn budget_refused(&self, call: &CallInfo<'_>, refused: &BudgetRefused) {
         let host = self.host(call);
         host.balance(refused.budget);
-        host.budget_exhausted();
+        host.budget_exhausted.increment(1);
     }
 
     fn stopped(&self, call: &CallInfo<'_>, stop: &Stopped) {
         let host = self.host(call);
-        host.request(stop.reason);
+        host.request(stop.reason.label());
         if let Some(balance) = stop.budget {
             host.balance(balance);
         }
@@ -206,11 +192,11 @@ impl Observer for Metrics {
                 host.retry(cause);
             }
         }
-        host.abandoned();
+        host.request("abandoned");
     }
 
     fn dead_lettered(&self, call: &CallInfo<'_>, outcome: DeadLetterOutcome) {
-        self.host(call).dead_letter(outcome);
+        self.host(call).dead_letters[outcome as usize].increment(1);
     }
 
     fn throttle_load(&self, call: &CallInfo<'_>, load: &ThrottleLoad) {

@@ -77,52 +77,18 @@ pub enum FailureKind {
     Other,
 }
 
-impl FailureKind {
-    /// Returns a stable name in snake_case, for logs and metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Dns => "dns",
-            Self::Connect => "connect",
-            Self::Timeout => "timeout",
-            Self::Reset => "reset",
-            Self::Incomplete => "incomplete",
-            Self::NotProcessed => "not_processed",
-            Self::Handshake => "handshake",
-            Self::Builder => "builder",
-            Self::Redirect => "redirect",
-            Self::Decode => "decode",
-            Self::Middleware => "middleware",
-            Self::Throttled => "throttled",
-            Self::Other => "other",
-        }
-    }
-
-    #[cfg(feature = "dead-letter-file")]
-    pub(crate) const ALL: [Self; 13] = [
-        Self::Dns,
-        Self::Connect,
-        Self::Timeout,
-        Self::Reset,
-        Self::Incomplete,
-        Self::NotProcessed,
-        Self::Handshake,
-        Self::Builder,
-        Self::Redirect,
-        Self::Decode,
-        Self::Middleware,
-        Self::Throttled,
-        Self::Other,
-    ];
-
-    /// Returns the kind with this label, if this version knows it.
-    #[cfg(feature = "dead-letter-file")]
-    pub(crate) fn from_label(label: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.label() == label)
-    }
-}
-
-impl fmt::Display for FailureKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
-    }
-}
+labels!(FailureKind {
+    Dns => "dns",
+    Connect => "connect",
+    Timeout => "timeout",
+    Reset => "reset",
+    Incomplete => "incomplete",
+    NotProcessed => "not_processed",
+    Handshake => "handshake",
+    Builder => "builder",
+    Redirect => "redirect",
+    Decode => "decode",
+    Middleware => "middleware",
+    Throttled => "throttled",
+    Other => "other",
+});

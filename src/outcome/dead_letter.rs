@@ -1,7 +1,5 @@
 //! Whether a dead letter was delivered.
 
-use std::fmt;
-
 /// Says whether a dead letter was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -16,20 +14,9 @@ pub enum DeadLetterOutcome {
     Panicked,
 }
 
-impl DeadLetterOutcome {
-    /// Returns a stable name in snake_case, for logs and metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Delivered => "delivered",
-            Self::Failed => "failed",
-            Self::TimedOut => "timed_out",
-            Self::Panicked => "panicked",
-        }
-    }
-}
-
-impl fmt::Display for DeadLetterOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
-    }
-}
+labels!(DeadLetterOutcome {
+    Delivered => "delivered",
+    Failed => "failed",
+    TimedOut => "timed_out",
+    Panicked => "panicked",
+});

@@ -20,22 +20,11 @@ pub enum RefusalReason {
     DeadlineTooClose,
 }
 
-impl RefusalReason {
-    /// Returns a stable name in snake_case, for logs and metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::WaitTooLong => "wait_too_long",
-            Self::DeadlineTooClose => "deadline_too_close",
-        }
-    }
-}
-
-impl fmt::Display for RefusalReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
-    }
-}
+labels!(RefusalReason {
+    QueueFull => "queue_full",
+    WaitTooLong => "wait_too_long",
+    DeadlineTooClose => "deadline_too_close",
+});
 
 /// Reports that a [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused a request. Nothing was sent.
 ///

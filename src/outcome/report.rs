@@ -1,11 +1,12 @@
 //! The report of a call: its attempts, its waits and why it ended.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use reqwest::Response;
 
 use super::{Attempt, AttemptOutcome, StopReason};
+use crate::lock::lock;
 
 /// Describes one attempt of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,19 +175,14 @@ impl ReportSlot {
     ///
     /// `None` if that call has not ended, or failed before anything was sent.
     pub fn get(&self) -> Option<RetryReport> {
-        self.lock().clone()
+        lock(&self.0).clone()
     }
 
     pub(crate) fn put(&self, report: RetryReport) {
-        *self.lock() = Some(report);
+        *lock(&self.0) = Some(report);
     }
 
     pub(crate) fn clear(&self) {
-        *self.lock() = None;
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<RetryReport>> {
-        // No code panics while it holds the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0) = None;
     }
 }

@@ -5,12 +5,14 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use reqwest::Body;
+
+use crate::lock::lock;
 
 /// Builds the body of every attempt after the first.
 #[derive(Clone)]
@@ -38,13 +40,13 @@ impl BodyFactory {
 
     pub(crate) fn build(&self) -> Body {
         let (body, mark) = BodyMark::attach((self.build)());
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
+        *lock(&self.latest) = Some(mark);
         body
     }
 
     /// Whether this factory built the body of a request.
     pub(crate) fn has_built(&self, body: Option<&Body>) -> bool {
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = lock(&self.latest);
         self.first.is_of(body) || latest.as_ref().is_some_and(|mark| mark.is_of(body))
     }
 }

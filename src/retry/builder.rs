@@ -15,7 +15,7 @@ use crate::entropy::Entropy;
 use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
-use crate::observe::{Event, Observer, Tracking};
+use crate::observe::{Event, Observer};
 use crate::schedule::Backoff;
 
 /// Builds a [`RetryMiddleware`].
@@ -527,13 +527,6 @@ impl RetryMiddlewareBuilder {
         if let Some(letters) = &mut settings.dead_letters {
             letters.max_body = self.dead_letter_max_body.unwrap_or(letters.max_body);
             letters.max_wait = self.dead_letter_max_wait.unwrap_or(letters.max_wait);
-        }
-        #[cfg(feature = "tracing")]
-        {
-            settings.tracking = settings.levels.tracking();
-        }
-        if !settings.observers.is_empty() || settings.dead_letters.is_some() {
-            settings.tracking = Tracking::ALWAYS;
         }
         settings.backoff.check()?;
         match (self.budget, self.budget_per_host) {

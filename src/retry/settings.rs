@@ -7,15 +7,14 @@ use http::HeaderName;
 
 use super::inner::InnerRetry;
 use crate::admit::Budgets;
-use crate::config::Timers;
-use crate::config::{CREDENTIALS, ConfigError, longer_than_zero, reserved};
+use crate::config::{CREDENTIALS, ConfigError, Timers, ensure, longer_than_zero, reserved};
 use crate::dead_letter::{DeadLetters, Secrets};
 use crate::decide::{Classifier, KeyRule};
 use crate::entropy::Entropy;
 use crate::log::two_retries_in_one_chain;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
-use crate::observe::{Event, Observers, Tracking};
+use crate::observe::{Event, Observers};
 use crate::request::DEFAULT_HEADER;
 use crate::schedule::{Backoff, TimeLimits};
 
@@ -40,7 +39,6 @@ pub(crate) struct RetrySettings {
     pub(crate) dead_letters: Option<DeadLetters>,
     pub(crate) secrets: Secrets,
     pub(crate) observers: Observers,
-    pub(crate) tracking: Tracking,
     #[cfg(feature = "tracing")]
     pub(crate) levels: LogLevels,
     pub(crate) timers: Timers,
@@ -70,24 +68,12 @@ impl RetrySettings {
         longer_than_zero("deadline", self.limits.deadline)?;
         longer_than_zero("attempt_timeout", self.limits.attempt)?;
         if let (Some(attempt), Some(deadline)) = (self.limits.attempt, self.limits.deadline) {
-            if attempt > deadline {
-                return Err(ConfigError::new(
-                    "attempt_timeout",
-                    format_args!("{attempt:?}"),
-                    format_args!("should not be longer than the deadline ({deadline:?})"),
-                ));
-            }
+            let rule = format_args!("should not be longer than the deadline ({deadline:?})");
+            ensure(attempt <= deadline, "attempt_timeout", attempt, rule)?;
         }
-        if self.launch_spread > self.limits.window {
-            return Err(ConfigError::new(
-                "launch_spread",
-                format_args!("{:?}", self.launch_spread),
-                format_args!(
-                    "should not be longer than the retry_window ({:?})",
-                    self.limits.window
-                ),
-            ));
-        }
+        let (spread, window) = (self.launch_spread, self.limits.window);
+        let rule = format_args!("should not be longer than the retry_window ({window:?})");
+        ensure(spread <= window, "launch_spread", spread, rule)?;
         // A request can have a key in the default header, even if this client uses another one.
         for key_header in [self.keys.header(), &DEFAULT_HEADER] {
             if self.attempt_header.as_ref() == Some(key_header) {
@@ -118,9 +104,16 @@ impl RetrySettings {
         }
     }
 
-    /// Returns whether calls are followed from their start.
+    /// Returns whether calls are followed from their start. Such a call keeps its method and host, because the
+    /// request is gone when its response arrives. Calls that nothing observes skip this work.
     pub(crate) fn follows(&self, could_retry: bool) -> bool {
-        self.tracking.is_on(could_retry)
+        #[cfg(feature = "tracing")]
+        if self.levels.follows(could_retry) {
+            return true;
+        }
+        #[cfg(not(feature = "tracing"))]
+        let _ = could_retry;
+        !self.observers.is_empty() || self.dead_letters.is_some()
     }
 
     /// Returns whether the log tells of calls that fail.
@@ -163,7 +156,6 @@ impl Default for RetrySettings {
             dead_letters: None,
             secrets: Secrets::default(),
             observers: Observers::default(),
-            tracking: Tracking::default(),
             #[cfg(feature = "tracing")]
             levels: LogLevels::default(),
             timers: Timers::default(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, ensure, longer_than_zero};
 use crate::entropy::up_to;
 
 /// Says how a wait is randomised around its ceiling.
@@ -133,29 +133,13 @@ impl Backoff {
 
     /// Refuses invalid values.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if self.base.is_zero() {
-            return Err(ConfigError::new(
-                "backoff base",
-                format_args!("{:?}", self.base),
-                "should be longer than zero",
-            ));
-        }
-        // Negated so that NaN fails, too.
-        if !(self.multiplier >= 1.0 && self.multiplier.is_finite()) {
-            return Err(ConfigError::new(
-                "backoff multiplier",
-                format_args!("{:?}", self.multiplier),
-                "should be a finite number of at least 1.0",
-            ));
-        }
-        if self.cap < self.base {
-            return Err(ConfigError::new(
-                "backoff cap",
-                format_args!("{:?}", self.cap),
-                format_args!("should not be shorter than the base ({:?})", self.base),
-            ));
-        }
-        Ok(())
+        longer_than_zero("backoff base", Some(self.base))?;
+        // NaN is not at least 1.0.
+        let is_valid = self.multiplier >= 1.0 && self.multiplier.is_finite();
+        let rule = "should be a finite number of at least 1.0";
+        ensure(is_valid, "backoff multiplier", self.multiplier, rule)?;
+        let rule = format_args!("should not be shorter than the base ({:?})", self.base);
+        ensure(self.cap >= self.base, "backoff cap", self.cap, rule)
     }
 }
 

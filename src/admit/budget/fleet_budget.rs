@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -21,7 +20,7 @@ use crate::fleet::{FleetLimits, KeyKind, Payment, RetriesAsk, RetryTerms, Worker
 pub(super) struct FleetBudget {
     fleet: FleetLimits,
     key: String,
-    retries: WorkerRetries,
+    pub(super) retries: WorkerRetries,
     /// Whether an ask is under way.
     asking: AtomicBool,
     /// Number of calls that wait for an ask.
@@ -40,16 +39,6 @@ impl FleetBudget {
             waiting: AtomicU32::new(0),
             ask_ended: Notify::new(),
         }
-    }
-
-    /// Takes back a paid retry that was not sent.
-    pub(super) fn put_back(&self) {
-        self.retries.put_back();
-    }
-
-    /// Whether the store had no retry left a moment ago.
-    pub(super) fn is_empty(&self, age: Duration) -> bool {
-        self.retries.is_empty(age)
     }
 
     /// The last known number of workers.

@@ -46,7 +46,7 @@ impl Drop for BudgetHold {
             HoldSource::Window(state, slot) => state.give_back(*slot),
             HoldSource::Fleet(state) => {
                 if let Some(fleet) = &state.fleet {
-                    fleet.put_back();
+                    fleet.retries.put_back();
                 }
             }
         }

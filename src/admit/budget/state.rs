@@ -83,7 +83,7 @@ impl BudgetState {
     pub(super) fn is_in_debt(&self, now: Instant) -> bool {
         let overdrawn =
             || self.withdrawn.load(Ordering::Relaxed) && self.window.net(self.nanos(now)) < 0;
-        let refused = |fleet: &FleetBudget| fleet.is_empty(self.age(now));
+        let refused = |fleet: &FleetBudget| fleet.retries.is_empty(self.age(now));
         overdrawn() || self.fleet.as_deref().is_some_and(refused)
     }
 

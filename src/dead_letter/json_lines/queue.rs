@@ -5,12 +5,13 @@
 use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::writer::{LetterLine, LetterWriter};
+use crate::lock::lock;
 
 /// The most bytes in the queue, so that a blocked disk does not fill the memory.
 const LIMIT: usize = 64 * 1024 * 1024;
@@ -128,10 +129,6 @@ fn clone_result(written: &io::Result<()>) -> io::Result<()> {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -48,12 +48,8 @@ pub struct JsonLinesReader {
     max_line: u64,
 }
 
-/// A file to read.
-#[derive(Debug)]
-enum LetterSource {
-    Closed(PathBuf),
-    Open(PathBuf, OpenFile),
-}
+/// The path of a file to read, and the file if it is open already.
+type LetterSource = (PathBuf, Option<OpenFile>);
 
 /// An open file that is read up to its length at opening.
 #[derive(Debug)]
@@ -110,7 +106,7 @@ impl JsonLinesReader {
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         let file = OpenFile::open(&path).map_err(|error| open_error(&path, error))?;
-        Ok(Self::new([LetterSource::Open(path, file)].into()))
+        Ok(Self::new([(path, Some(file))].into()))
     }
 
     /// Opens all rotated files, in the order of their numbers, and then the current file.
@@ -131,12 +127,10 @@ impl JsonLinesReader {
             }
             rotated = again;
         };
-        let rotated = rotated
-            .into_iter()
-            .map(|(_, path)| LetterSource::Closed(path));
+        let rotated = rotated.into_iter().map(|(_, path)| (path, None));
         let mut sources: VecDeque<_> = rotated.collect();
         match current {
-            Ok(file) => sources.push_back(LetterSource::Open(path, file)),
+            Ok(file) => sources.push_back((path, Some(file))),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !sources.is_empty() => {}
             Err(error) => return Err(open_error(&path, error)),
         }
@@ -156,14 +150,9 @@ impl JsonLinesReader {
     /// Opens the next file. Returns `None` after the last one.
     fn next_file(&mut self) -> Option<io::Result<()>> {
         self.line = 0;
-        let opened;
-        (self.path, opened) = match self.later.pop_front()? {
-            LetterSource::Open(path, file) => (path, Ok(file)),
-            LetterSource::Closed(path) => {
-                let file = OpenFile::open(&path);
-                (path, file)
-            }
-        };
+        let file;
+        (self.path, file) = self.later.pop_front()?;
+        let opened = file.map_or_else(|| OpenFile::open(&self.path), Ok);
         Some(opened.map(|file| self.file = Some(file)))
     }
 

@@ -22,27 +22,17 @@ const VERSION: u64 = 1;
 #[derive(Serialize, Deserialize)]
 struct LetterRecord<'a> {
     version: u64,
-    #[serde(borrow)]
     time: Cow<'a, str>,
-    #[serde(borrow)]
     method: Cow<'a, str>,
-    #[serde(borrow)]
     url: Cow<'a, str>,
-    #[serde(borrow)]
     redacted: Vec<RedactedRecord<'a>>,
     /// A redacted header has no value.
-    #[serde(borrow)]
     headers: Vec<(Cow<'a, str>, Option<ValueRecord<'a>>)>,
-    #[serde(borrow)]
     body: BodyRecord<'a>,
-    #[serde(borrow)]
     key: Option<KeyRecord<'a>>,
     repeatable: bool,
-    #[serde(borrow)]
     attempts: Vec<AttemptRecord<'a>>,
-    #[serde(borrow)]
     reason: Cow<'a, str>,
-    #[serde(borrow)]
     not_before: Cow<'a, str>,
 }
 

@@ -4,15 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{DEFAULT_MAX_WAIT, DEFAULT_PERIOD, FleetLimits};
-use crate::config::ConfigError;
-use crate::fleet::{FleetStore, MemoryStore};
+use super::{DEFAULT_PERIOD, FleetLimits};
+use crate::config::{ConfigError, ensure};
+use crate::fleet::{DEFAULT_MAX_WAIT, FleetStore, MemoryStore, check_max_wait};
 #[cfg(feature = "redis")]
 use crate::fleet::{RedisStore, RedisStoreBuilder};
 
 const MIN_PERIOD: Duration = Duration::from_millis(50);
 const MAX_PERIOD: Duration = Duration::from_secs(10);
-const LONGEST_MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Builds [`FleetLimits`]. [`build`](FleetLimitsBuilder::build) checks all values.
 ///
@@ -37,7 +36,6 @@ pub struct FleetLimitsBuilder {
 }
 
 enum StoreChoice {
-    Memory,
     Given(Arc<dyn FleetStore>),
     #[cfg(feature = "redis")]
     Redis(Box<RedisStoreBuilder>),
@@ -46,7 +44,7 @@ enum StoreChoice {
 impl Default for FleetLimitsBuilder {
     fn default() -> Self {
         Self {
-            store: StoreChoice::Memory,
+            store: StoreChoice::Given(Arc::new(MemoryStore::new())),
             prefix: None,
             period: DEFAULT_PERIOD,
             max_wait: DEFAULT_MAX_WAIT,
@@ -128,47 +126,26 @@ impl FleetLimitsBuilder {
     ///
     /// Refuses values out of range, an invalid Redis URL, and a prefix without Redis.
     pub fn build(self) -> Result<FleetLimits, ConfigError> {
-        if !(MIN_PERIOD..=MAX_PERIOD).contains(&self.period) {
-            return Err(ConfigError::new(
-                "lease",
-                format_args!("{:?}", self.period),
-                "should be from 50 ms to 10 s",
-            ));
-        }
-        if self.max_wait.is_zero() || self.max_wait > LONGEST_MAX_WAIT {
-            return Err(ConfigError::new(
-                "max_wait",
-                format_args!("{:?}", self.max_wait),
-                "should be longer than zero and at most 10 s",
-            ));
-        }
-        let store: Arc<dyn FleetStore> = match self.store {
+        let in_range = (MIN_PERIOD..=MAX_PERIOD).contains(&self.period);
+        let rule = "should be from 50 ms to 10 s";
+        ensure(in_range, "lease", self.period, rule)?;
+        check_max_wait(self.max_wait)?;
+        let store: Arc<dyn FleetStore> = match (self.store, self.prefix) {
             #[cfg(feature = "redis")]
-            StoreChoice::Redis(mut store) => {
-                if let Some(prefix) = self.prefix {
+            (StoreChoice::Redis(mut store), prefix) => {
+                if let Some(prefix) = prefix {
                     *store = store.prefix(prefix);
                 }
                 Arc::new(store.max_wait(self.max_wait).build()?)
             }
-            StoreChoice::Given(store) => {
-                without_prefix(self.prefix)?;
-                store
-            }
-            StoreChoice::Memory => {
-                without_prefix(self.prefix)?;
-                Arc::new(MemoryStore::new())
+            (StoreChoice::Given(store), None) => store,
+            (StoreChoice::Given(_), Some(prefix)) => {
+                let rule = "should only be given with Redis";
+                return Err(ConfigError::new("prefix", format_args!("{prefix:?}"), rule));
             }
         };
         Ok(FleetLimits::new(store, self.period, self.max_wait))
     }
-}
-
-fn without_prefix(prefix: Option<String>) -> Result<(), ConfigError> {
-    let Some(prefix) = prefix else {
-        return Ok(());
-    };
-    let rule = "should only be given with Redis";
-    Err(ConfigError::new("prefix", format_args!("{prefix:?}"), rule))
 }
 
 /// Hides the store's address, which may hold a password.

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 /// The first sweep happens at this many keys.
 const FIRST_SWEEP: usize = 1024;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Expiring<T> {
     entries: HashMap<String, ExpiringEntry<T>>,
-    /// Number of keys at which the next sweep happens.
+    /// Number of keys at which the next sweep happens, if that is more than [`FIRST_SWEEP`].
     sweep_at: usize,
 }
 
@@ -17,15 +17,6 @@ pub(super) struct ExpiringEntry<T> {
     pub(super) value: T,
     /// In microseconds.
     expires: f64,
-}
-
-impl<T> Default for Expiring<T> {
-    fn default() -> Self {
-        Self {
-            entries: HashMap::new(),
-            sweep_at: FIRST_SWEEP,
-        }
-    }
 }
 
 impl<T: Default> Expiring<T> {
@@ -41,9 +32,9 @@ impl<T: Default> Expiring<T> {
 
     /// Sweeps when the table has doubled, so that the cost per key is small.
     fn sweep_if_due(&mut self, now: f64) {
-        if self.entries.len() >= self.sweep_at {
+        if self.entries.len() >= self.sweep_at.max(FIRST_SWEEP) {
             self.entries.retain(|_, entry| entry.expires > now);
-            self.sweep_at = FIRST_SWEEP.max(self.entries.len() * 2);
+            self.sweep_at = self.entries.len() * 2;
         }
     }
 }

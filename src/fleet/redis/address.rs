@@ -1,4 +1,4 @@
-//! Reads the address of Redis, and shows it without its password.
+//! Opens a client for an address of Redis, and shows the address without its password.
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use reqwest::Url;
@@ -7,8 +7,7 @@ use crate::config::ConfigError;
 
 const SCHEMES: [&str; 5] = ["redis", "rediss", "valkey", "valkeys", "redis+unix"];
 
-/// Reads a URL.
-pub(super) fn of_url(url: &str) -> Result<ConnectionInfo, ConfigError> {
+pub(super) fn of_url(url: &str) -> Result<Client, ConfigError> {
     let refused = |rule: &str| ConfigError::new("url", shown(url), rule);
     let parsed = redis::parse_redis_url(url)
         .ok_or_else(|| refused("should be like redis://user:password@host:6379/0"))?;
@@ -27,25 +26,24 @@ pub(super) fn of_url(url: &str) -> Result<ConnectionInfo, ConfigError> {
         ),
         false => refused("should be like redis://user:password@host:6379/0"),
     })?;
-    supported(info, shown(url))
+    open(info, shown(url))
 }
 
-/// Takes the address of a client.
-pub(super) fn of_client(client: &Client) -> Result<ConnectionInfo, ConfigError> {
+pub(super) fn of_client(client: &Client) -> Result<Client, ConfigError> {
     let info = client.get_connection_info().clone();
     let shown = info.addr().to_string();
-    supported(info, shown)
+    open(info, shown)
 }
 
-fn supported(info: ConnectionInfo, shown: String) -> Result<ConnectionInfo, ConfigError> {
-    if info.addr().is_supported() {
-        return Ok(info);
+fn open(info: ConnectionInfo, shown: String) -> Result<Client, ConfigError> {
+    if !info.addr().is_supported() {
+        let rule = "leads to what the crate `redis` is built without";
+        return Err(ConfigError::new("url", shown, rule));
     }
-    Err(ConfigError::new(
-        "url",
-        shown,
-        "leads to what the crate `redis` is built without",
-    ))
+    // Requests are small. Without `nodelay`, one that waits for the response to another may be too late.
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    Client::open(info.set_tcp_settings(tcp))
+        .map_err(|_| ConfigError::new("url", "hidden", "is not what the crate `redis` can use"))
 }
 
 /// Whether the crate `redis` is built with TLS.

@@ -3,18 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use redis::{Client, ConnectionInfo};
+use redis::Client;
 
-use super::connection_source::{ConnectionSource, SharedConnection};
-use super::link::RedisLink;
+use super::link::{ConnectionSource, RedisLink};
 use super::script::Scripts;
 use super::{RedisStore, address};
-use crate::config::ConfigError;
+use crate::config::{ConfigError, ensure};
+use crate::fleet::{DEFAULT_MAX_WAIT, check_max_wait};
 
 const DEFAULT_PREFIX: &str = "steady";
 const MAX_PREFIX: usize = 64;
-const DEFAULT_MAX_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Builds a [`RedisStore`]. [`build`](RedisStoreBuilder::build) checks all values.
 ///
@@ -36,23 +34,17 @@ const LONGEST_MAX_WAIT: Duration = Duration::from_secs(10);
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RedisStoreBuilder {
-    target: RedisTarget,
-    pause_address: Option<Result<ConnectionInfo, ConfigError>>,
+    source: Result<ConnectionSource, ConfigError>,
+    pause_client: Option<Result<Client, ConfigError>>,
     prefix: String,
     max_wait: Duration,
 }
 
-/// How to reach Redis.
-pub(super) enum RedisTarget {
-    Address(Result<ConnectionInfo, ConfigError>),
-    Connection(Box<dyn SharedConnection>),
-}
-
 impl RedisStoreBuilder {
-    pub(super) fn new(target: RedisTarget) -> Self {
+    pub(super) fn new(source: Result<ConnectionSource, ConfigError>) -> Self {
         Self {
-            target,
-            pause_address: None,
+            source,
+            pause_client: None,
             prefix: DEFAULT_PREFIX.to_owned(),
             max_wait: DEFAULT_MAX_WAIT,
         }
@@ -82,7 +74,7 @@ impl RedisStoreBuilder {
     ///
     /// Default: the client or URL of the store. With your connection, pauses come with leases only.
     pub fn listen(mut self, client: &Client) -> Self {
-        self.pause_address = Some(address::of_client(client));
+        self.pause_client = Some(address::of_client(client));
         self
     }
 
@@ -92,25 +84,14 @@ impl RedisStoreBuilder {
     ///
     /// Refuses an invalid URL or prefix, and a `max_wait` out of range.
     pub fn build(self) -> Result<RedisStore, ConfigError> {
-        let pause_client = self.pause_address.map(|info| open(info?)).transpose()?;
-        let (source, pause_client) = match self.target {
-            RedisTarget::Address(info) => {
-                let client = open(info?)?;
-                let pause_client = pause_client.unwrap_or_else(|| client.clone());
-                (ConnectionSource::Client(client), Some(pause_client))
-            }
-            RedisTarget::Connection(connection) => {
-                (ConnectionSource::Given(connection), pause_client)
-            }
+        let pause_client = self.pause_client.transpose()?;
+        let source = self.source?;
+        let pause_client = match &source {
+            ConnectionSource::Client(client) => pause_client.or_else(|| Some(client.clone())),
+            ConnectionSource::Given(_) => pause_client,
         };
         check_prefix(&self.prefix)?;
-        if self.max_wait.is_zero() || self.max_wait > LONGEST_MAX_WAIT {
-            return Err(ConfigError::new(
-                "max_wait",
-                format_args!("{:?}", self.max_wait),
-                "should be longer than zero and at most 10 s",
-            ));
-        }
+        check_max_wait(self.max_wait)?;
         Ok(RedisStore {
             link: RedisLink::new(source, self.max_wait),
             pause_client,
@@ -131,23 +112,11 @@ impl fmt::Debug for RedisStoreBuilder {
     }
 }
 
-fn open(info: ConnectionInfo) -> Result<Client, ConfigError> {
-    // Requests are small. Without `nodelay`, one that waits for the response to another may be too late.
-    let tcp = info.tcp_settings().clone().set_nodelay(true);
-    Client::open(info.set_tcp_settings(tcp))
-        .map_err(|_| ConfigError::new("url", "hidden", "is not what the crate `redis` can use"))
-}
-
 /// Refuses three kinds of characters. With a colon, prefix `a` and key `b:c` would equal prefix `a:b` and key
 /// `c`. A brace would end the hash tag. Others are patterns in Redis access rules.
 fn check_prefix(prefix: &str) -> Result<(), ConfigError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
-    if (1..=MAX_PREFIX).contains(&prefix.len()) && prefix.bytes().all(allowed) {
-        return Ok(());
-    }
-    Err(ConfigError::new(
-        "prefix",
-        format_args!("{prefix:?}"),
-        format_args!("should be up to {MAX_PREFIX} letters, digits, `-`, `_`, `.` or `/`"),
-    ))
+    let is_valid = (1..=MAX_PREFIX).contains(&prefix.len()) && prefix.bytes().all(allowed);
+    let rule = format_args!("should be up to {MAX_PREFIX} letters, digits, `-`, `_`, `.` or `/`");
+    ensure(is_valid, "prefix", prefix, rule)
 }

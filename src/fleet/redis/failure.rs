@@ -5,17 +5,8 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use crate::fleet::FleetError;
 
 /// Codes that a script can cause. An old Redis sends `ERR`, with one of these later in the text.
-const WORDS: [&str; 9] = [
-    "WRONGTYPE",
-    "NOPERM",
-    "OOM",
-    "READONLY",
-    "NOAUTH",
-    "MISCONF",
-    "NOREPLICAS",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-];
+const CODES: &str =
+    "WRONGTYPE NOPERM OOM READONLY NOAUTH MISCONF NOREPLICAS MASTERDOWN CLUSTERDOWN";
 /// What Redis sends instead of `NOAUTH` for a long command before a login.
 const UNAUTHENTICATED: &str = "unauthenticated";
 /// The code of Redis for other errors.
@@ -68,7 +59,9 @@ fn code(error: &RedisError) -> String {
     let mut words = detail.split(|letter| !is_code_letter(letter));
     let code = match code {
         UNKNOWN if detail.contains(UNAUTHENTICATED) => "NOAUTH",
-        UNKNOWN => words.find(|word| WORDS.contains(word)).unwrap_or(code),
+        UNKNOWN => words
+            .find(|word| CODES.split(' ').any(|known| known == *word))
+            .unwrap_or(code),
         // The message of a proxy may begin with any word.
         _ if !code.chars().all(is_code_letter) || code.len() > LONGEST_CODE => UNKNOWN,
         _ => code,

@@ -7,10 +7,10 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, ProtocolVersion,
     RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, from_redis_value,
@@ -19,12 +19,12 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::connection_source::{ConnectionSource, SharedConnection};
 use super::failure::{self, unavailable};
 use super::script::ScriptCall;
 use crate::clock;
 use crate::entropy::{Entropy, up_to};
 use crate::fleet::FleetError;
+use crate::lock::lock;
 
 /// Longest time to connect. A script waits for `max_wait` of it only.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(1);
@@ -32,10 +32,26 @@ pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
-#[derive(Clone)]
-pub(super) struct RedisLink(Arc<LinkInner>);
+/// A connection of any type that can have several handles.
+pub(super) trait SharedConnection: ConnectionLike + Send + Sync {
+    fn clone_box(&self) -> Box<dyn SharedConnection>;
+}
 
-struct LinkInner {
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> SharedConnection for C {
+    fn clone_box(&self) -> Box<dyn SharedConnection> {
+        Box::new(self.clone())
+    }
+}
+
+/// Where connections to Redis come from.
+pub(super) enum ConnectionSource {
+    /// Connects when needed, and again after a loss.
+    Client(Client),
+    /// The user's connection, which reconnects by itself.
+    Given(Box<dyn SharedConnection>),
+}
+
+pub(super) struct RedisLink {
     source: ConnectionSource,
     max_wait: Duration,
     state: Mutex<LinkState>,
@@ -76,8 +92,8 @@ enum Lookup {
 }
 
 impl RedisLink {
-    pub(super) fn new(source: ConnectionSource, max_wait: Duration) -> Self {
-        Self(Arc::new(LinkInner {
+    pub(super) fn new(source: ConnectionSource, max_wait: Duration) -> Arc<Self> {
+        Arc::new(Self {
             source,
             max_wait,
             state: Mutex::new(LinkState {
@@ -88,35 +104,35 @@ impl RedisLink {
             }),
             changed: watch::Sender::new(()),
             round_trips: AtomicU64::new(0),
-        }))
+        })
     }
 
     pub(super) fn round_trips(&self) -> u64 {
-        self.0.round_trips.load(Ordering::Relaxed)
+        self.round_trips.load(Ordering::Relaxed)
     }
 
     /// Runs a script. Always ends within `max_wait`.
     pub(super) async fn run<T: FromRedisValue>(
-        &self,
+        self: &Arc<Self>,
         call: ScriptCall<'_>,
     ) -> Result<T, FleetError> {
         if Handle::try_current().is_err() {
             return Err(unavailable("there is no tokio runtime"));
         }
-        let end = clock::after(clock::now(), self.0.max_wait);
+        let end = clock::after(clock::now(), self.max_wait);
         let mut live = self.live(end).await?;
         match timeout_at(end, self.evaluate(&mut *live.connection, call)).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => {
                 let failure = failure::of(&error);
                 if failure::breaks(&error) {
-                    self.0.drop_connection(live.number, &failure);
+                    self.drop_connection(live.number, &failure);
                 }
                 Err(failure)
             }
             Err(_) => {
-                let failure = self.0.timed_out();
-                self.0.drop_connection(live.number, &failure);
+                let failure = self.timed_out();
+                self.drop_connection(live.number, &failure);
                 Err(failure)
             }
         }
@@ -142,30 +158,24 @@ impl RedisLink {
         connection: &mut dyn SharedConnection,
         command: Cmd,
     ) -> RedisResult<T> {
-        self.0.round_trips.fetch_add(1, Ordering::Relaxed);
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
         let reply = connection.req_packed_command(&command).await?;
         Ok(from_redis_value(reply.extract_error()?)?)
     }
 
-    async fn live(&self, end: Instant) -> Result<LiveConnection, FleetError> {
+    async fn live(self: &Arc<Self>, end: Instant) -> Result<LiveConnection, FleetError> {
         // Before the first lookup, so that no change is missed.
-        let mut changed = self.0.changed.subscribe();
+        let mut changed = self.changed.subscribe();
         loop {
-            let until = match self.0.lookup(clock::now()) {
+            let until = match self.lookup(clock::now()) {
                 Lookup::Live(live) => return Ok(live),
                 Lookup::Failed(error) => return Err(error),
                 Lookup::Connecting(until) => until.min(end),
             };
             if timeout_at(until, changed.changed()).await.is_err() {
-                return Err(self.0.timed_out());
+                return Err(self.timed_out());
             }
         }
-    }
-}
-
-impl LinkInner {
-    fn state(&self) -> MutexGuard<'_, LinkState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn timed_out(&self) -> FleetError {
@@ -175,7 +185,7 @@ impl LinkInner {
     }
 
     fn lookup(self: &Arc<Self>, now: Instant) -> Lookup {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         match &state.phase {
             LinkPhase::Connected(connection) => {
                 return Lookup::Live(LiveConnection {
@@ -236,7 +246,7 @@ impl LinkInner {
             }
             opened => opened?,
         };
-        self.state().refusal = None;
+        lock(&self.state).refusal = None;
         if database != 0 {
             let mut select = redis::cmd("SELECT");
             select.arg(database).exec_async(&mut connection).await?;
@@ -247,17 +257,17 @@ impl LinkInner {
     /// Finds out why Redis refuses the login. Asks once until a login succeeds, because each ask is another
     /// failed login and servers count those.
     async fn refusal(&self, client: &Client, settings: RedisConnectionInfo) -> Option<RedisError> {
-        let known = self.state().refusal.clone();
+        let known = lock(&self.state).refusal.clone();
         if known.is_some() {
             return known;
         }
         let refusal = why_refused(client, settings).await;
-        self.state().refusal = refusal.clone();
+        lock(&self.state).refusal = refusal.clone();
         refusal
     }
 
     fn finish_connect(&self, number: u64, connected: RedisResult<Box<dyn SharedConnection>>) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.number != number {
             // Too late: another task has begun meanwhile.
             return;
@@ -280,7 +290,7 @@ impl LinkInner {
 
     /// Drops a broken connection, and with it all late responses.
     fn drop_connection(&self, number: u64, error: &FleetError) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.number == number && matches!(state.phase, LinkPhase::Connected(_)) {
             state.phase = LinkPhase::Failed {
                 until: clock::now() + reconnect_delay(0),

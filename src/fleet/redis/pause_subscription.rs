@@ -27,12 +27,15 @@ pub(super) struct PauseSubscription {
 }
 
 impl PauseSubscription {
-    pub(super) async fn open(client: &Client, channel: &str) -> Result<Self, FleetError> {
+    pub(super) async fn open(
+        client: &Client,
+        channel: &str,
+    ) -> Result<Box<dyn Pauses>, FleetError> {
         if Handle::try_current().is_err() {
             return Err(unavailable("there is no tokio runtime"));
         }
         match timeout(CONNECT_LIMIT, Self::subscribe(client, channel)).await {
-            Ok(Ok(subscription)) => Ok(subscription),
+            Ok(Ok(subscription)) => Ok(Box::new(subscription)),
             Ok(Err(error)) => Err(failure::of(&error)),
             Err(_) => {
                 let after = CONNECT_LIMIT;

@@ -36,14 +36,26 @@ impl ScriptText {
         let hash = Script::new(&text).get_hash().to_owned();
         Self { text, hash }
     }
+
+    pub(super) fn call<'a>(
+        &'a self,
+        keys: &'a [String],
+        arguments: &'a [String],
+    ) -> ScriptCall<'a> {
+        ScriptCall {
+            script: self,
+            keys,
+            arguments,
+        }
+    }
 }
 
 /// A script with its keys and arguments.
 #[derive(Clone, Copy)]
 pub(super) struct ScriptCall<'a> {
-    pub(super) script: &'a ScriptText,
-    pub(super) keys: &'a [String],
-    pub(super) arguments: &'a [String],
+    script: &'a ScriptText,
+    keys: &'a [String],
+    arguments: &'a [String],
 }
 
 impl ScriptCall<'_> {

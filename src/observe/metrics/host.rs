@@ -1,6 +1,7 @@
 //! The metrics of one host.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
@@ -9,37 +10,29 @@ use super::catalogue::{
     BACKOFF_DELAY, BUDGET_BALANCE, BUDGET_EXHAUSTED, DEAD_LETTERS, IN_FLIGHT, LIMIT_HEADERS,
     LIMITER_WAIT, QUEUE_AGE, QUEUE_DEPTH, REQUESTS, RETRIES,
 };
+use crate::lock::lock;
 use crate::observe::{LimitHeader, LimitHeaders, LoadChange, ThrottleLoad};
-use crate::outcome::{AttemptOutcome, DeadLetterOutcome, StopReason};
+use crate::outcome::{AttemptOutcome, DeadLetterOutcome};
 
 /// The recorder's handles for one host. They are kept, so that counting needs no lookup in the recorder.
 pub(super) struct HostMetrics {
     host: Arc<str>,
-    /// Indexed by [`StopReason`]. Each counter is registered at its first count.
-    requests: [OnceLock<Counter>; StopReason::ALL.len()],
-    /// Registered at its first count.
-    abandoned: OnceLock<Counter>,
+    /// By the label of a [`StopReason`](crate::StopReason), and `abandoned`.
+    requests: ByLabel<&'static str>,
     retries: ByLabel<AttemptOutcome>,
     /// Registered with the first balance. Without a budget, a gauge at 0 would look like an empty budget.
     budget_balance: OnceLock<Gauge>,
-    budget_exhausted: Counter,
-    backoff_delay: Histogram,
+    pub(super) budget_exhausted: Counter,
+    pub(super) backoff_delay: Histogram,
     /// Indexed by [`LimitHeader`].
     limit_headers: [Counter; LimitHeader::ALL.len()],
-    /// In the order of [`DEAD_LETTER_OUTCOMES`].
-    dead_letters: [Counter; DEAD_LETTER_OUTCOMES.len()],
+    /// Indexed by [`DeadLetterOutcome`].
+    pub(super) dead_letters: [Counter; DeadLetterOutcome::ALL.len()],
     load: Mutex<HostLoad>,
     in_flight: Gauge,
     /// Registered with the first event of a throttle.
     throttle: OnceLock<ThrottleMetrics>,
 }
-
-const DEAD_LETTER_OUTCOMES: [DeadLetterOutcome; 4] = [
-    DeadLetterOutcome::Delivered,
-    DeadLetterOutcome::Failed,
-    DeadLetterOutcome::TimedOut,
-    DeadLetterOutcome::Panicked,
-];
 
 struct ThrottleMetrics {
     queue_depth: Gauge,
@@ -55,8 +48,7 @@ impl HostMetrics {
             counter
         };
         Self {
-            requests: [const { OnceLock::new() }; StopReason::ALL.len()],
-            abandoned: OnceLock::new(),
+            requests: ByLabel::default(),
             retries: ByLabel::default(),
             budget_balance: OnceLock::new(),
             budget_exhausted: from_zero(counter!(BUDGET_EXHAUSTED, "host" => host.clone())),
@@ -64,7 +56,7 @@ impl HostMetrics {
             limit_headers: LimitHeader::EACH.map(|header| {
                 from_zero(counter!(LIMIT_HEADERS, "host" => host.clone(), "kind" => header.label()))
             }),
-            dead_letters: DEAD_LETTER_OUTCOMES.map(|outcome| {
+            dead_letters: DeadLetterOutcome::ALL.map(|outcome| {
                 let outcome = outcome.label();
                 from_zero(counter!(DEAD_LETTERS, "host" => host.clone(), "outcome" => outcome))
             }),
@@ -75,26 +67,17 @@ impl HostMetrics {
         }
     }
 
-    pub(super) fn request(&self, reason: StopReason) {
-        self.count_request(&self.requests[reason as usize], reason.label());
-    }
-
-    pub(super) fn abandoned(&self) {
-        self.count_request(&self.abandoned, "abandoned");
-    }
-
-    fn count_request(&self, counter: &OnceLock<Counter>, outcome: &'static str) {
+    /// Counts a call that ended.
+    pub(super) fn request(&self, outcome: &'static str) {
         let make = || counter!(REQUESTS, "host" => self.host.clone(), "outcome" => outcome);
-        counter.get_or_init(make).increment(1);
+        let mut counters = lock(&self.requests);
+        counters.entry(outcome).or_insert_with(make).increment(1);
     }
 
     pub(super) fn retry(&self, cause: AttemptOutcome) {
         let make = || counter!(RETRIES, "host" => self.host.clone(), "reason" => cause.to_string());
-        self.retries.get(cause, make).increment(1);
-    }
-
-    pub(super) fn backoff(&self, wait: Duration) {
-        self.backoff_delay.record(wait);
+        let mut counters = lock(&self.retries);
+        counters.entry(cause).or_insert_with(make).increment(1);
     }
 
     /// Sets the balance. It is infinite without a budget, and then there is no gauge.
@@ -105,30 +88,10 @@ impl HostMetrics {
         }
     }
 
-    pub(super) fn budget_exhausted(&self) {
-        self.budget_exhausted.increment(1);
-    }
-
     pub(super) fn limit_headers(&self, headers: LimitHeaders) {
-        if headers == LimitHeaders::default() {
-            return;
+        for header in headers.iter() {
+            self.limit_headers[header as usize].increment(1);
         }
-        for (header, counter) in LimitHeader::ALL.iter().zip(&self.limit_headers) {
-            if headers.contains(*header) {
-                counter.increment(1);
-            }
-        }
-    }
-
-    pub(super) fn dead_letter(&self, outcome: DeadLetterOutcome) {
-        // The match makes the compiler complain about a new outcome.
-        let index = match outcome {
-            DeadLetterOutcome::Delivered => 0,
-            DeadLetterOutcome::Failed => 1,
-            DeadLetterOutcome::TimedOut => 2,
-            DeadLetterOutcome::Panicked => 3,
-        };
-        self.dead_letters[index].increment(1);
     }
 
     pub(super) fn attempt_started(&self) {
@@ -169,7 +132,7 @@ impl HostMetrics {
     /// The gauge moves while the load is locked, so that threads cannot overtake each other. It moves in steps,
     /// so that several `Metrics` on one recorder add up.
     fn change_load(&self, change: impl FnOnce(&mut HostLoad)) {
-        let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut load = lock(&self.load);
         let before = load.in_flight();
         change(&mut load);
         move_gauge(&self.in_flight, load.in_flight() - before);
@@ -230,31 +193,5 @@ impl HostLoad {
     }
 }
 
-/// One counter for each value of a label, registered at its first use.
-struct ByLabel<L>(RwLock<Vec<(L, Counter)>>);
-
-impl<L: Copy + PartialEq> ByLabel<L> {
-    fn get(&self, label: L, make: impl FnOnce() -> Counter) -> Counter {
-        let find = |counters: &[(L, Counter)]| {
-            let mut counters = counters.iter();
-            counters
-                .find(|(known, _)| *known == label)
-                .map(|(_, counter)| counter.clone())
-        };
-        let known = find(&self.0.read().unwrap_or_else(PoisonError::into_inner));
-        known.unwrap_or_else(|| {
-            let mut counters = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            find(&counters).unwrap_or_else(|| {
-                let counter = make();
-                counters.push((label, counter.clone()));
-                counter
-            })
-        })
-    }
-}
-
-impl<L> Default for ByLabel<L> {
-    fn default() -> Self {
-        Self(RwLock::default())
-    }
-}
+/// One counter for each value of a label, registered at its first count.
+type ByLabel<L> = Mutex<HashMap<L, Counter>>;

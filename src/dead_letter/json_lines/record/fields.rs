@@ -18,7 +18,6 @@ use crate::outcome::{AttemptOutcome, AttemptReport, FailureKind};
 #[serde(rename_all = "snake_case")]
 pub(super) enum RedactedRecord<'a> {
     UserInfo,
-    #[serde(borrow)]
     Parameter(Cow<'a, str>),
 }
 
@@ -43,12 +42,8 @@ impl<'a> RedactedRecord<'a> {
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum ValueRecord<'a> {
-    #[serde(borrow)]
     Text(Cow<'a, str>),
-    Encoded {
-        #[serde(borrow)]
-        base64: Cow<'a, str>,
-    },
+    Encoded { base64: Cow<'a, str> },
 }
 
 impl<'a> ValueRecord<'a> {
@@ -78,9 +73,7 @@ impl<'a> ValueRecord<'a> {
 /// The idempotency key.
 #[derive(Serialize, Deserialize)]
 pub(super) struct KeyRecord<'a> {
-    #[serde(borrow)]
     pub(super) header: Cow<'a, str>,
-    #[serde(borrow)]
     pub(super) value: ValueRecord<'a>,
 }
 
@@ -89,9 +82,7 @@ pub(super) struct KeyRecord<'a> {
 #[serde(rename_all = "snake_case")]
 pub(super) enum BodyRecord<'a> {
     Empty,
-    #[serde(borrow)]
     Text(Cow<'a, str>),
-    #[serde(borrow)]
     Base64(Cow<'a, str>),
     TooLarge(u64),
     NotReplayable,
@@ -142,13 +133,10 @@ fn is_shorter_in_base64(text: &str) -> bool {
 /// One attempt of the call. Durations are text such as `0.38s`, because JSON numbers are not exact everywhere.
 #[derive(Serialize, Deserialize)]
 pub(super) struct AttemptRecord<'a> {
-    #[serde(borrow)]
     outcome: Cow<'a, str>,
-    #[serde(borrow)]
     sent_at: Cow<'a, str>,
-    #[serde(borrow)]
     waited: Cow<'a, str>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     hint: Option<Cow<'a, str>>,
 }
 
