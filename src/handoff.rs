@@ -2,7 +2,7 @@
 //!
 //! The permit for a retry must come back if a throttle never sends the attempt, and the attempt's timeout must not
 //! run while it waits in a throttle's queue. So one [`Handoff`] travels in the request's extensions, where either
-//! side finds it by type. Clones of the extensions share it. It holds marks and nothing of value: the permit stays
+//! side finds it by type. Clones of the extensions share its marks, which are nothing of value: the permit stays
 //! with the retry, so a clone that outlives the call delays no refund.
 //!
 //! The retry inserts one only where it has something to lose, and the throttle only where it has something to say:
@@ -18,9 +18,15 @@ use tokio::time::Instant;
 
 use crate::clock;
 
-/// The marks of one attempt, shared by the retry, the throttle and all copies of the request.
+/// What is known of one attempt on its way through throttles.
 #[derive(Clone, Default)]
-pub(crate) struct Handoff(Arc<Mutex<Marks>>);
+pub(crate) struct Handoff {
+    /// Shared by the retry, the throttle and all copies of the request.
+    marks: Arc<Mutex<Marks>>,
+    /// What the throttle leaves for the retry. Not shared: a middleware may pass a copy of the extensions to another
+    /// client, and a pause that its throttle keeps makes no retry of this one free.
+    visit: Option<Box<ThrottleVisit>>,
+}
 
 #[derive(Debug, Default)]
 struct Marks {
@@ -42,8 +48,6 @@ struct Marks {
     timed_out: bool,
     /// The retry has taken note of the end of the attempt. No throttle heeds the terms from then on.
     over: bool,
-    /// What the throttle leaves for the retry.
-    visit: Option<ThrottleVisit>,
     /// Another retry inside the one that inserted this has found it.
     inner_retry: bool,
 }
@@ -77,15 +81,6 @@ impl ThrottleVisit {
     }
 }
 
-/// What an attempt met inside its retry.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Inside {
-    /// `None` if no throttle had anything to say.
-    pub(crate) visit: Option<ThrottleVisit>,
-    /// Another retry of the same chain.
-    pub(crate) has_retry: bool,
-}
-
 /// For the retry.
 impl Handoff {
     /// Puts a new one into the extensions of an attempt that begins.
@@ -101,14 +96,14 @@ impl Handoff {
     /// An attempt of the outer retry is a whole call of this one, so the outer one's permit is spent, and a throttle
     /// inside talks to this one only.
     pub(crate) fn take_outer(extensions: &mut Extensions) -> Option<(Self, Terms)> {
-        let outer = extensions.remove::<Self>()?;
+        let mut outer = extensions.remove::<Self>()?;
+        outer.visit = None;
         let mut marks = outer.marks();
         if marks.over {
             // An earlier call with the same extensions has left it.
             return None;
         }
         marks.paid = true;
-        marks.visit = None;
         marks.inner_retry = true;
         let terms = marks.terms;
         drop(marks);
@@ -129,12 +124,10 @@ impl Handoff {
         self.marks().timed_out = true;
     }
 
-    /// Notes that the attempt has come to an end, and returns what is inside the retry. If no throttle saw the
-    /// attempt, it may have been sent.
-    pub(crate) fn end(&self) -> Inside {
+    /// Notes that the attempt has come to an end. If no throttle saw it, it may have been sent.
+    pub(crate) fn end(&self) {
         let mut marks = self.marks();
         marks.paid |= !marks.is_seen();
-        marks.inside()
     }
 
     /// Ends the retry's part. Returns whether the attempt is paid.
@@ -144,30 +137,36 @@ impl Handoff {
         marks.paid
     }
 
-    /// Returns what the throttles and retries inside have left in the extensions.
-    pub(crate) fn inside(extensions: &Extensions) -> Inside {
-        // Most extensions are empty, and an empty map is not worth hashing for.
-        match extensions.is_empty() {
-            true => Inside::default(),
-            false => {
-                (extensions.get::<Self>()).map_or_else(Inside::default, |it| it.marks().inside())
-            }
-        }
+    /// Returns what a throttle has left, or what is known of it if it was dropped with the attempt.
+    pub(crate) fn visit(&self) -> Option<ThrottleVisit> {
+        let marks = self.marks();
+        let cut_off = (marks.timed_out && marks.is_seen()) || !marks.queue_time.is_zero();
+        let left = self.visit.as_deref().copied();
+        let visit = left.or(cut_off.then(ThrottleVisit::default))?;
+        Some(ThrottleVisit {
+            waited: marks.queue_time,
+            ..visit
+        })
     }
 
     /// Leaves to another retry further outside what the throttles inside this call did. `queued` is in the report
     /// already.
-    pub(crate) fn report(&self, queued: Duration, paced: bool) {
-        self.marks().visit = Some(ThrottleVisit {
+    pub(crate) fn report(&mut self, queued: Duration, paced: bool) {
+        self.visit = Some(Box::new(ThrottleVisit {
             waited: Duration::ZERO,
             reported: queued,
             paced,
-        });
+        }));
     }
 
     /// Leaves a mark that a nested call was here.
     pub(crate) fn mark_inner_retry(&self) {
         self.marks().inner_retry = true;
+    }
+
+    /// Returns whether another retry was inside the attempt.
+    pub(crate) fn had_inner_retry(&self) -> bool {
+        self.marks().inner_retry
     }
 }
 
@@ -206,8 +205,8 @@ impl Handoff {
     }
 
     /// Leaves what the retry around the throttle needs to know.
-    pub(crate) fn leave_visit(&self, paced: bool) {
-        self.marks().visit.get_or_insert_default().paced = paced;
+    pub(crate) fn leave_visit(&mut self, paced: bool) {
+        self.visit.get_or_insert_default().paced = paced;
     }
 
     pub(crate) fn has_timed_out(&self) -> bool {
@@ -218,7 +217,7 @@ impl Handoff {
 impl Handoff {
     fn marks(&self) -> MutexGuard<'_, Marks> {
         // Nothing panics halfway through a change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -227,28 +226,14 @@ impl Marks {
     fn is_seen(&self) -> bool {
         self.queued > 0 || self.sent.is_some() || self.refused
     }
-
-    fn inside(&self) -> Inside {
-        Inside {
-            visit: self.visit(),
-            has_retry: self.inner_retry,
-        }
-    }
-
-    /// Returns what a throttle has left, or what is known of it if it was dropped with the attempt.
-    fn visit(&self) -> Option<ThrottleVisit> {
-        let cut_off = (self.timed_out && self.is_seen()) || !self.queue_time.is_zero();
-        let visit = self.visit.or(cut_off.then(ThrottleVisit::default))?;
-        Some(ThrottleVisit {
-            waited: self.queue_time,
-            ..visit
-        })
-    }
 }
 
 impl fmt::Debug for Handoff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Handoff").field(&*self.marks()).finish()
+        f.debug_struct("Handoff")
+            .field("marks", &*self.marks())
+            .field("visit", &self.visit)
+            .finish()
     }
 }
 

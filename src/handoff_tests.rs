@@ -2,10 +2,6 @@ use super::*;
 
 const SEC: Duration = Duration::from_secs(1);
 
-fn visit(handoff: &Handoff) -> Option<ThrottleVisit> {
-    handoff.marks().visit()
-}
-
 fn handoff() -> (Extensions, Handoff) {
     let mut extensions = Extensions::new();
     let handoff = Handoff::insert(&mut extensions, Terms::default());
@@ -67,7 +63,7 @@ async fn the_clock_stands_still_while_any_copy_waits() {
     drop(two);
     assert_eq!(retry.clock_start(clock::now()), None);
     // Both waited at the same time, so it counts once.
-    assert_eq!(visit(&retry).unwrap().waited, 2 * SEC);
+    assert_eq!(retry.visit().unwrap().waited, 2 * SEC);
     let sent = clock::now();
     copy.send(sent);
     tokio::time::sleep(SEC).await;
@@ -78,16 +74,27 @@ async fn the_clock_stands_still_while_any_copy_waits() {
 fn only_a_throttle_with_something_to_say_leaves_a_visit() {
     let (_, retry) = handoff();
     retry.send(clock::now());
-    assert_eq!(visit(&retry), None);
+    assert_eq!(retry.visit(), None);
     // It was dropped with the attempt, and could not say so itself.
     retry.time_out();
-    assert_eq!(visit(&retry), Some(ThrottleVisit::default()));
+    assert_eq!(retry.visit(), Some(ThrottleVisit::default()));
 
-    let (_, retry) = handoff();
+    let (mut extensions, retry) = handoff();
     retry.time_out();
-    assert_eq!(visit(&retry), None);
-    retry.leave_visit(true);
-    assert!(visit(&retry).unwrap().paced);
+    assert_eq!(retry.visit(), None);
+    extensions.get_mut::<Handoff>().unwrap().leave_visit(true);
+    let left = extensions.get::<Handoff>().unwrap();
+    assert!(left.visit().unwrap().paced);
+}
+
+#[test]
+fn what_a_throttle_leaves_in_a_copy_of_the_extensions_is_not_seen() {
+    let (extensions, retry) = handoff();
+    let mut copy = extensions.clone();
+    let throttle = copy.get_mut::<Handoff>().unwrap();
+    throttle.leave_visit(true);
+    assert_eq!(extensions.get::<Handoff>().unwrap().visit(), None);
+    assert_eq!(retry.visit(), None);
 }
 
 #[test]
@@ -108,14 +115,14 @@ fn an_inner_retry_pays_for_the_outer_and_reports_to_it() {
         ..Terms::default()
     };
     let outer = Handoff::insert(&mut extensions, terms);
-    outer.leave_visit(true);
-    let (inner, terms) = Handoff::take_outer(&mut extensions).unwrap();
+    extensions.get_mut::<Handoff>().unwrap().leave_visit(true);
+    let (mut inner, terms) = Handoff::take_outer(&mut extensions).unwrap();
     assert_eq!(terms.queued_before, SEC);
     assert!(Handoff::of(&extensions).is_none());
-    assert_eq!(visit(&outer), None);
+    assert_eq!(inner.visit(), None);
     inner.report(2 * SEC, false);
-    let visit = visit(&outer).unwrap();
+    let visit = inner.visit().unwrap();
     assert_eq!((visit.waited, visit.queued()), (Duration::ZERO, 2 * SEC));
-    assert!(outer.marks().inner_retry);
+    assert!(outer.had_inner_retry());
     assert!(outer.close());
 }

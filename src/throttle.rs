@@ -146,9 +146,8 @@ impl ThrottleMiddleware {
             let is_ok = (result.as_ref()).is_ok_and(|response| response.status().as_u16() < 400);
             if !is_ok || is_buffered || !slot.waited.is_zero() {
                 let is_paced = throttle.settings.adaptive && signal.kind == SignalKind::Refused;
-                let insert = || extensions.get_or_insert_default::<Handoff>().clone();
-                let handoff = slot.handoff.take().unwrap_or_else(insert);
-                handoff.leave_visit(is_paced);
+                let own = || slot.handoff.take().unwrap_or_default();
+                extensions.get_or_insert_with(own).leave_visit(is_paced);
             }
             result
         }
@@ -215,7 +214,10 @@ impl Throttle {
                 let wait = wait(queued, now, handoff, events);
                 // In a box: few requests wait, and all would carry its size.
                 let admitted = Box::pin(wait).await;
-                admitted.map_err(|(refusal, waited)| refuse(refusal, request, events, waited))
+                admitted.map_err(|(refusal, waited)| {
+                    (extensions.get_or_insert_default::<Handoff>()).leave_visit(false);
+                    refuse(refusal, request, events, waited)
+                })
             }
             Err(refusal) => {
                 if let Some(handoff) = handoff {
@@ -265,7 +267,6 @@ async fn wait<'a>(
         }
         Err(refusal) => {
             handoff.refuse();
-            handoff.leave_visit(false);
             Err((refusal, waited))
         }
     }

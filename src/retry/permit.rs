@@ -1,7 +1,7 @@
 //! What a retry costs, and when that is spent.
 
 use crate::admit::{BudgetHold, ScopeHold};
-use crate::handoff::{Handoff, Inside};
+use crate::handoff::Handoff;
 
 /// The permit for a retry that is not sent yet. Dropping it gives everything back.
 #[must_use = "it is given back when dropped"]
@@ -31,8 +31,8 @@ impl HandedOff {
     }
 
     /// Ends an attempt that was not dropped.
-    pub(crate) fn end(self) -> Inside {
-        self.handoff.end()
+    pub(crate) fn end(self) {
+        self.handoff.end();
     }
 }
 

@@ -45,12 +45,14 @@ impl Call<'_> {
             permit = history.permit.take();
             queued_before = history.queued;
         }
+        let is_retry = self.attempt.is_retry();
         let is_needed = permit.is_some()
             || self.time.attempt.is_some()
+            // No throttle sends it after the window, whatever the deadline leaves.
+            || (is_retry && self.time.deadline.is_some())
             || !queued_before.is_zero()
             || self.settings.inner_retry.may_exist();
         if is_needed {
-            let is_retry = self.attempt.is_retry();
             let terms = Terms {
                 latest: is_retry.then(|| self.time.window_end()),
                 queued_before,
@@ -80,15 +82,19 @@ impl Call<'_> {
         result: &Result<Response>,
         extensions: &Extensions,
     ) -> ClassifiedOutcome {
-        let mut inside = Handoff::inside(extensions);
+        let left = match extensions.is_empty() {
+            true => None,
+            false => extensions.get::<Handoff>(),
+        };
+        self.visit = left.and_then(Handoff::visit);
+        let mut had_inner = left.is_some_and(Handoff::had_inner_retry);
         if let Some(handed_off) = self.handed_off.take() {
-            // A middleware between may have passed on a copy of the extensions.
-            let own = handed_off.end();
-            inside.visit = own.visit.or(inside.visit);
-            inside.has_retry |= own.has_retry;
+            // A middleware between may have passed on a copy of the extensions, or the attempt was dropped.
+            self.visit = self.visit.or(handed_off.handoff.visit());
+            had_inner |= handed_off.handoff.had_inner_retry();
+            handed_off.end();
         }
-        self.settings.inner_retry.learn(inside.has_retry);
-        self.visit = inside.visit;
+        self.settings.inner_retry.learn(had_inner);
         self.classify(result)
     }
 
