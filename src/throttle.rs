@@ -167,11 +167,7 @@ impl Throttle {
     fn gate_of(&self, request: &Request) -> Arc<Gate> {
         let key = self.settings.key_by.key(request);
         let new = |now| Gate::in_arc(key.to_owned(), &self.settings, now);
-        let renew = |gate: &mut Arc<Gate>, now| match Arc::get_mut(gate) {
-            Some(gate) => gate.renew(&key, &self.settings, now),
-            None => *gate = new(now),
-        };
-        self.gates.get(&key, new, renew)
+        self.gates.get(key.text(), new)
     }
 
     fn events<'a>(
