@@ -71,8 +71,7 @@ impl Call<'_> {
         let attempt = in_scope(self.scope.clone(), attempt);
         match AttemptTimer::of(self) {
             None => attempt.await,
-            // Boxed, because most attempts have no limit.
-            Some(timer) => Box::pin(timer.run(attempt)).await,
+            Some(timer) => timer.run(attempt).await,
         }
     }
 
@@ -112,7 +111,7 @@ impl Call<'_> {
 
 /// The time limit of an attempt, which moves while the attempt waits in a throttle's queue.
 struct AttemptTimer<'a> {
-    time: CallTime<'a>,
+    time: &'a CallTime<'a>,
     sent_at: Duration,
     /// The limit if no throttle changes it.
     first: Limit,
@@ -125,7 +124,7 @@ impl<'a> AttemptTimer<'a> {
     fn of(call: &'a Call<'a>) -> Option<Self> {
         let handoff = call.handed_off.as_ref().map(|it| &it.handoff);
         Some(Self {
-            time: call.time,
+            time: &call.time,
             sent_at: call.sent_at,
             first: call.time.attempt_limit(call.sent_at)?,
             handoff: handoff.filter(|_| call.time.attempt.is_some()),
@@ -143,7 +142,7 @@ impl<'a> AttemptTimer<'a> {
         // Dropped at the end of this function, after the handoff is marked.
         let attempt = pin!(attempt);
         // With no time left, nothing is sent.
-        if clock::now() < self.first.end() {
+        if clock::after(self.time.started, self.sent_at) < self.first.end() {
             let end = |now| self.limit(now).end();
             if let Some(result) = clock::within_moving(end, attempt).await {
                 // A call inside this one knew only what was left of this limit.
