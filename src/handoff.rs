@@ -2,7 +2,7 @@
 //!
 //! The permit for a retry must come back if a throttle never sends the attempt, and the attempt's timeout must not
 //! run while it waits in a throttle's queue. So one [`Handoff`] travels in the request's extensions, where either
-//! side finds it by type. Clones of the extensions share it. It holds marks and nothing of value: the permit stays
+//! side finds it by type. Clones of the extensions share its marks, which are nothing of value: the permit stays
 //! with the retry, so a clone that outlives the call delays no refund.
 //!
 //! The retry inserts one only where it has something to lose, and the throttle only where it has something to say:
@@ -18,9 +18,15 @@ use tokio::time::Instant;
 
 use crate::clock;
 
-/// The marks of one attempt, shared by the retry, the throttle and all copies of the request.
+/// What is known of one attempt on its way through throttles.
 #[derive(Clone, Default)]
-pub(crate) struct Handoff(Arc<Mutex<Marks>>);
+pub(crate) struct Handoff {
+    /// Shared by the retry, the throttle and all copies of the request.
+    marks: Arc<Mutex<Marks>>,
+    /// What the throttle leaves for the retry. Not shared: a middleware may pass a copy of the extensions to another
+    /// client, and a pause that its throttle keeps makes no retry of this one free.
+    visit: Option<Box<ThrottleVisit>>,
+}
 
 #[derive(Debug, Default)]
 struct Marks {
@@ -42,8 +48,6 @@ struct Marks {
     timed_out: bool,
     /// The retry has seen the end of the attempt. From then on, throttles ignore the terms.
     over: bool,
-    /// What the throttle leaves for the retry.
-    visit: Option<ThrottleVisit>,
     /// Another retry inside the one that inserted this has found it.
     inner_retry: bool,
 }
@@ -92,14 +96,14 @@ impl Handoff {
     /// An attempt of the outer retry is a whole call of this one, so the outer one's permit is spent, and a throttle
     /// inside talks to this one only.
     pub(crate) fn take_outer(extensions: &mut Extensions) -> Option<(Self, Terms)> {
-        let outer = extensions.remove::<Self>()?;
+        let mut outer = extensions.remove::<Self>()?;
+        outer.visit = None;
         let mut marks = outer.marks();
         if marks.over {
             // An earlier call with the same extensions has left it.
             return None;
         }
         marks.paid = true;
-        marks.visit = None;
         marks.inner_retry = true;
         let terms = marks.terms;
         drop(marks);
@@ -137,7 +141,8 @@ impl Handoff {
     pub(crate) fn visit(&self) -> Option<ThrottleVisit> {
         let marks = self.marks();
         let cut_off = (marks.timed_out && marks.is_seen()) || !marks.queue_time.is_zero();
-        let visit = marks.visit.or(cut_off.then(ThrottleVisit::default))?;
+        let left = self.visit.as_deref().copied();
+        let visit = left.or(cut_off.then(ThrottleVisit::default))?;
         Some(ThrottleVisit {
             waited: marks.queue_time,
             ..visit
@@ -145,12 +150,12 @@ impl Handoff {
     }
 
     /// Passes on to an outer retry what the throttles inside this call did. The report has `queued` already.
-    pub(crate) fn pass_on_visit(&self, queued: Duration, paced: bool) {
-        self.marks().visit = Some(ThrottleVisit {
+    pub(crate) fn pass_on_visit(&mut self, queued: Duration, paced: bool) {
+        self.visit = Some(Box::new(ThrottleVisit {
             waited: Duration::ZERO,
             reported: queued,
             paced,
-        });
+        }));
     }
 
     /// Notes that another retry was inside the attempt.
@@ -199,8 +204,8 @@ impl Handoff {
     }
 
     /// Leaves what the retry around the throttle needs to know.
-    pub(crate) fn leave_visit(&self, paced: bool) {
-        self.marks().visit.get_or_insert_default().paced = paced;
+    pub(crate) fn leave_visit(&mut self, paced: bool) {
+        self.visit.get_or_insert_default().paced = paced;
     }
 
     pub(crate) fn has_timed_out(&self) -> bool {
@@ -211,7 +216,7 @@ impl Handoff {
 impl Handoff {
     fn marks(&self) -> MutexGuard<'_, Marks> {
         // Nothing panics halfway through a change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -224,7 +229,10 @@ impl Marks {
 
 impl fmt::Debug for Handoff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Handoff").field(&*self.marks()).finish()
+        f.debug_struct("Handoff")
+            .field("marks", &*self.marks())
+            .field("visit", &self.visit)
+            .finish()
     }
 }
 

@@ -79,11 +79,22 @@ fn only_a_throttle_with_something_to_say_leaves_a_visit() {
     retry.time_out();
     assert_eq!(retry.visit(), Some(ThrottleVisit::default()));
 
-    let (_, retry) = handoff();
+    let (mut extensions, retry) = handoff();
     retry.time_out();
     assert_eq!(retry.visit(), None);
-    retry.leave_visit(true);
-    assert!(retry.visit().unwrap().paced);
+    extensions.get_mut::<Handoff>().unwrap().leave_visit(true);
+    let left = extensions.get::<Handoff>().unwrap();
+    assert!(left.visit().unwrap().paced);
+}
+
+#[test]
+fn what_a_throttle_leaves_in_a_copy_of_the_extensions_is_not_seen() {
+    let (extensions, retry) = handoff();
+    let mut copy = extensions.clone();
+    let throttle = copy.get_mut::<Handoff>().unwrap();
+    throttle.leave_visit(true);
+    assert_eq!(extensions.get::<Handoff>().unwrap().visit(), None);
+    assert_eq!(retry.visit(), None);
 }
 
 #[test]
@@ -104,13 +115,13 @@ fn an_inner_retry_pays_for_the_outer_and_reports_to_it() {
         ..Terms::default()
     };
     let outer = Handoff::insert(&mut extensions, terms);
-    outer.leave_visit(true);
-    let (inner, terms) = Handoff::take_outer(&mut extensions).unwrap();
+    extensions.get_mut::<Handoff>().unwrap().leave_visit(true);
+    let (mut inner, terms) = Handoff::take_outer(&mut extensions).unwrap();
     assert_eq!(terms.queued_before, SEC);
     assert!(Handoff::of(&extensions).is_none());
-    assert_eq!(outer.visit(), None);
+    assert_eq!(inner.visit(), None);
     inner.pass_on_visit(2 * SEC, false);
-    let visit = outer.visit().unwrap();
+    let visit = inner.visit().unwrap();
     assert_eq!((visit.waited, visit.queued()), (Duration::ZERO, 2 * SEC));
     assert!(outer.had_inner_retry());
     assert!(outer.close());

@@ -139,7 +139,8 @@ fn after_attempt<'c>(
         }
         match decision {
             Decision::Retry(retry) => {
-                call.wait(&retry, result, extensions).await;
+                // Boxed, so that a call that ends with this attempt needs less room.
+                Box::pin(call.wait(&retry, result, extensions)).await;
                 AfterAttempt::Send(call.next_request(retry, extensions))
             }
             Decision::Stop(stop) => {

@@ -145,9 +145,8 @@ impl ThrottleMiddleware {
             let is_ok = (result.as_ref()).is_ok_and(|response| response.status().as_u16() < 400);
             if !is_ok || is_buffered || !slot.waited.is_zero() {
                 let is_paced = throttle.settings.adaptive && signal.kind == SignalKind::Refused;
-                let insert = || extensions.get_or_insert_default::<Handoff>().clone();
-                let handoff = slot.handoff.take().unwrap_or_else(insert);
-                handoff.leave_visit(is_paced);
+                let own = || slot.handoff.take().unwrap_or_default();
+                extensions.get_or_insert_with(own).leave_visit(is_paced);
             }
             result
         }
@@ -167,11 +166,7 @@ impl Throttle {
     fn gate_of(&self, request: &Request) -> Arc<Gate> {
         let key = self.settings.key_by.key(request);
         let new = |now| Gate::in_arc(key.to_owned(), &self.settings, now);
-        let renew = |gate: &mut Arc<Gate>, now| match Arc::get_mut(gate) {
-            Some(gate) => gate.renew(&key, &self.settings, now),
-            None => *gate = new(now),
-        };
-        self.gates.get(&key, new, renew)
+        self.gates.get(key.text(), new)
     }
 
     fn events<'a>(
@@ -214,7 +209,10 @@ impl Throttle {
                 let wait = wait(queued, now, handoff, events);
                 // In a box: few requests wait, and all would carry its size.
                 let admitted = Box::pin(wait).await;
-                admitted.map_err(|(refusal, waited)| refuse(refusal, request, events, waited))
+                admitted.map_err(|(refusal, waited)| {
+                    (extensions.get_or_insert_default::<Handoff>()).leave_visit(false);
+                    refuse(refusal, request, events, waited)
+                })
             }
             Err(refusal) => {
                 if let Some(handoff) = handoff {
@@ -261,7 +259,6 @@ async fn wait<'a>(
         }
         Err(refusal) => {
             handoff.refuse();
-            handoff.leave_visit(false);
             Err((refusal, waited))
         }
     }

@@ -186,7 +186,7 @@ impl Load<'_> {
 
     async fn call(&self, (stack, client): &Subject) {
         let number = self.number.replace(self.number.get() + 1);
-        let fails = self.case.trouble() != Trouble::None && number % FAILS == 0;
+        let fails = self.case.trouble() != Trouble::None && number.is_multiple_of(FAILS);
         let path = if fails { FLAKY } else { "/steady/" };
         let url = format!("http://{}{path}{number}", self.server.address);
         loop {

@@ -4,10 +4,9 @@
 //! runs in the callers' own futures, and each of them can be dropped at any time. So leading is a value:
 //! when a [`Leader`] is dropped before its flight has ended, another follower becomes the leader.
 
-use std::collections::hash_map::{Entry, OccupiedEntry};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::collections::btree_map::{Entry, OccupiedEntry};
 use std::fmt;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,28 +26,15 @@ const MAX_FAILURES: u32 = 3;
 pub(super) struct Flights {
     /// The lock is never held over an `await` or over the sending of a message.
     table: Mutex<Table>,
-    hasher: RandomState,
     /// How long followers wait for one leader before another is sent as well.
     pub(super) max_wait: Duration,
 }
 
 #[derive(Default)]
 struct Table {
-    flights: HashMap<Arc<FlightKey>, Flight>,
+    /// Ordered, because a few comparisons of texts take less than hashing one.
+    flights: BTreeMap<Arc<Identity>, Flight>,
     last_number: u64,
-}
-
-/// An identity and its hash. A call looks its flight up twice, and hashes its identity once.
-#[derive(PartialEq, Eq)]
-struct FlightKey {
-    hash: u64,
-    identity: Identity,
-}
-
-impl Hash for FlightKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
 }
 
 impl Table {
@@ -128,7 +114,6 @@ impl Flights {
     pub(super) fn new(max_wait: Duration) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::default(),
-            hasher: RandomState::new(),
             max_wait,
         })
     }
@@ -136,8 +121,7 @@ impl Flights {
     /// Follows in the flight of this identity, or starts one as its leader.
     pub(super) fn join(self: &Arc<Self>, identity: Identity, now: Instant) -> Role {
         let timeout_end = identity.timeout().map(|timeout| clock::after(now, timeout));
-        let hash = self.hasher.hash_one(&identity);
-        let key = Arc::new(FlightKey { hash, identity });
+        let key = Arc::new(identity);
         let mut table = self.lock();
         let number = table.next_number();
         let flight = match table.flights.entry(key.clone()) {
@@ -171,7 +155,7 @@ impl Flights {
         })
     }
 
-    fn flight_ref(self: &Arc<Self>, key: Arc<FlightKey>, number: u64) -> FlightRef {
+    fn flight_ref(self: &Arc<Self>, key: Arc<Identity>, number: u64) -> FlightRef {
         FlightRef {
             flights: self.clone(),
             key,
@@ -207,7 +191,7 @@ impl fmt::Debug for Flights {
 #[derive(Clone)]
 pub(super) struct FlightRef {
     flights: Arc<Flights>,
-    key: Arc<FlightKey>,
+    key: Arc<Identity>,
     number: u64,
 }
 
@@ -296,7 +280,7 @@ impl FlightRef {
     }
 
     /// The flight, unless it has ended. A later flight can have the same identity.
-    fn entry<'a>(&self, table: &'a mut Table) -> Option<OccupiedEntry<'a, Arc<FlightKey>, Flight>> {
+    fn entry<'a>(&self, table: &'a mut Table) -> Option<OccupiedEntry<'a, Arc<Identity>, Flight>> {
         match table.flights.entry(self.key.clone()) {
             Entry::Occupied(entry) if entry.get().number == self.number => Some(entry),
             _ => None,

@@ -4,10 +4,9 @@
 //! [`Identity`]. Whether a request may be shared at all is a different question: see
 //! [`shareable`](super::shareable).
 
-use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use http::{Method, Version};
+use http::Version;
 use reqwest::Request;
 
 use super::ignored::Ignored;
@@ -15,14 +14,13 @@ use crate::request::{RequestOptions, without_fragment};
 
 /// Every part of a request that can change its response, or how the call obtains it.
 ///
-/// The derived `Eq` compares all of it, because two different requests can have the same hash.
-#[derive(PartialEq, Eq)]
+/// The table of flights is ordered by it. Most requests differ in their text, so that is compared first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Identity {
-    method: Method,
-    version: Version,
-    /// The URL and then each header that counts, one per line. Neither URLs nor headers contain line breaks, so
-    /// different requests never have the same text.
+    /// The URL, the method and then each header that counts, one per line. None of them contains a line break,
+    /// so different requests never have the same text.
     text: Vec<u8>,
+    version: Version,
     timeout: Option<Duration>,
     attempt_timeout: Option<Duration>,
     max_retries: Option<u32>,
@@ -35,9 +33,8 @@ impl Identity {
         ignored: &Ignored,
     ) -> Self {
         Self {
-            method: request.method().clone(),
-            version: request.version(),
             text: text_of(request, ignored),
+            version: request.version(),
             timeout: request.timeout().copied(),
             attempt_timeout: options.and_then(|options| options.attempt_timeout),
             max_retries: options.and_then(|options| options.max_retries),
@@ -50,21 +47,15 @@ impl Identity {
     }
 }
 
-impl Hash for Identity {
-    /// Leaves out what nearly all requests to one URL have in common. It is computed for every call.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.method.hash(state);
-        self.text.hash(state);
-    }
-}
-
-/// Writes the URL and the headers that count, sorted by name. Values of one name keep their order, which can matter.
+/// Writes the URL, the method and the headers that count, sorted by name. Values of one name keep their order, which
+/// can matter.
 ///
 /// One text takes 2 allocations. A list of names and values takes 2 for each custom header.
 fn text_of(request: &Request, ignored: &Ignored) -> Vec<u8> {
-    // RFC 9110 §7.1.
+    // A fragment is not sent (RFC 9110 §7.1).
     let url = without_fragment(request.url());
-    let mut length = url.len();
+    let method = request.method().as_str();
+    let mut length = url.len() + "\n".len() + method.len();
     let mut headers = Vec::with_capacity(request.headers().len());
     for (name, value) in request.headers() {
         let name = name.as_str();
@@ -77,6 +68,8 @@ fn text_of(request: &Request, ignored: &Ignored) -> Vec<u8> {
     headers.sort_by_key(|(name, _)| *name);
     let mut text = Vec::with_capacity(length);
     text.extend_from_slice(url.as_bytes());
+    text.push(b'\n');
+    text.extend_from_slice(method.as_bytes());
     for (name, value) in headers {
         text.push(b'\n');
         text.extend_from_slice(name.as_bytes());
@@ -88,9 +81,7 @@ fn text_of(request: &Request, ignored: &Ignored) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::hash::{BuildHasher, RandomState};
-
-    use http::HeaderValue;
+    use http::{HeaderValue, Method};
 
     use super::*;
 
@@ -175,9 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_has_the_same_hash() {
-        let hasher = RandomState::default();
-        let hash = |request: &Request| hasher.hash_one(identity(request));
+    fn only_what_is_the_same_has_the_same_place_in_the_order() {
+        let order_of = |one: &Request, other: &Request| identity(one).cmp(&identity(other));
         let plain = with(&[("accept", "a"), ("accept", "b"), ("cookie", "c")]);
         let order = with(&[("cookie", "c"), ("accept", "a"), ("accept", "b")]);
         let traced = with(&[
@@ -187,18 +177,18 @@ mod tests {
             ("cookie", "c"),
         ]);
         assert!(same(&plain, &order) && same(&plain, &traced));
-        assert_eq!(hash(&plain), hash(&order));
-        assert_eq!(hash(&plain), hash(&traced));
+        assert!(order_of(&plain, &order).is_eq());
+        assert!(order_of(&plain, &traced).is_eq());
         for other in [
             with(&[("accept", "a"), ("accept", "b"), ("cookie", "d")]),
             with(&[("accept", "a"), ("accept", "b")]),
             with(&[]),
         ] {
-            assert_ne!(hash(&plain), hash(&other), "{other:?}");
+            assert!(order_of(&plain, &other).is_ne(), "{other:?}");
         }
         let mut head = with(&[]);
         *head.method_mut() = Method::HEAD;
-        assert_ne!(hash(&with(&[])), hash(&head));
+        assert!(order_of(&with(&[]), &head).is_ne());
     }
 
     #[test]

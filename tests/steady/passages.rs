@@ -9,7 +9,10 @@ use futures_util::FutureExt;
 use http::Extensions;
 use reqwest::Response;
 use reqwest_middleware::{ClientWithMiddleware, Result};
-use reqwest_steady::{CoalesceMiddleware, Refusal, RetryMiddlewareBuilder, Scope, TimedOut};
+use reqwest_steady::{
+    Attempt, CoalesceMiddleware, Refusal, RetryMiddlewareBuilder, Scope, ThrottleMiddleware,
+    TimedOut,
+};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::chains::{
@@ -410,4 +413,80 @@ async fn a_throttle_does_not_heed_the_handoff_of_an_earlier_call() {
         assert_eq!(result.await.unwrap().status(), 200);
         assert!(begun.elapsed().as_secs().abs_diff(seconds) <= 1);
     }
+}
+
+/// Asks another client first, with a copy of the extensions.
+fn asks_with_copy(other: ClientWithMiddleware) -> Link {
+    link(middleware(move |request, extensions, next| {
+        let other = other.clone();
+        Box::pin(async move {
+            let token = other.get("http://other.example.com").build().unwrap();
+            let mut copy = extensions.clone();
+            let _ = other.execute_with_extensions(token, &mut copy).await;
+            next.run(request, extensions).await
+        })
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_another_clients_throttle_keeps_makes_no_retry_free() {
+    for attempt_timeout in [None, Some(30 * SEC)] {
+        let (budget, full) = budget(LONG);
+        let refusing = Server::statuses([429]);
+        let adaptive = ThrottleMiddleware::builder().seed(1).max_wait(SEC);
+        let other = refusing.client(adaptive.build().unwrap());
+        let server = Server::statuses([500]);
+        let mut retry = retry().max_retries(2).budget(budget.clone());
+        if let Some(timeout) = attempt_timeout {
+            retry = retry.attempt_timeout(timeout);
+        }
+        let client = chain(&server, retry, [asks_with_copy(other)]);
+        let begun = Instant::now();
+        client.get(URL).send().await.unwrap();
+        // 1 s and 2 s of backoff.
+        assert!(begun.elapsed() >= 3 * SEC, "{:?}", begun.elapsed());
+        assert_eq!((server.count(), full - budget.balance()), (3, 2.0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_call_of_a_client_is_like_the_others() {
+    let (budget, full) = budget(LONG);
+    let server = Server::statuses([429]);
+    let copies = link(OwnExtensions { hands_back: false });
+    let adaptive = link(ThrottleMiddleware::builder().seed(1).build().unwrap());
+    let retry = retry().max_retries(1).budget(budget.clone());
+    let client = chain(&server, retry, [copies, adaptive]);
+    for calls in [1.0, 2.0, 3.0] {
+        client.get(URL).send().await.unwrap();
+        assert_eq!(full - budget.balance(), calls);
+    }
+}
+
+/// Responds to the first attempt by itself.
+fn answers_first_attempt() -> Link {
+    link(middleware(|request, extensions, next| {
+        Box::pin(async move {
+            if Attempt::of(extensions).number() == 1 && request.url().path() != "/other" {
+                let response = http::Response::builder().status(502);
+                return Ok(response.body("").unwrap().into());
+            }
+            next.run(request, extensions).await
+        })
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttle_sends_no_retry_after_the_window_though_the_deadline_is_later() {
+    let server = Server::new(|_| Reply::status(200).after(20 * SEC));
+    let retry = retry().max_retries(1).no_budget();
+    let retry = retry.retry_window(5 * SEC).deadline(100 * SEC);
+    let client = chain(&server, retry, [answers_first_attempt(), one_place()]);
+    // The first call looks for another retry, so it is not like the others.
+    take_the_place(&client, 30 * SEC).await;
+    tokio::join!(take_the_place(&client, 30 * SEC), async {
+        let error = client.get(URL).send().await.unwrap_err();
+        assert!(Refusal::of(&error).is_some(), "{error:?}");
+    });
+    assert_eq!(server.count(), 2);
 }

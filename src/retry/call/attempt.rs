@@ -45,12 +45,14 @@ impl Call<'_> {
             permit = history.permit.take();
             queued_before = history.queued;
         }
+        let is_retry = self.attempt.is_retry();
         let is_needed = permit.is_some()
             || self.time.attempt.is_some()
+            // No throttle sends it after the window, whatever the deadline leaves.
+            || (is_retry && self.time.deadline.is_some())
             || !queued_before.is_zero()
             || self.settings.inner_retry.may_exist();
         if is_needed {
-            let is_retry = self.attempt.is_retry();
             let terms = Terms {
                 latest: is_retry.then(|| self.time.window_end()),
                 queued_before,
@@ -69,8 +71,7 @@ impl Call<'_> {
         let attempt = in_scope(self.scope.clone(), attempt);
         match AttemptTimer::of(self) {
             None => attempt.await,
-            // Boxed, because most attempts have no limit.
-            Some(timer) => Box::pin(timer.run(attempt)).await,
+            Some(timer) => timer.run(attempt).await,
         }
     }
 
@@ -87,8 +88,8 @@ impl Call<'_> {
         self.visit = left.and_then(Handoff::visit);
         let mut had_inner = left.is_some_and(Handoff::had_inner_retry);
         if let Some(handed_off) = self.handed_off.take() {
-            // A middleware in between may have passed on a copy of the extensions.
-            self.visit = handed_off.handoff.visit().or(self.visit);
+            // A middleware between may have passed on a copy of the extensions, or the attempt was dropped.
+            self.visit = self.visit.or(handed_off.handoff.visit());
             had_inner |= handed_off.handoff.had_inner_retry();
             handed_off.end();
         }
@@ -109,7 +110,8 @@ impl Call<'_> {
 
 /// The time limit of an attempt, which moves while the attempt waits in a throttle's queue.
 struct AttemptTimer<'a> {
-    time: CallTime<'a>,
+    time: &'a CallTime<'a>,
+    started: Instant,
     /// The limit if no throttle changes it.
     first: Limit,
     /// `None` without an attempt's timeout: a deadline does not move.
@@ -121,7 +123,8 @@ impl<'a> AttemptTimer<'a> {
     fn of(call: &'a Call<'a>) -> Option<Self> {
         let handoff = call.handed_off.as_ref().map(|it| &it.handoff);
         Some(Self {
-            time: call.time,
+            time: &call.time,
+            started: call.attempt_start(),
             first: call.time.attempt_limit(call.attempt_start())?,
             handoff: handoff.filter(|_| call.time.attempt.is_some()),
         })
@@ -138,7 +141,7 @@ impl<'a> AttemptTimer<'a> {
         // Dropped at the end of this function, after the handoff is marked.
         let attempt = pin!(attempt);
         // With no time left, nothing is sent.
-        if clock::now() < self.first.end() {
+        if self.started < self.first.end() {
             let end = |now| self.limit(now).end();
             if let Some(result) = clock::within_moving(end, attempt).await {
                 return result.map_err(|error| self.limit(clock::now()).replace_nested(error));

@@ -174,7 +174,7 @@ impl Call<'_> {
         if !has_visit && !is_nested {
             return;
         }
-        let handoff = self.outer.take().unwrap_or_default();
+        let mut handoff = self.outer.take().unwrap_or_default();
         handoff.mark_inner_retry();
         if has_visit {
             handoff.pass_on_visit(queued, self.visit.is_some_and(|visit| visit.paced));
