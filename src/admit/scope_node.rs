@@ -16,8 +16,7 @@ use super::scope::Scope;
 /// What one call or scope allows, linked to the one around it.
 #[derive(Debug)]
 struct ScopeNode {
-    /// Retries left. Several tasks may share those of a scope.
-    left: Arc<AtomicU32>,
+    left: RetriesLeft,
     /// No later than the deadline of any node around it.
     deadline: Option<Instant>,
     /// `None` for a scope, and for a call that cannot be retried.
@@ -25,9 +24,26 @@ struct ScopeNode {
     around: Option<ScopeHandle>,
 }
 
+/// How many retries are left. Every call has a counter, so that of a call takes no allocation.
+#[derive(Debug)]
+enum RetriesLeft {
+    Call(AtomicU32),
+    /// Several tasks may share a scope.
+    Scope(Arc<AtomicU32>),
+}
+
+impl RetriesLeft {
+    fn counter(&self) -> &AtomicU32 {
+        match self {
+            Self::Call(left) => left,
+            Self::Scope(left) => left,
+        }
+    }
+}
+
 impl ScopeNode {
     fn new(
-        left: Arc<AtomicU32>,
+        left: RetriesLeft,
         deadline: Option<Instant>,
         call: Option<Budget>,
         around: Option<ScopeHandle>,
@@ -44,16 +60,18 @@ impl ScopeNode {
     fn of_scope(scope: &Scope, around: Option<ScopeHandle>) -> Self {
         // A scope that is opened within itself is not drawn from twice.
         let left = match &around {
-            Some(around) if around.0.contains(scope) => Arc::new(u32::MAX.into()),
-            _ => Arc::clone(scope.left()),
+            Some(around) if around.0.contains(scope) => RetriesLeft::Call(u32::MAX.into()),
+            _ => RetriesLeft::Scope(Arc::clone(scope.left())),
         };
         Self::new(left, scope.end(), None, around)
     }
 
     /// Returns whether this scope is among this node and those around it.
     fn contains(&self, scope: &Scope) -> bool {
-        self.chain()
-            .any(|node| Arc::ptr_eq(&node.left, scope.left()))
+        self.chain().any(|node| match &node.left {
+            RetriesLeft::Scope(left) => Arc::ptr_eq(left, scope.left()),
+            RetriesLeft::Call(_) => false,
+        })
     }
 
     /// Returns this node, and all around it.
@@ -67,7 +85,7 @@ impl ScopeNode {
 
     /// Returns the counters of this node and all around it.
     fn counters(&self) -> impl Iterator<Item = &AtomicU32> + Clone {
-        self.chain().map(|node| &*node.left)
+        self.chain().map(|node| node.left.counter())
     }
 
     /// Returns the budgets of all calls around this node that could be retried.
@@ -83,7 +101,7 @@ pub(crate) struct ScopeHandle(Arc<ScopeNode>);
 impl ScopeHandle {
     /// Opens a node for a call that begins here. `budget`: if it could be retried.
     pub(crate) fn open(retries: u32, deadline: Option<Instant>, budget: Option<Budget>) -> Self {
-        let left = Arc::new(retries.into());
+        let left = RetriesLeft::Call(retries.into());
         Self(Arc::new(ScopeNode::new(left, deadline, budget, around())))
     }
 

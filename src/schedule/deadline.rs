@@ -77,7 +77,10 @@ impl CallTime<'_> {
     pub(crate) fn attempt_limit(&self, start: Instant) -> Option<Limit> {
         let deadline = self.deadline.map(|it| Limit::deadline(self.started, it));
         let timeout = self.attempt.map(|it| Limit::timeout(start, it));
-        deadline.into_iter().chain(timeout).min_by_key(Limit::end)
+        match (deadline, timeout) {
+            (Some(deadline), Some(timeout)) if timeout.end < deadline.end => Some(timeout),
+            (deadline, timeout) => deadline.or(timeout),
+        }
     }
 }
 

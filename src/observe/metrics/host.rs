@@ -1,6 +1,6 @@
 //! The metrics of one host.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::outcome::{AttemptOutcome, DeadLetterOutcome};
 pub(super) struct HostMetrics {
     host: Arc<str>,
     /// By the label of a [`StopReason`](crate::StopReason), and `abandoned`.
-    requests: ByLabel<&'static str>,
-    retries: ByLabel<AttemptOutcome>,
+    requests: Mutex<BTreeMap<&'static str, Counter>>,
+    retries: Mutex<HashMap<AttemptOutcome, Counter>>,
     /// Registered with the first balance. Without a budget, a gauge at 0 would look like an empty budget.
     budget_balance: OnceLock<Gauge>,
     pub(super) budget_exhausted: Counter,
@@ -48,8 +48,8 @@ impl HostMetrics {
             counter
         };
         Self {
-            requests: ByLabel::default(),
-            retries: ByLabel::default(),
+            requests: Mutex::default(),
+            retries: Mutex::default(),
             budget_balance: OnceLock::new(),
             budget_exhausted: from_zero(counter!(BUDGET_EXHAUSTED, "host" => host.clone())),
             backoff_delay: histogram!(BACKOFF_DELAY, "host" => host.clone()),
@@ -192,6 +192,3 @@ impl HostLoad {
         self.sent.max(self.attempts - self.waiting)
     }
 }
-
-/// One counter for each value of a label, registered at its first count.
-type ByLabel<L> = Mutex<HashMap<L, Counter>>;
