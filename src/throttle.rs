@@ -166,7 +166,11 @@ impl Throttle {
     fn gate_of(&self, request: &Request) -> Arc<Gate> {
         let key = self.settings.key_by.key(request);
         let new = |now| Gate::in_arc(key.to_owned(), &self.settings, now);
-        self.gates.get(key.text(), new)
+        let renew = |gate: &mut Arc<Gate>, now| match Arc::get_mut(gate) {
+            Some(gate) => gate.renew(&key, &self.settings, now),
+            None => *gate = new(now),
+        };
+        self.gates.get(&key, new, renew)
     }
 
     fn events<'a>(

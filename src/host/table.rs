@@ -1,24 +1,27 @@
 //! A bounded table of values by key, which evicts keys that are no longer used.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock};
 
 use tokio::time::Instant;
 
 use crate::clock;
 
-/// Enough hosts for one process, at a few hundred bytes each.
-const MAX_KEYS: usize = 4096;
-/// How many entries an eviction looks at. It holds the lock meanwhile.
-const MAX_STEPS: usize = 512;
+/// Enough that threads seldom wait for the same lock.
+const SHARDS: usize = 16;
+/// 4096 keys in all, at a few hundred bytes each.
+const KEYS_PER_SHARD: usize = 256;
 
 /// A concurrent table of bounded size with CLOCK (second chance) eviction.
 ///
-/// It is ordered and not hashed: most clients talk to a few hosts, and a few comparisons take less than one hash.
+/// It stores only the 64-bit hash of a key, with a random seed. Two keys with the same hash share a value: this is
+/// unlikely and harmless.
 #[derive(Debug)]
 pub(crate) struct BoundedTable<T> {
-    entries: RwLock<Entries<T>>,
+    shards: [RwLock<Shard<T>>; SHARDS],
+    hasher: RandomState,
     must_keep: MustKeep<T>,
 }
 
@@ -26,18 +29,18 @@ pub(crate) struct BoundedTable<T> {
 type MustKeep<T> = fn(&T, Instant) -> bool;
 
 #[derive(Debug)]
-struct Entries<T> {
-    /// Maps each key to its position in `list`.
-    index: BTreeMap<Arc<str>, usize>,
-    /// At most [`MAX_KEYS`] entries. None is ever removed, only replaced.
-    list: Vec<Entry<T>>,
-    /// The clock hand: the position in `list` that eviction looks at next.
+struct Shard<T> {
+    /// Maps each key to its position in `entries`.
+    index: HashMap<u64, usize>,
+    /// At most [`KEYS_PER_SHARD`] entries. None is ever removed, only replaced.
+    entries: Vec<Entry<T>>,
+    /// The clock hand: the position in `entries` that eviction looks at next.
     hand: usize,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
-    key: Arc<str>,
+    key: u64,
     value: T,
     /// Whether the key was read since the hand last passed.
     used: AtomicBool,
@@ -46,14 +49,30 @@ struct Entry<T> {
 impl<T: Clone> BoundedTable<T> {
     pub(crate) fn new(must_keep: MustKeep<T>) -> Self {
         Self {
-            entries: RwLock::default(),
+            shards: std::array::from_fn(|_| {
+                RwLock::new(Shard {
+                    index: HashMap::new(),
+                    entries: Vec::new(),
+                    hand: 0,
+                })
+            }),
+            hasher: RandomState::default(),
             must_keep,
         }
     }
 
-    /// Returns the value of this key. A new key gets a value from `new`, and a full table evicts another key for it.
-    pub(crate) fn get(&self, key: &str, new: impl FnOnce(Instant) -> T) -> T {
-        if let Some(entry) = self.read().find(key) {
+    /// Returns the value of this key.
+    ///
+    /// A new key gets a value from `new`. If the table is full, it evicts a key and passes its value to `renew`.
+    pub(crate) fn get(
+        &self,
+        key: impl Hash,
+        new: impl FnOnce(Instant) -> T,
+        renew: impl FnOnce(&mut T, Instant),
+    ) -> T {
+        let key = self.hasher.hash_one(key);
+        let shard = &self.shards[key as usize % SHARDS];
+        if let Some(entry) = read(shard).find(key) {
             // Stores only if it changes something, so that the cache line stays shared between threads.
             if !entry.used.load(Ordering::Relaxed) {
                 entry.used.store(true, Ordering::Relaxed);
@@ -61,56 +80,43 @@ impl<T: Clone> BoundedTable<T> {
             return entry.value.clone();
         }
         let now = clock::now();
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = entries.find(key) {
+        let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = shard.find(key) {
             // Another thread added it between the two locks.
             return entry.value.clone();
         }
-        let value = new(now);
-        entries.add(key.into(), value.clone(), |value| {
-            (self.must_keep)(value, now)
+        if shard.entries.len() < KEYS_PER_SHARD {
+            return shard.add(key, new(now));
+        }
+        let victim = shard.victim(|value| (self.must_keep)(value, now));
+        shard.replace(victim, key, |value| renew(value, now))
+    }
+}
+
+impl<T: Clone> Shard<T> {
+    fn find(&self, key: u64) -> Option<&Entry<T>> {
+        let position = self.index.get(&key)?;
+        self.entries.get(*position)
+    }
+
+    fn add(&mut self, key: u64, value: T) -> T {
+        self.index.insert(key, self.entries.len());
+        self.entries.push(Entry {
+            key,
+            value: value.clone(),
+            used: AtomicBool::new(false),
         });
         value
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Entries<T>> {
-        // A panic leaves no entry half changed.
-        self.entries.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<T> Entries<T> {
-    fn find(&self, key: &str) -> Option<&Entry<T>> {
-        let position = self.index.get(key)?;
-        self.list.get(*position)
-    }
-
-    fn add(&mut self, key: Arc<str>, value: T, must_keep: impl Fn(&T) -> bool) {
-        let entry = Entry {
-            key: key.clone(),
-            value,
-            used: AtomicBool::new(false),
-        };
-        let position = self.list.len();
-        if position < MAX_KEYS {
-            self.list.push(entry);
-            self.index.insert(key, position);
-            return;
-        }
-        let position = self.victim(must_keep);
-        let evicted = std::mem::replace(&mut self.list[position], entry);
-        self.index.remove(&evicted.key);
-        self.index.insert(key, position);
-    }
-
     /// Returns the position of the entry to evict, and advances the hand.
     ///
-    /// Prefers an entry that was not used for a whole round of the hand and need not be kept. If it finds none within
-    /// its steps, it evicts the next one.
+    /// Prefers an entry that was not used for a whole round of the hand and need not be kept. The second round finds
+    /// any entry that need not be kept. If all must be kept, it evicts the next one.
     fn victim(&mut self, must_keep: impl Fn(&T) -> bool) -> usize {
-        for _ in 0..MAX_STEPS {
+        for _ in 0..2 * self.entries.len() {
             let position = self.advance();
-            let entry = &mut self.list[position];
+            let entry = &mut self.entries[position];
             if !std::mem::take(entry.used.get_mut()) && !must_keep(&entry.value) {
                 return position;
             }
@@ -121,31 +127,42 @@ impl<T> Entries<T> {
     /// Moves the hand on, and returns where it was.
     fn advance(&mut self) -> usize {
         let position = self.hand;
-        self.hand = (position + 1) % self.list.len();
+        self.hand = (position + 1) % self.entries.len();
         position
+    }
+
+    fn replace(&mut self, position: usize, key: u64, renew: impl FnOnce(&mut T)) -> T {
+        let entry = &mut self.entries[position];
+        // Removed first: if `renew` panics, no key leads to a half-changed value.
+        self.index.remove(&entry.key);
+        renew(&mut entry.value);
+        entry.key = key;
+        self.index.insert(key, position);
+        entry.value.clone()
     }
 }
 
-impl<T> Default for Entries<T> {
-    fn default() -> Self {
-        Self {
-            index: BTreeMap::new(),
-            list: Vec::new(),
-            hand: 0,
-        }
-    }
+fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    // A panic leaves no entry half changed.
+    lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
-    fn len<T: Clone>(table: &BoundedTable<T>) -> usize {
-        table.read().list.len()
+    fn len<T>(table: &BoundedTable<T>) -> usize {
+        table
+            .shards
+            .iter()
+            .map(|shard| read(shard).entries.len())
+            .sum()
     }
 
-    fn get<T: Clone>(table: &BoundedTable<T>, key: impl ToString, make: impl Fn() -> T) -> T {
-        table.get(&key.to_string(), |_| make())
+    fn get<T: Clone>(table: &BoundedTable<T>, key: impl Hash, make: impl Fn() -> T) -> T {
+        table.get(key, |_| make(), |old, _| *old = make())
     }
 
     #[test]
@@ -168,7 +185,7 @@ mod tests {
                 assert!(Arc::ptr_eq(&hot, &kept), "evicted at {key}");
             }
         }
-        assert!(len(&table) <= MAX_KEYS);
+        assert!(len(&table) <= SHARDS * KEYS_PER_SHARD);
     }
 
     #[test]
@@ -185,7 +202,7 @@ mod tests {
         for key in 0..100_000_u64 {
             get(&table, key, || key);
         }
-        assert!(len(&table) <= MAX_KEYS);
+        assert!(len(&table) <= SHARDS * KEYS_PER_SHARD);
     }
 
     #[test]
@@ -198,6 +215,6 @@ mod tests {
             }
         }
         let len = len(&table);
-        assert!(len <= MAX_KEYS && len > 1000, "{len}");
+        assert!(len <= SHARDS * KEYS_PER_SHARD && len > 1000, "{len}");
     }
 }

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::builder::ThrottleSettings;
 use super::controller::Admission;
 use super::gate_store::{GateStore, StoreMessages};
-use super::key::GateKey;
+use super::key::{GateKey, RequestKey};
 use super::queue::WaitLimit;
 use crate::admit;
 use crate::clock::{self, Time};
@@ -70,6 +70,18 @@ impl Gate {
             state: Mutex::new(GateState::new(settings)),
             store: None,
         }
+    }
+
+    /// Reuses the memory of this gate for a new one.
+    pub(super) fn renew(
+        &mut self,
+        key: &RequestKey<'_>,
+        settings: &ThrottleSettings,
+        now: Instant,
+    ) {
+        key.clone_into(&mut self.key);
+        self.born = now;
+        *self.state.get_mut().unwrap_or_else(PoisonError::into_inner) = GateState::new(settings);
     }
 
     /// Returns the host of all its requests, unless a user's function makes the keys.

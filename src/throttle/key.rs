@@ -1,11 +1,10 @@
 //! Keys: which requests share one gate.
 
-use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use reqwest::{Request, Url};
-use url::Position;
 
 use crate::host::Host;
 
@@ -45,16 +44,14 @@ impl KeyBy {
     }
 
     pub(super) fn key<'r>(&self, request: &'r Request) -> RequestKey<'r> {
+        let url = request.url();
         match self {
-            Self::Host => RequestKey::of_url(request.url(), ""),
-            Self::HostAndPath(segments) => {
-                let url = request.url();
-                RequestKey::of_url(url, prefix(url.path(), *segments))
-            }
-            Self::With(KeyFn(key)) => RequestKey {
-                text: Cow::Owned(key(request)),
-                host: None,
+            Self::Host => RequestKey::Url { url, path: "" },
+            Self::HostAndPath(segments) => RequestKey::Url {
+                url,
+                path: prefix(url.path(), *segments),
             },
+            Self::With(KeyFn(key)) => RequestKey::Text(key(request)),
         }
     }
 }
@@ -78,33 +75,41 @@ fn prefix(path: &str, segments: usize) -> &str {
     }
 }
 
+/// The memory of longer texts is not reused.
+const MAX_REUSED: usize = 256;
+
 /// The key of one request. It becomes a [`GateKey`] only for a new gate.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct RequestKey<'r> {
-    text: Cow<'r, str>,
-    /// The length of the host at the start of `text`. `None` if a user's function made the key.
-    host: Option<usize>,
+pub(super) enum RequestKey<'r> {
+    Url { url: &'r Url, path: &'r str },
+    Text(String),
 }
 
-impl<'r> RequestKey<'r> {
-    /// The host and `path`, a beginning of the URL's path. Both stand together in the URL, unless it has no host.
-    fn of_url(url: &'r Url, path: &'r str) -> Self {
-        let host = Host(url).as_str();
-        let text = url[Position::BeforeHost..].get(..host.len() + path.len());
-        Self {
-            text: Cow::Borrowed(text.unwrap_or(host)),
-            host: Some(host.len()),
-        }
-    }
-
-    pub(super) fn text(&self) -> &str {
-        &self.text
-    }
-
+impl RequestKey<'_> {
     pub(super) fn to_owned(&self) -> GateKey {
-        GateKey {
-            text: self.text.clone().into_owned(),
-            host: self.host,
+        let mut key = GateKey::default();
+        self.clone_into(&mut key);
+        key
+    }
+
+    /// Writes the key over another one, and reuses its memory.
+    pub(super) fn clone_into(&self, key: &mut GateKey) {
+        if key.text.capacity() > MAX_REUSED {
+            key.text = String::new();
+        }
+        key.text.clear();
+        match self {
+            Self::Url { url, path } => {
+                let host = Host(url).as_str();
+                key.text.reserve(host.len() + path.len());
+                key.text.push_str(host);
+                key.text.push_str(path);
+                key.host = Some(host.len());
+            }
+            Self::Text(text) => {
+                key.text.push_str(text);
+                key.host = None;
+            }
         }
     }
 }
@@ -146,6 +151,21 @@ impl GateKey {
 impl fmt::Debug for GateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.public().unwrap_or(".."))
+    }
+}
+
+impl Hash for RequestKey<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Url { url, path } => {
+                let (host, port) = Host(url).parts();
+                // The port has a fixed length, so nothing needs to mark the end of the host.
+                state.write(host.as_bytes());
+                state.write_u16(port);
+                path.hash(state);
+            }
+            Self::Text(text) => text.hash(state),
+        }
     }
 }
 

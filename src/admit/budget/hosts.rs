@@ -86,6 +86,6 @@ impl HostBudgets {
             let state = BudgetState::new(units, now, self.fleet.as_ref().map(shared));
             Budget(Some(Arc::new(state)))
         };
-        self.table.get(host.as_str(), new)
+        (self.table).get(host.parts(), new, |old, now| *old = new(now))
     }
 }
