@@ -146,11 +146,12 @@ impl Call<'_> {
         }
         let plan = self.schedule(*hint, clock::now())?;
         // The last stage, so that a refusal by another leaks nothing.
-        let permit = self.admit(outcome, clock::now()).await?;
+        let admitted = self.admit(outcome, clock::now()).await;
         let decided = clock::now();
-        // A fleet's store may have taken its time.
-        let elapsed = self.time.elapsed(decided);
-        self.time.allow_wait(elapsed, plan.wait)?;
+        // A fleet's store may have used up the time: that counts before what it says.
+        self.time
+            .allow_wait(self.time.elapsed(decided), plan.wait)?;
+        let permit = admitted?;
         Ok(Retry {
             outcome,
             permit,
