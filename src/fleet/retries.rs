@@ -45,7 +45,7 @@ impl RetryTerms {
         in_range("retry_ratio", self.ratio, MAX_RATIO, advice)?;
         let makes_one = self.reserve() <= 0.0 || self.reserve() >= 1.0;
         let ttl = self.ttl;
-        let rule = format_args!("should be 0, or make a retry within the ttl ({ttl:?})");
+        let rule = format!("should be 0, or make a retry within the ttl ({ttl:?})");
         ensure(makes_one, "min_retries_per_sec", self.min_per_sec, rule)?;
         let counts = self.ratio <= 0.0 || self.ratio >= MIN_RATIO;
         let rule = "should be 0, or at least 0.000001";
@@ -54,7 +54,7 @@ impl RetryTerms {
 }
 
 fn in_range(setting: &'static str, value: f64, most: f64, advice: &str) -> Result<(), ConfigError> {
-    let rule = format_args!("should be from 0 to {most}{advice}");
+    let rule = format!("should be from 0 to {most}{advice}");
     // NaN is in no range.
     ensure((0.0..=most).contains(&value), setting, value, rule)
 }
@@ -117,10 +117,7 @@ impl RetriesAsk {
     ///
     /// Refuses terms that a [`BudgetBuilder`](crate::BudgetBuilder) refuses, and too many deposits.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let (deposits, rule) = (
-            self.deposits,
-            format_args!("should be at most {MAX_DEPOSITS}"),
-        );
+        let (deposits, rule) = (self.deposits, format!("should be at most {MAX_DEPOSITS}"));
         ensure(deposits <= MAX_DEPOSITS, "deposits", deposits, rule)?;
         self.terms.check()
     }

@@ -66,11 +66,11 @@ impl RetrySettings {
         longer_than_zero("deadline", self.limits.deadline)?;
         longer_than_zero("attempt_timeout", self.limits.attempt)?;
         if let (Some(attempt), Some(deadline)) = (self.limits.attempt, self.limits.deadline) {
-            let rule = format_args!("should not be longer than the deadline ({deadline:?})");
+            let rule = format!("should not be longer than the deadline ({deadline:?})");
             ensure(attempt <= deadline, "attempt_timeout", attempt, rule)?;
         }
         let (spread, window) = (self.launch_spread, self.limits.window);
-        let rule = format_args!("should not be longer than the retry_window ({window:?})");
+        let rule = format!("should not be longer than the retry_window ({window:?})");
         ensure(spread <= window, "launch_spread", spread, rule)?;
         // A request can have a key in the default header, even if this client uses another one.
         for key_header in [self.keys.header(), &DEFAULT_HEADER] {

@@ -138,7 +138,7 @@ impl Backoff {
         let is_valid = self.multiplier >= 1.0 && self.multiplier.is_finite();
         let rule = "should be a finite number of at least 1.0";
         ensure(is_valid, "backoff multiplier", self.multiplier, rule)?;
-        let rule = format_args!("should not be shorter than the base ({:?})", self.base);
+        let rule = format!("should not be shorter than the base ({:?})", self.base);
         ensure(self.cap >= self.base, "backoff cap", self.cap, rule)
     }
 }

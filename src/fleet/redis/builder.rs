@@ -117,6 +117,6 @@ impl fmt::Debug for RedisStoreBuilder {
 fn check_prefix(prefix: &str) -> Result<(), ConfigError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     let is_valid = (1..=MAX_PREFIX).contains(&prefix.len()) && prefix.bytes().all(allowed);
-    let rule = format_args!("should be up to {MAX_PREFIX} letters, digits, `-`, `_`, `.` or `/`");
+    let rule = format!("should be up to {MAX_PREFIX} letters, digits, `-`, `_`, `.` or `/`");
     ensure(is_valid, "prefix", prefix, rule)
 }
