@@ -36,9 +36,13 @@ impl KeyKind {
 
 /// Checks the length of a key. The error shows only the length, because a key may be a secret.
 pub(super) fn check_key(key: &str) -> Result<(), ConfigError> {
-    let length = format!("of {} bytes", key.len());
-    let rule = format!("should have from 1 to {MAX_KEY}");
-    ensure((1..=MAX_KEY).contains(&key.len()), "key", length, rule)
+    let length = key.len();
+    ensure(
+        (1..=MAX_KEY).contains(&length),
+        "key",
+        format_args!("of {length} bytes"),
+        format_args!("should have from 1 to {MAX_KEY}"),
+    )
 }
 
 #[cfg(test)]

@@ -138,9 +138,9 @@ impl SharedRate {
     fn check(&self) -> Result<(), ConfigError> {
         // NaN is in no range.
         let in_range = (MIN_RATE..=MAX_RATE).contains(&self.per_second);
-        let value = format!("{:?} a second", self.per_second);
+        let rate = self.per_second;
         let rule = "should be between one a day and a million a second";
-        ensure(in_range, "rate", value, rule)?;
+        ensure(in_range, "rate", format_args!("{rate:?} a second"), rule)?;
         let rule = "should be at least 1";
         ensure(self.burst > 0, "burst of the rate", self.burst, rule)
     }
