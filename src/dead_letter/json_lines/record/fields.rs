@@ -74,9 +74,7 @@ impl KeyRecord {
     }
 
     pub(super) fn into_key(self) -> Result<(HeaderName, HeaderValue), InvalidLine> {
-        let mut value = self.value.into_value()?;
-        value.set_sensitive(true);
-        Ok((header_name(&self.header)?, value))
+        Ok((header_name(&self.header)?, self.value.into_value()?))
     }
 }
 
