@@ -23,7 +23,6 @@ use crate::config::ConfigError;
 pub use builder::RedisStoreBuilder;
 use link::{ConnectionSource, RedisLink};
 use pause_subscription::{NoPauses, PauseSubscription};
-use script::Scripts;
 
 /// Keeps shared limits in Redis (6 or later), for the workers of many processes.
 ///
@@ -78,7 +77,6 @@ pub struct RedisStore {
     /// Opens the connection that receives pauses. Without it, pauses come with leases only.
     pause_client: Option<Client>,
     prefix: String,
-    scripts: Scripts,
     max_wait: Duration,
 }
 
@@ -186,10 +184,8 @@ impl FleetStore for RedisStore {
                 optional(ask.pace.map(|pace| pace.before)),
                 optional(ask.pace.map(|pace| pace.now)),
             ];
-            let reply: (u32, u64, u64, u32, String) = self
-                .link
-                .run(self.scripts.lease.call(&keys, &arguments))
-                .await?;
+            let reply: (u32, u64, u64, u32, String) =
+                self.link.run(&script::LEASE, &keys, &arguments).await?;
             let (tokens, retry_after, pause, workers, pace) = reply;
             Ok(Lease {
                 tokens,
@@ -215,8 +211,8 @@ impl FleetStore for RedisStore {
                 (ask.terms.ttl.as_micros() * 2).to_string(),
             ];
             let keys = [self.name(key, "retries")];
-            let call = self.scripts.retries.call(&keys, &arguments);
-            let (granted, balance) = self.link.run(call).await?;
+            let reply = self.link.run(&script::RETRIES, &keys, &arguments).await?;
+            let (granted, balance) = reply;
             Ok(Retries { granted, balance })
         })
     }
@@ -227,8 +223,8 @@ impl FleetStore for RedisStore {
             let length = length.min(MAX_PAUSE).as_micros();
             let keys = [self.name(key, "state")];
             let arguments = [length.to_string(), self.channel(), key.to_owned()];
-            let call = self.scripts.pause.call(&keys, &arguments);
-            self.link.run::<i64>(call).await.map(drop)
+            let run = self.link.run::<i64>(&script::PAUSE, &keys, &arguments);
+            run.await.map(drop)
         })
     }
 

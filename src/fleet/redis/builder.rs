@@ -6,7 +6,6 @@ use std::time::Duration;
 use redis::Client;
 
 use super::link::{ConnectionSource, RedisLink};
-use super::script::Scripts;
 use super::{RedisStore, address};
 use crate::config::{ConfigError, ensure};
 use crate::fleet::{DEFAULT_MAX_WAIT, check_max_wait};
@@ -96,7 +95,6 @@ impl RedisStoreBuilder {
             link: RedisLink::new(source, self.max_wait),
             pause_client,
             prefix: self.prefix,
-            scripts: Scripts::new(),
             max_wait: self.max_wait,
         })
     }

@@ -6,8 +6,8 @@
 //! it must reconnect by itself.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
@@ -20,11 +20,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{self, unavailable};
-use super::script::ScriptCall;
+use super::script::LuaScript;
 use crate::clock;
 use crate::entropy::{Entropy, up_to};
 use crate::fleet::FleetError;
-use crate::lock::lock;
 
 /// Longest time to connect. A script waits for `max_wait` of it only.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(1);
@@ -54,55 +53,55 @@ pub(super) enum ConnectionSource {
 pub(super) struct RedisLink {
     source: ConnectionSource,
     max_wait: Duration,
-    state: Mutex<LinkState>,
-    /// Sends when the connecting task has ended.
-    changed: watch::Sender<()>,
+    state: watch::Sender<LinkState>,
     round_trips: AtomicU64,
 }
 
 struct LinkState {
-    phase: LinkPhase,
+    /// The connection, or why there is none. `None` while it is being made.
+    connection: Option<Result<Box<dyn SharedConnection>, FleetError>>,
     /// Number of the connection, so that errors of older connections are ignored.
     number: u64,
+    /// When the last connect began.
+    begun: Instant,
+    /// Without a connection: when to connect next.
+    connect_at: Instant,
     /// Failed connects in a row.
     failures: u32,
     /// Why Redis refuses the login. Cleared when a login succeeds.
     refusal: Option<RedisError>,
 }
 
-enum LinkPhase {
-    New,
-    Connecting { since: Instant },
-    Connected(Box<dyn SharedConnection>),
-    Failed { until: Instant, error: FleetError },
-}
+impl LinkState {
+    fn is_connected(&self) -> bool {
+        matches!(self.connection, Some(Ok(_)))
+    }
 
-/// A connection, and the number of it.
-struct LiveConnection {
-    connection: Box<dyn SharedConnection>,
-    number: u64,
-}
+    /// When the wait for the connection began: now, unless it is being made.
+    fn waits_since(&self, now: Instant) -> Instant {
+        self.connection.as_ref().map_or(self.begun, |_| now)
+    }
 
-/// What a script finds when it needs the connection.
-enum Lookup {
-    Live(LiveConnection),
-    /// The connection is being made. The script may wait until then.
-    Connecting(Instant),
-    Failed(FleetError),
+    fn fail(&mut self, error: FleetError) {
+        self.connection = Some(Err(error));
+        self.connect_at = clock::now() + reconnect_delay(self.failures);
+    }
 }
 
 impl RedisLink {
     pub(super) fn new(source: ConnectionSource, max_wait: Duration) -> Arc<Self> {
+        let now = clock::now();
         Arc::new(Self {
             source,
             max_wait,
-            state: Mutex::new(LinkState {
-                phase: LinkPhase::New,
+            state: watch::Sender::new(LinkState {
+                connection: None,
                 number: 0,
+                begun: now,
+                connect_at: now,
                 failures: 0,
                 refusal: None,
             }),
-            changed: watch::Sender::new(()),
             round_trips: AtomicU64::new(0),
         })
     }
@@ -114,43 +113,41 @@ impl RedisLink {
     /// Runs a script. Always ends within `max_wait`.
     pub(super) async fn run<T: FromRedisValue>(
         self: &Arc<Self>,
-        call: ScriptCall<'_>,
+        script: &LuaScript,
+        keys: &[String],
+        arguments: &[String],
     ) -> Result<T, FleetError> {
         if Handle::try_current().is_err() {
             return Err(unavailable("there is no tokio runtime"));
         }
-        let end = clock::after(clock::now(), self.max_wait);
-        let mut live = self.live(end).await?;
-        match timeout_at(end, self.evaluate(&mut *live.connection, call)).await {
-            Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(error)) => {
-                let failure = failure::of(&error);
-                if failure::breaks(&error) {
-                    self.drop_connection(live.number, &failure);
+        let now = clock::now();
+        let (mut connection, number) = self.connection(now).await?;
+        let reply = async {
+            match self
+                .send(&mut *connection, script.by_hash(keys, arguments))
+                .await
+            {
+                // Redis has lost the script, after a restart or a `SCRIPT FLUSH`.
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                    self.send(&mut *connection, script.by_text(keys, arguments))
+                        .await
                 }
-                Err(failure)
+                result => result,
             }
-            Err(_) => {
-                let failure = self.timed_out();
-                self.drop_connection(live.number, &failure);
-                Err(failure)
+        };
+        let failure = match timeout_at(clock::after(now, self.max_wait), reply).await {
+            Ok(Ok(reply)) => return Ok(reply),
+            Ok(Err(error)) if !failure::breaks(&error) => return Err(failure::of(&error)),
+            Ok(Err(error)) => failure::of(&error),
+            Err(_) => self.timed_out(),
+        };
+        // Drops the broken connection, and with it all late responses.
+        self.state.send_modify(|state| {
+            if state.number == number && state.is_connected() {
+                state.fail(failure.clone());
             }
-        }
-    }
-
-    /// Calls a script by its hash, in one round trip. Redis may have lost the script after a restart or a
-    /// `SCRIPT FLUSH`; then it is sent as text.
-    async fn evaluate<T: FromRedisValue>(
-        &self,
-        connection: &mut dyn SharedConnection,
-        call: ScriptCall<'_>,
-    ) -> RedisResult<T> {
-        match self.send(connection, call.by_hash()).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.send(connection, call.by_text()).await
-            }
-            result => result,
-        }
+        });
+        Err(failure)
     }
 
     async fn send<T: FromRedisValue>(
@@ -163,74 +160,70 @@ impl RedisLink {
         Ok(from_redis_value(reply.extract_error()?)?)
     }
 
-    async fn live(self: &Arc<Self>, end: Instant) -> Result<LiveConnection, FleetError> {
-        // Before the first lookup, so that no change is missed.
-        let mut changed = self.changed.subscribe();
-        loop {
-            let until = match self.lookup(clock::now()) {
-                Lookup::Live(live) => return Ok(live),
-                Lookup::Failed(error) => return Err(error),
-                Lookup::Connecting(until) => until.min(end),
-            };
-            if timeout_at(until, changed.changed()).await.is_err() {
-                return Err(self.timed_out());
+    /// Returns the connection and its number. While it is being made, a script waits until `max_wait` after
+    /// the begin, and no longer.
+    async fn connection(
+        self: &Arc<Self>,
+        now: Instant,
+    ) -> Result<(Box<dyn SharedConnection>, u64), FleetError> {
+        self.state.send_if_modified(|state| {
+            let is_due = !state.is_connected() && now >= state.connect_at;
+            if is_due {
+                self.begin_connect(state, now);
             }
+            is_due
+        });
+        let mut state = self.state.subscribe();
+        let until = clock::after(state.borrow().waits_since(now), self.max_wait);
+        if now >= until {
+            return Err(unavailable("it is not connected yet"));
+        }
+        let ready = state.wait_for(|state| state.connection.is_some());
+        let Ok(Ok(state)) = timeout_at(until, ready).await else {
+            return Err(self.timed_out());
+        };
+        match &state.connection {
+            Some(Ok(connection)) => Ok((connection.clone_box(), state.number)),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(self.timed_out()),
         }
     }
 
     fn timed_out(&self) -> FleetError {
-        FleetError::TimedOut {
-            after: self.max_wait,
-        }
+        let after = self.max_wait;
+        FleetError::TimedOut { after }
     }
 
-    fn lookup(self: &Arc<Self>, now: Instant) -> Lookup {
-        let mut state = lock(&self.state);
-        match &state.phase {
-            LinkPhase::Connected(connection) => {
-                return Lookup::Live(LiveConnection {
-                    connection: connection.clone_box(),
-                    number: state.number,
-                });
-            }
-            LinkPhase::Failed { until, error } if now < *until => {
-                return Lookup::Failed(error.clone());
-            }
-            // After twice the limit, the runtime of the connecting task has ended.
-            LinkPhase::Connecting { since } if now < *since + CONNECT_LIMIT * 2 => {
-                let until = clock::after(*since, self.max_wait);
-                return match now < until {
-                    true => Lookup::Connecting(until),
-                    false => Lookup::Failed(unavailable("it is not connected yet")),
-                };
-            }
-            _ => {}
-        }
+    fn begin_connect(self: &Arc<Self>, state: &mut LinkState, now: Instant) {
         state.number += 1;
-        let number = state.number;
-        match &self.source {
+        state.begun = now;
+        state.connection = match &self.source {
+            ConnectionSource::Given(given) => Some(Ok(given.clone_box())),
             ConnectionSource::Client(client) => {
-                state.phase = LinkPhase::Connecting { since: now };
-                tokio::spawn(self.clone().connect(client.clone(), number));
-                Lookup::Connecting(clock::after(now, self.max_wait))
+                tokio::spawn(self.clone().connect(client.clone(), state.number));
+                None
             }
-            ConnectionSource::Given(given) => {
-                state.phase = LinkPhase::Connected(given.clone_box());
-                let connection = given.clone_box();
-                Lookup::Live(LiveConnection { connection, number })
-            }
-        }
+        };
+        // By then, the runtime of the connecting task has ended.
+        state.connect_at = now + CONNECT_LIMIT * 2;
     }
 
     async fn connect(self: Arc<Self>, client: Client, number: u64) {
-        let connected = match timeout(CONNECT_LIMIT, self.open(&client)).await {
-            Ok(connected) => connected,
-            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
-        };
-        let connected =
-            connected.map(|connection| Box::new(connection) as Box<dyn SharedConnection>);
-        self.finish_connect(number, connected);
-        self.changed.send_replace(());
+        let opened = timeout(CONNECT_LIMIT, self.open(&client)).await;
+        let opened =
+            opened.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+        self.state.send_modify(|state| match opened {
+            // Too late: another task has begun meanwhile.
+            _ if state.number != number => {}
+            Ok(connection) => {
+                state.failures = 0;
+                state.connection = Some(Ok(Box::new(connection)));
+            }
+            Err(error) => {
+                state.fail(failure::of(&error));
+                state.failures = state.failures.saturating_add(1);
+            }
+        });
     }
 
     /// Connects so that the error of a refused login keeps the code of Redis.
@@ -239,14 +232,13 @@ impl RedisLink {
         let database = settings.db();
         // The crate `redis` drops the code of a refused `SELECT`, so it is sent below.
         let settings = settings.clone().set_db(0);
-        let opened = open_with(client, settings.clone()).await;
-        let mut connection = match opened {
+        let mut connection = match open_with(client, settings.clone(), config()).await {
             Err(error) if error.kind() == ErrorKind::AuthenticationFailed => {
                 return Err(self.refusal(client, settings).await.unwrap_or(error));
             }
             opened => opened?,
         };
-        lock(&self.state).refusal = None;
+        self.set_refusal(None);
         if database != 0 {
             let mut select = redis::cmd("SELECT");
             select.arg(database).exec_async(&mut connection).await?;
@@ -254,70 +246,41 @@ impl RedisLink {
         Ok(connection)
     }
 
-    /// Finds out why Redis refuses the login. Asks once until a login succeeds, because each ask is another
+    /// Asks Redis why it refuses the login. Asks once until a login succeeds, because each ask is another
     /// failed login and servers count those.
+    ///
+    /// The crate `redis` drops the code of a refused `AUTH`, but keeps that of `HELLO`, which Redis has since 6.0.
     async fn refusal(&self, client: &Client, settings: RedisConnectionInfo) -> Option<RedisError> {
-        let known = lock(&self.state).refusal.clone();
+        let known = self.state.borrow().refusal.clone();
         if known.is_some() {
             return known;
         }
-        let refusal = why_refused(client, settings).await;
-        lock(&self.state).refusal = refusal.clone();
+        let settings = settings.set_protocol(ProtocolVersion::RESP3);
+        let refusal = open_with(client, settings, config()).await.err()?;
+        let refusal = refusal.clone().into_server_errors().map(|_| refusal);
+        self.set_refusal(refusal.clone());
         refusal
     }
 
-    fn finish_connect(&self, number: u64, connected: RedisResult<Box<dyn SharedConnection>>) {
-        let mut state = lock(&self.state);
-        if state.number != number {
-            // Too late: another task has begun meanwhile.
-            return;
-        }
-        state.phase = match connected {
-            Ok(connection) => {
-                state.failures = 0;
-                LinkPhase::Connected(connection)
-            }
-            Err(error) => {
-                let delay = reconnect_delay(state.failures);
-                state.failures = state.failures.saturating_add(1);
-                LinkPhase::Failed {
-                    until: clock::now() + delay,
-                    error: failure::of(&error),
-                }
-            }
-        };
-    }
-
-    /// Drops a broken connection, and with it all late responses.
-    fn drop_connection(&self, number: u64, error: &FleetError) {
-        let mut state = lock(&self.state);
-        if state.number == number && matches!(state.phase, LinkPhase::Connected(_)) {
-            state.phase = LinkPhase::Failed {
-                until: clock::now() + reconnect_delay(0),
-                error: error.clone(),
-            };
-        }
+    fn set_refusal(&self, refusal: Option<RedisError>) {
+        self.state.send_modify(|state| state.refusal = refusal);
     }
 }
 
-/// Asks Redis why it refuses the login.
-///
-/// The crate `redis` drops the code of a refused `AUTH`, but keeps that of `HELLO`, which Redis has since 6.0.
-async fn why_refused(client: &Client, settings: RedisConnectionInfo) -> Option<RedisError> {
-    let settings = settings.set_protocol(ProtocolVersion::RESP3);
-    let refusal = open_with(client, settings).await.err()?;
-    refusal.clone().into_server_errors().map(|_| refusal)
+/// Without a limit for responses: a script has its own.
+fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_response_timeout(None)
 }
 
-async fn open_with(
+/// Opens a connection with other settings than those of the client.
+pub(super) async fn open_with(
     client: &Client,
     settings: RedisConnectionInfo,
+    config: AsyncConnectionConfig,
 ) -> RedisResult<MultiplexedConnection> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT_LIMIT))
-        .set_response_timeout(None);
     let info = client.get_connection_info().clone();
     let client = Client::open(info.set_redis_settings(settings))?;
+    let config = config.set_connection_timeout(Some(CONNECT_LIMIT));
     client
         .get_multiplexed_async_connection_with_config(&config)
         .await

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{self, Receiver};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{self, unavailable};
-use super::link::CONNECT_LIMIT;
+use super::link::{CONNECT_LIMIT, open_with};
 use crate::clock;
 use crate::fleet::{FleetError, MAX_PAUSE, Pause, Pauses, StoreFuture};
 
@@ -37,27 +37,22 @@ impl PauseSubscription {
         match timeout(CONNECT_LIMIT, Self::subscribe(client, channel)).await {
             Ok(Ok(subscription)) => Ok(Box::new(subscription)),
             Ok(Err(error)) => Err(failure::of(&error)),
-            Err(_) => {
-                let after = CONNECT_LIMIT;
-                Err(FleetError::TimedOut { after })
-            }
+            Err(_) => Err(FleetError::TimedOut {
+                after: CONNECT_LIMIT,
+            }),
         }
     }
 
     async fn subscribe(client: &Client, channel: &str) -> RedisResult<Self> {
         let (sender, pushed) = mpsc::channel(MAX_QUEUED_PAUSES);
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_LIMIT))
             .set_response_timeout(Some(CONNECT_LIMIT))
             .set_push_sender(move |push| sender.try_send(push));
         // With RESP3, messages and the end of the connection arrive as pushes.
-        let info = client.get_connection_info();
-        let settings = info.redis_settings().clone();
+        let settings = client.get_connection_info().redis_settings().clone();
         // A channel belongs to no database.
         let settings = settings.set_protocol(ProtocolVersion::RESP3).set_db(0);
-        let mut connection = Client::open(info.clone().set_redis_settings(settings))?
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let mut connection = open_with(client, settings, config).await?;
         connection.subscribe(channel).await?;
         Ok(Self {
             connection,
@@ -69,15 +64,12 @@ impl PauseSubscription {
     async fn receive(&mut self) -> Result<Pause, FleetError> {
         loop {
             match timeout_at(self.ping_at, self.pushed.recv()).await {
-                Ok(Some(push)) if push.kind == PushKind::Disconnection => {
-                    return Err(unavailable("the connection broke"));
-                }
-                Ok(Some(push)) => {
+                Ok(Some(push)) if push.kind != PushKind::Disconnection => {
                     if let Some(pause) = parse(push) {
                         return Ok(pause);
                     }
                 }
-                Ok(None) => return Err(unavailable("the connection broke")),
+                Ok(_) => return Err(unavailable("the connection broke")),
                 Err(_) => self.ping().await?,
             }
         }

@@ -1,77 +1,41 @@
-//! The Lua scripts, and how to call them.
+//! The Lua scripts, one per decision.
+
+use std::sync::LazyLock;
 
 use redis::{Cmd, Script};
 
-const STATE: &str = include_str!("state.lua");
-const LEASE: &str = include_str!("lease.lua");
-const PAUSE: &str = include_str!("pause.lua");
-const RETRIES: &str = include_str!("retries.lua");
-
-/// One script per decision.
-pub(super) struct Scripts {
-    pub(super) lease: ScriptText,
-    pub(super) pause: ScriptText,
-    pub(super) retries: ScriptText,
-}
-
-impl Scripts {
-    pub(super) fn new() -> Self {
-        Self {
-            lease: ScriptText::new(LEASE),
-            pause: ScriptText::new(PAUSE),
-            retries: ScriptText::new(RETRIES),
-        }
-    }
-}
+pub(super) static LEASE: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("lease.lua")));
+pub(super) static PAUSE: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("pause.lua")));
+pub(super) static RETRIES: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("retries.lua")));
 
 /// The text of a script and its SHA-1.
-pub(super) struct ScriptText {
+pub(super) struct LuaScript {
     text: String,
     hash: String,
 }
 
-impl ScriptText {
+impl LuaScript {
     fn new(script: &str) -> Self {
-        let text = format!("{STATE}\n{script}");
+        let text = format!("{}\n{script}", include_str!("state.lua"));
         let hash = Script::new(&text).get_hash().to_owned();
         Self { text, hash }
     }
 
-    pub(super) fn call<'a>(
-        &'a self,
-        keys: &'a [String],
-        arguments: &'a [String],
-    ) -> ScriptCall<'a> {
-        ScriptCall {
-            script: self,
-            keys,
-            arguments,
-        }
-    }
-}
-
-/// A script with its keys and arguments.
-#[derive(Clone, Copy)]
-pub(super) struct ScriptCall<'a> {
-    script: &'a ScriptText,
-    keys: &'a [String],
-    arguments: &'a [String],
-}
-
-impl ScriptCall<'_> {
-    pub(super) fn by_hash(&self) -> Cmd {
-        self.command("EVALSHA", &self.script.hash)
+    pub(super) fn by_hash(&self, keys: &[String], arguments: &[String]) -> Cmd {
+        command("EVALSHA", &self.hash, keys, arguments)
     }
 
     /// Redis stores the script, and knows its hash from then on.
-    pub(super) fn by_text(&self) -> Cmd {
-        self.command("EVAL", &self.script.text)
+    pub(super) fn by_text(&self, keys: &[String], arguments: &[String]) -> Cmd {
+        command("EVAL", &self.text, keys, arguments)
     }
+}
 
-    fn command(&self, name: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len());
-        command.arg(self.keys).arg(self.arguments);
-        command
-    }
+fn command(name: &str, script: &str, keys: &[String], arguments: &[String]) -> Cmd {
+    let mut command = redis::cmd(name);
+    command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
+    command
 }
