@@ -26,11 +26,6 @@ use crate::outcome::{AttemptReport, StopReason};
 pub use channel::{ChannelSink, DeadLetterReceiver, dead_letter_channel};
 pub use credentials::Credentials;
 pub(crate) use draft::LetterDraft;
-#[cfg(all(
-    feature = "dead-letter-file",
-    any(test, all(fuzzing, feature = "testing"))
-))]
-pub(crate) use json_lines::SameThreadSink;
 #[cfg(feature = "dead-letter-file")]
 pub use json_lines::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use replay::{Replay, ReplayError};

@@ -3,19 +3,12 @@
 use std::fmt;
 
 use http::HeaderValue;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Url;
+use url::Position;
 
-use super::{DeadLetter, Redacted};
+use super::Redacted;
 
-/// All characters except those that have no special meaning in a query.
-const VALUE: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
-
-/// Holds fresh credentials for one host, to [replay a dead letter](DeadLetter::replay).
+/// Holds fresh credentials for one host, to [replay a dead letter](crate::DeadLetter::replay).
 ///
 /// They replace only what was redacted, and only in letters for this host. So a token is never sent to another
 /// server.
@@ -104,12 +97,9 @@ impl Credentials {
     /// a host with an optional port.
     fn base(&self, scheme: &str) -> Option<Url> {
         let own = Url::parse(&format!("{scheme}://{}", self.host)).ok()?;
-        let is_host_only = own.host().is_some()
-            && own.path().len() <= 1
-            && own.query().is_none()
-            && own.fragment().is_none()
-            && own.username().is_empty()
-            && own.password().is_none();
+        let before = &own[Position::AfterScheme..Position::BeforeHost];
+        let after = &own[Position::AfterPort..];
+        let is_host_only = own.has_host() && before == "://" && matches!(after, "" | "/");
         is_host_only.then_some(own)
     }
 
@@ -155,23 +145,6 @@ pub(super) enum Fill<'a> {
     Header(Vec<Option<&'a HeaderValue>>),
     /// The client adds the value itself.
     ByClient,
-}
-
-impl DeadLetter {
-    /// Returns the replacement from the first credentials that are for the host of this letter.
-    pub(super) fn fill<'a>(
-        &self,
-        place: &Redacted,
-        credentials: &[&'a Credentials],
-    ) -> Option<Fill<'a>> {
-        let mut own = credentials.iter().filter(|each| each.are_for(&self.url));
-        own.find_map(|each| each.fill(place))
-    }
-}
-
-/// Percent-encodes a value for a query.
-pub(super) fn percent_encoded(value: &str) -> String {
-    utf8_percent_encode(value, VALUE).to_string()
 }
 
 fn sensitive(mut value: HeaderValue) -> HeaderValue {

@@ -72,7 +72,7 @@ impl JsonLinesSink {
         let path = path.into();
         let writer = LetterWriter::open(path.clone()).map_err(|error| open_error(&path, error))?;
         Ok(Self {
-            queue: Arc::new(WriteQueue::new(writer)),
+            queue: Arc::new(WriteQueue::new(writer, queue::LIMIT)),
             path: Arc::new(path),
             options: WriteOptions::default(),
         })
@@ -157,39 +157,5 @@ impl fmt::Debug for JsonLinesSink {
             .field("path", &self.path)
             .field("options", &self.options)
             .finish_non_exhaustive()
-    }
-}
-
-/// Writes like a [`JsonLinesSink`], but on the current thread and without a queue.
-///
-/// `properties` writes millions of letters, and would mostly wait for another thread.
-#[cfg(any(test, all(fuzzing, feature = "testing")))]
-pub(crate) struct SameThreadSink(LetterWriter);
-
-#[cfg(any(test, all(fuzzing, feature = "testing")))]
-impl SameThreadSink {
-    pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
-        LetterWriter::open(path).map(Self)
-    }
-
-    pub(crate) fn write(
-        &mut self,
-        letters: &[Arc<DeadLetter>],
-        rotate_at: Option<u64>,
-    ) -> io::Result<()> {
-        let sync = false;
-        let options = WriteOptions { rotate_at, sync };
-        let line = |letter: &Arc<DeadLetter>| {
-            let bytes = record::encode(letter, MAX_LINE)?;
-            Ok(LetterLine { bytes, options })
-        };
-        let lines: Vec<_> = letters.iter().map(line).collect::<io::Result<_>>()?;
-        let mut rest = &lines[..];
-        while !rest.is_empty() {
-            let (count, written) = self.0.append(rest);
-            written?;
-            rest = &rest[count..];
-        }
-        Ok(())
     }
 }

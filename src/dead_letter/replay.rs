@@ -4,14 +4,22 @@ use std::fmt;
 use std::pin::Pin;
 
 use http::HeaderMap;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Response, Url};
 use reqwest_middleware::{ClientWithMiddleware, Error, RequestBuilder};
 
-use super::credentials::{Credentials, Fill, percent_encoded};
+use super::credentials::{Credentials, Fill};
 use super::secrets::{PLACEHOLDER, rewrite_query, without_parameter};
 use super::{DeadLetter, LetterBody, Redacted};
 use crate::decide::Failure;
 use crate::request::{RequestBuilderExt, keep_key_header};
+
+/// All characters except those that have no special meaning in a query.
+const VALUE: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 impl DeadLetter {
     /// Sends the request again, with the same method, URL, headers, body and idempotency key.
@@ -74,23 +82,22 @@ impl<'a> Replay<'a> {
         places
     }
 
+    /// Returns the replacement from the first credentials that are for the host of the letter.
     fn fill(&self, place: &Redacted) -> Option<Fill<'a>> {
-        self.letter.fill(place, &self.credentials)
+        let mut own = (self.credentials.iter()).filter(|own| own.are_for(&self.letter.url));
+        own.find_map(|own| own.fill(place))
     }
 
     async fn send(self) -> Result<Response, ReplayError> {
         self.check()?;
-        let request = self.request()?;
-        let sent = request.send().await;
-        sent.map_err(|error| ReplayError::Request(self.without_secrets(error)))
-    }
-
-    /// Puts the redacted URL into an error of reqwest, whose text would show the fresh credentials.
-    fn without_secrets(&self, error: Error) -> Error {
-        match error {
-            Error::Reqwest(error) => error.with_url(self.letter.url.clone()).into(),
-            other => other,
-        }
+        let sent = self.request()?.send().await;
+        sent.map_err(|error| {
+            ReplayError::Request(match error {
+                // The text of the error would show the fresh credentials in the URL.
+                Error::Reqwest(error) => error.with_url(self.letter.url.clone()).into(),
+                other => other,
+            })
+        })
     }
 
     fn check(&self) -> Result<(), ReplayError> {
@@ -113,8 +120,7 @@ impl<'a> Replay<'a> {
 
     fn request(&self) -> Result<RequestBuilder, ReplayError> {
         let letter = self.letter;
-        let mut url = self.url();
-        let headers = self.headers(&mut url)?;
+        let (url, headers) = self.url_and_headers()?;
         let mut request = (self.client)
             .request(letter.method.clone(), url)
             .headers(headers);
@@ -131,65 +137,31 @@ impl<'a> Replay<'a> {
         Ok(request)
     }
 
-    /// Returns the URL with its secret parameters and user info.
-    fn url(&self) -> Url {
-        let letter = self.letter;
-        let mut url = letter.url.clone();
-        let query = url.query().and_then(|query| {
-            rewrite_query(query, |name, value| {
-                let place = Redacted::Parameter(name.to_owned());
-                if value != PLACEHOLDER || !letter.url_redacted.contains(&place) {
-                    return None;
-                }
-                match self.fill(&place) {
-                    Some(Fill::Parameter(value)) => Some(percent_encoded(value)),
-                    _ => None,
-                }
-            })
-        });
-        if let Some(query) = query {
-            url.set_query(Some(&query));
-        }
-        for place in &letter.url_redacted {
-            if let (Redacted::Parameter(name), Some(Fill::ByClient)) = (place, self.fill(place)) {
-                let left = url.query().map(|query| without_parameter(query, name));
-                url.set_query(left.as_deref().filter(|query| !query.is_empty()));
-            }
-        }
-        if letter.url_redacted.contains(&Redacted::UserInfo) {
-            if let Some(fill) = self.fill(&Redacted::UserInfo) {
-                fill.put_into(&mut url);
-            }
-        }
-        url
-    }
-
-    /// Returns all headers, with the secret ones and the key.
-    ///
-    /// An `authorization` header that comes from user info goes into `url` instead.
-    fn headers(&self, url: &mut Url) -> Result<HeaderMap, ReplayError> {
+    /// Returns the URL and the headers with fresh credentials, and with the key.
+    fn url_and_headers(&self) -> Result<(Url, HeaderMap), ReplayError> {
+        let mut url = self.letter.url.clone();
         let mut headers = HeaderMap::new();
-        let mut filled = Vec::new();
-        for (name, value) in &self.letter.headers {
+        for (name, value) in self.letter.headers() {
             if let Some(value) = value {
                 headers.append(name, value.clone());
-                continue;
             }
-            // The first line of a name adds all lines of its replacement.
-            if filled.contains(&name) {
-                continue;
-            }
-            filled.push(name);
-            let place = Redacted::Header(name.clone());
-            match self.fill(&place) {
-                Some(Fill::Header(lines)) => {
+        }
+        for place in self.letter.redacted() {
+            match (&place, self.fill(&place)) {
+                // Also for the `authorization` header, which reqwest makes of user info.
+                (_, Some(Fill::UserInfo((name, password)))) => {
+                    // Both fail only for URLs without a host, and credentials always have one.
+                    let _ = url.set_username(name);
+                    let _ = url.set_password(Some(password));
+                }
+                (Redacted::Parameter(name), Some(fill)) => fill_parameter(&mut url, name, &fill),
+                (Redacted::Header(name), Some(Fill::Header(lines))) => {
                     for line in lines {
                         let line = line.ok_or_else(|| ReplayError::Invalid(place.clone()))?;
                         headers.append(name, line.clone());
                     }
                 }
-                Some(fill) => fill.put_into(url),
-                None => {}
+                _ => {}
             }
         }
         if let Some((name, value)) = &self.letter.key {
@@ -197,17 +169,24 @@ impl<'a> Replay<'a> {
             value.set_sensitive(true);
             headers.insert(name, value);
         }
-        Ok(headers)
+        Ok((url, headers))
     }
 }
 
-impl Fill<'_> {
-    fn put_into(&self, url: &mut Url) {
-        if let Fill::UserInfo((name, password)) = self {
-            // Both fail only for URLs without a host, and credentials always have one.
-            let _ = url.set_username(name);
-            let _ = url.set_password(Some(password));
-        }
+/// Replaces the placeholder of a parameter, or removes the parameter if the client adds it.
+fn fill_parameter(url: &mut Url, parameter: &str, fill: &Fill<'_>) {
+    let query = url.query().unwrap_or_default();
+    let Fill::Parameter(value) = fill else {
+        let others = without_parameter(query, parameter);
+        url.set_query(Some(&*others).filter(|others| !others.is_empty()));
+        return;
+    };
+    let filled = rewrite_query(query, |name, old| {
+        let is_place = name == parameter && old == PLACEHOLDER;
+        is_place.then(|| utf8_percent_encode(value, VALUE).to_string())
+    });
+    if let Some(filled) = filled {
+        url.set_query(Some(&filled));
     }
 }
 
@@ -254,12 +233,9 @@ impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(places) => {
-                f.write_str("not sent, for there are no credentials for: ")?;
-                for (index, place) in places.iter().enumerate() {
-                    let comma = if index == 0 { "" } else { ", " };
-                    write!(f, "{comma}{place}")?;
-                }
-                Ok(())
+                let places: Vec<_> = places.iter().map(Redacted::to_string).collect();
+                let places = places.join(", ");
+                write!(f, "not sent, for there are no credentials for: {places}")
             }
             Self::Invalid(place) => {
                 write!(

@@ -5,6 +5,7 @@
 
 mod names;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use http::{HeaderName, HeaderValue};
@@ -98,11 +99,8 @@ impl Secrets {
         !is_kept && names::sounds_secret(name) && !names::sounds_like_operation(name)
     }
 
-    /// `name` is percent-decoded.
-    fn is_secret_parameter(&self, name: &str, value: &str) -> bool {
-        self.is_secret(name, value, &self.parameters)
-    }
-
+    /// Returns whether a header or parameter is secret. `name` is percent-decoded, and `named` has the names that the
+    /// user added.
     fn is_secret(&self, name: &str, value: &str, named: &[String]) -> bool {
         let is_in = |list: &[String]| list.iter().any(|entry| entry.eq_ignore_ascii_case(name));
         is_in(named)
@@ -119,14 +117,12 @@ impl Secrets {
             if url.is_ok_and(|url| !url.username().is_empty() || url.password().is_some()) {
                 return true;
             }
-            let parts = text.split(['?', '#']).skip(1);
-            let mut found = false;
-            for part in parts {
-                rewrite_query(part, |name, value| {
-                    found |= !value.is_empty() && names::sounds_secret(name);
-                    None
-                });
-            }
+            let found = text.split(['?', '#']).skip(1).any(|part| {
+                let is_secret = |name: &str, value: &str| {
+                    (!value.is_empty() && names::sounds_secret(name)).then(String::new)
+                };
+                rewrite_query(part, is_secret).is_some()
+            });
             let decoded = decoded(&text);
             if found || decoded == text {
                 return found;
@@ -149,9 +145,9 @@ impl Secrets {
             let _ = url.set_password(None);
             places.push(Redacted::UserInfo);
         }
-        let query = url.query().map(|query| {
+        let query = url.query().and_then(|query| {
             rewrite_query(query, |name, value| {
-                if value.is_empty() || !self.is_secret_parameter(name, value) {
+                if value.is_empty() || !self.is_secret(name, value, &self.parameters) {
                     return None;
                 }
                 let place = Redacted::Parameter(name.to_owned());
@@ -161,7 +157,7 @@ impl Secrets {
                 Some(PLACEHOLDER.to_owned())
             })
         });
-        if let Some(Some(query)) = query {
+        if let Some(query) = query {
             url.set_query(Some(&query));
         }
         (url, places)
@@ -198,35 +194,24 @@ pub(crate) fn rewrite_query(
     mut change: impl FnMut(&str, &str) -> Option<String>,
 ) -> Option<String> {
     let mut changed = false;
-    let mut text = String::with_capacity(query.len());
-    for (index, pair) in query.split('&').enumerate() {
-        if index > 0 {
-            text.push('&');
-        }
+    let parts = query.split('&').map(|part| {
         // Some servers also split at semicolons. But a secret may contain one, so a changed value ends only at
         // the next `&`.
-        let mut start = 0;
-        loop {
-            let rest = &pair[start..];
-            let end = rest.find(';').map_or(pair.len(), |end| start + end);
-            if let Some(equals) = pair[start..end].find('=') {
-                let value = start + equals + 1;
-                let name = decoded(&pair[start..value - 1]);
-                if let Some(new) = change(&name, &pair[value..]) {
-                    text.push_str(&pair[start..value]);
-                    text.push_str(&new);
-                    changed = true;
-                    break;
-                }
+        let semicolons = part.match_indices(';').map(|(place, _)| place + 1);
+        for start in std::iter::once(0).chain(semicolons) {
+            let pair = part[start..].split(';').next().unwrap_or_default();
+            let Some((name, _)) = pair.split_once('=') else {
+                continue;
+            };
+            let (before, value) = part.split_at(start + name.len() + 1);
+            if let Some(new) = change(&decoded(name), value) {
+                changed = true;
+                return Cow::Owned(format!("{before}{new}"));
             }
-            if end == pair.len() {
-                text.push_str(rest);
-                break;
-            }
-            text.push_str(&pair[start..=end]);
-            start = end + 1;
         }
-    }
+        Cow::Borrowed(part)
+    });
+    let text = parts.collect::<Vec<_>>().join("&");
     changed.then_some(text)
 }
 

@@ -7,13 +7,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use arbitrary::{Result, Unstructured};
+use tokio::runtime::{Builder, Handle};
 
 use self::parts::letter;
-use crate::dead_letter::{DeadLetter, JsonLinesReader, SameThreadSink, UnreadableLetter};
-#[cfg(test)]
-use crate::dead_letter::{DeadLetterSink, JsonLinesSink};
+use crate::dead_letter::{
+    DeadLetter, DeadLetterSink, JsonLinesReader, JsonLinesSink, UnreadableLetter,
+};
 
 /// A valid line is never lost. An invalid line is reported, and does not affect others.
 pub fn letters(data: &[u8]) {
@@ -34,19 +36,21 @@ pub fn letters(data: &[u8]) {
 pub(super) fn letters_of_a_sink(data: &[u8]) {
     let place = Place::new();
     let path = place.empty("sink");
-    let sink = JsonLinesSink::open(&path).unwrap();
-    let Ok(letters) = some_letters(&mut Unstructured::new(data)) else {
+    let mut input = Unstructured::new(data);
+    let Ok(letters) = some_letters(&mut input) else {
         return;
     };
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.build().unwrap().block_on(async {
+    let rotate_at = input.int_in_range(0..=2000).unwrap_or_default();
+    let sink = JsonLinesSink::open(&path).unwrap().rotate_at(rotate_at);
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
         // All at the same time, so that some are queued while others are written.
         let all: Vec<_> = letters.iter().map(|it| sink.deliver(it.clone())).collect();
         for delivery in all {
             delivery.await.expect("a letter that is written");
         }
     });
-    read_all(JsonLinesReader::open(&path).unwrap(), &letters);
+    read_all(JsonLinesReader::open_all(&path).unwrap(), &letters);
 }
 
 /// A directory of this thread, with a file that all executions share.
@@ -54,7 +58,9 @@ struct Place {
     directory: PathBuf,
     path: PathBuf,
     file: File,
-    sink: SameThreadSink,
+    sink: JsonLinesSink,
+    /// A runtime that has ended. It starts no threads, so a sink writes on the current one.
+    ended: Handle,
 }
 
 impl Place {
@@ -68,9 +74,20 @@ impl Place {
         let file = options.create(true).read(true).append(true).open(&path);
         Self {
             file: file.unwrap(),
-            sink: SameThreadSink::open(path.clone()).unwrap(),
+            sink: JsonLinesSink::open(path.clone()).unwrap(),
+            ended: (Builder::new_current_thread().build().unwrap().handle()).clone(),
             directory,
             path,
+        }
+    }
+
+    /// Writes letters on the current thread. Millions of them would mostly wait for another one.
+    fn write(&self, sink: &JsonLinesSink, letters: &[Arc<DeadLetter>]) {
+        let _ended = self.ended.enter();
+        for letter in letters {
+            let mut delivery = sink.deliver(letter.clone());
+            let poll = (delivery.as_mut()).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(poll, Poll::Ready(Ok(()))), "{poll:?}");
         }
     }
 
@@ -121,7 +138,7 @@ fn mixed(input: &mut Unstructured<'_>, place: &mut Place) -> Result<()> {
         let letters: Vec<_> = letters.collect::<Result<_>>()?;
         if !letters.is_empty() {
             // The first letter begins on a new line.
-            place.sink.write(&letters, None).unwrap();
+            place.write(&place.sink, &letters);
             lines.extend(letters.into_iter().map(Line::Letter));
             open = false;
         }
@@ -181,20 +198,19 @@ fn check_error(error: &UnreadableLetter, path: &Path, number: u64) {
 fn again(letter: DeadLetter, place: &Place) {
     let path = place.empty("again");
     let letters = [Arc::new(letter)];
-    let mut sink = SameThreadSink::open(path.clone()).unwrap();
-    sink.write(&letters, None).unwrap();
+    place.write(&JsonLinesSink::open(&path).unwrap(), &letters);
     read_all(JsonLinesReader::open(&path).unwrap(), &letters);
 }
 
 /// Letters in several rotated files are read back in order.
 fn rotated(input: &mut Unstructured<'_>, place: &Place) -> Result<()> {
     let path = place.empty("rotated");
-    let mut sink = SameThreadSink::open(path.clone()).unwrap();
     let rotate_at = input.int_in_range(0..=2000)?;
+    let sink = JsonLinesSink::open(&path).unwrap().rotate_at(rotate_at);
     let mut written = Vec::new();
     for _ in 0..input.int_in_range(1..=3)? {
         let letters = some_letters(input)?;
-        sink.write(&letters, Some(rotate_at)).unwrap();
+        place.write(&sink, &letters);
         written.extend(letters);
     }
     read_all(JsonLinesReader::open_all(&path).unwrap(), &written);

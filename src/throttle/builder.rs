@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::key::KeyBy;
-use super::token_bucket::FixedRate;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, ensure};
 use crate::entropy::Entropy;
 use crate::fleet::{FleetLimits, SharedRate};
 use crate::observe::{Event, Observer, Observers};
@@ -17,9 +16,9 @@ pub(super) struct ThrottleSettings {
     pub(super) max_in_flight: u32,
     pub(super) max_queue: usize,
     pub(super) max_wait: Duration,
-    /// The fixed rate of this client alone. Never together with `fleet`.
-    pub(super) rate: Option<FixedRate>,
-    pub(super) fleet: Option<FleetSettings>,
+    /// The fixed rate: of all workers if there is a `fleet`, else of this client alone.
+    pub(super) rate: Option<SharedRate>,
+    pub(super) fleet: Option<FleetLimits>,
     pub(super) adaptive: bool,
     pub(super) key_by: KeyBy,
     pub(super) entropy: Entropy,
@@ -46,13 +45,6 @@ impl ThrottleSettings {
     pub(super) fn has_observers(&self) -> bool {
         !self.observers.is_empty()
     }
-}
-
-/// The limits that a fleet shares.
-#[derive(Debug)]
-pub(super) struct FleetSettings {
-    pub(super) limits: FleetLimits,
-    pub(super) rate: Option<SharedRate>,
 }
 
 /// Builds a [`ThrottleMiddleware`].
@@ -82,8 +74,6 @@ pub(super) struct FleetSettings {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct ThrottleMiddlewareBuilder {
     settings: ThrottleSettings,
-    rate: Option<(f64, u32)>,
-    fleet: Option<FleetLimits>,
 }
 
 impl ThrottleMiddlewareBuilder {
@@ -127,7 +117,7 @@ impl ThrottleMiddlewareBuilder {
     ///
     /// Default: none. The throttle learns which rate the server accepts.
     pub fn rate(mut self, per_second: f64, burst: u32) -> Self {
-        self.rate = Some((per_second, burst));
+        self.settings.rate = Some(SharedRate { per_second, burst });
         self
     }
 
@@ -149,7 +139,7 @@ impl ThrottleMiddlewareBuilder {
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
     pub fn fleet(mut self, fleet: FleetLimits) -> Self {
-        self.fleet = Some(fleet);
+        self.settings.fleet = Some(fleet);
         self
     }
 
@@ -200,43 +190,21 @@ impl ThrottleMiddlewareBuilder {
     ///
     /// Returns an error if `max_in_flight` or the burst is 0, or if the rate is not between one request
     /// per day and a million per second.
-    pub fn build(mut self) -> Result<ThrottleMiddleware, ConfigError> {
-        if self.settings.max_in_flight == 0 {
-            return Err(ConfigError::new("max_in_flight", 0, "should be at least 1"));
+    pub fn build(self) -> Result<ThrottleMiddleware, ConfigError> {
+        let (settings, at_least_1) = (self.settings, "should be at least 1");
+        ensure(settings.max_in_flight > 0, "max_in_flight", 0, at_least_1)?;
+        if let Some(SharedRate { per_second, burst }) = settings.rate {
+            // NaN is in no range.
+            let in_range = (1.0 / 86_400.0..=1e6).contains(&per_second);
+            let rule = "should be between one a day and a million a second";
+            ensure(
+                in_range,
+                "rate",
+                format_args!("{per_second} a second"),
+                rule,
+            )?;
+            ensure(burst > 0, "burst of the rate", 0, at_least_1)?;
         }
-        if let Some((per_second, burst)) = self.rate {
-            // Written so that NaN fails.
-            if !(1.0 / 86_400.0..=1e6).contains(&per_second) {
-                return Err(ConfigError::new(
-                    "rate",
-                    format_args!("{per_second} a second"),
-                    "should be between one a day and a million a second",
-                ));
-            }
-            if burst == 0 {
-                return Err(ConfigError::new(
-                    "burst of the rate",
-                    0,
-                    "should be at least 1",
-                ));
-            }
-        }
-        let rate = self.rate;
-        match self.fleet {
-            None => {
-                self.settings.rate = rate.map(|(per_second, burst)| FixedRate {
-                    interval: Duration::from_secs_f64(1.0 / per_second),
-                    burst,
-                });
-            }
-            Some(fleet) => {
-                let rate = rate.map(|(per_second, burst)| SharedRate { per_second, burst });
-                self.settings.fleet = Some(FleetSettings {
-                    limits: fleet,
-                    rate,
-                });
-            }
-        }
-        Ok(ThrottleMiddleware::new(Arc::new(self.settings)))
+        Ok(ThrottleMiddleware::new(settings))
     }
 }

@@ -23,7 +23,7 @@ mod window;
 use std::time::Duration;
 
 use failures::FailureHistory;
-use half_open::{HalfOpen, ProbeState};
+use half_open::HalfOpen;
 use latency::RoundTrip;
 use pace::Pace;
 use quota::QuotaTracker;
@@ -85,9 +85,7 @@ pub(crate) struct Controller {
     round_trip: RoundTrip,
     /// The rate that the server accepts.
     accepted: Meter,
-    /// Closed until then, because the server asked for it.
-    pause_until: Time,
-    /// Closed until then, because the controller decided so.
+    /// Closed until then, because the server asked for it or the controller decided so.
     hold_until: Time,
     /// Without a pace: responses that arrive together are read before more is sent.
     read_until: Time,
@@ -112,7 +110,6 @@ impl Controller {
             recovery: Recovery::default(),
             round_trip: RoundTrip::default(),
             accepted: Meter::default(),
-            pause_until: Time::ZERO,
             hold_until: Time::ZERO,
             read_until: Time::ZERO,
             last_sent: 0,
@@ -135,7 +132,7 @@ impl Controller {
     /// Returns until when nothing may go; `now` if the gate is not closed.
     pub(crate) fn closed_until(&self, now: Time) -> Time {
         let quota = self.quota.spent_until().unwrap_or(now);
-        self.pause_until.max(self.hold_until).max(quota).max(now)
+        self.hold_until.max(quota).max(now)
     }
 
     /// Whether it knows anything that a new controller would not know.
@@ -199,15 +196,14 @@ impl Controller {
         }
     }
 
-    /// While half-open, only a probe may go.
+    /// While half-open, only a probe may go, and one at a time.
     fn probe_admission(&mut self, now: Time) -> Option<Admission> {
         let half_open = self.half_open.as_mut()?;
-        Some(match half_open.probe_state(now) {
-            ProbeState::Ready => Admission::Now,
-            ProbeState::InFlight(expires) => Admission::At(expires),
-            ProbeState::Expired => {
-                half_open.drop_probe();
-                self.hold_until = now + half_open.next_hold(now);
+        Some(match half_open.probe_expires() {
+            None => Admission::Now,
+            Some(expires) if now < expires => Admission::At(expires),
+            Some(_) => {
+                self.hold_until = now + half_open.give_up_probe(now);
                 Admission::At(self.hold_until)
             }
         })
@@ -402,7 +398,7 @@ impl Controller {
     /// have the same hint.
     fn pause(&mut self, now: Time, hint: Duration, spread: f64) {
         let jitter = hint.min(MAX_PAUSE_JITTER).mul_f64((spread - 1.0) * 4.0);
-        self.pause_until = self.pause_until.max(now + hint + jitter);
+        self.hold_until = self.hold_until.max(now + hint + jitter);
     }
 
     /// Without a pace, holds the next request for one tick: a refusal may be right behind this response.

@@ -1,10 +1,11 @@
 //! Keys: which requests share one gate.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use reqwest::{Request, Url};
+use reqwest::Request;
+use url::Position;
 
 use crate::host::Host;
 
@@ -43,16 +44,17 @@ impl KeyBy {
         Self::With(KeyFn(Arc::new(key)))
     }
 
-    pub(super) fn key<'r>(&self, request: &'r Request) -> RequestKey<'r> {
+    pub(super) fn key<'r>(&self, request: &'r Request) -> GateKey<'r> {
         let url = request.url();
-        match self {
-            Self::Host => RequestKey::Url { url, path: "" },
-            Self::HostAndPath(segments) => RequestKey::Url {
-                url,
-                path: prefix(url.path(), *segments),
-            },
-            Self::With(KeyFn(key)) => RequestKey::Text(key(request)),
-        }
+        let path = match self {
+            Self::Host => "",
+            Self::HostAndPath(segments) => prefix(url.path(), *segments),
+            Self::With(KeyFn(key)) => return GateKey::new(key(request), None),
+        };
+        let host = Host(url).as_str().len();
+        // In a URL, the path follows the host.
+        let text = &url[Position::BeforeHost..][..host + path.len()];
+        GateKey::new(text, Some(host))
     }
 }
 
@@ -75,71 +77,38 @@ fn prefix(path: &str, segments: usize) -> &str {
     }
 }
 
-/// The memory of longer texts is not reused.
-const MAX_REUSED: usize = 256;
-
-/// The key of one request. It becomes a [`GateKey`] only for a new gate.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum RequestKey<'r> {
-    Url { url: &'r Url, path: &'r str },
-    Text(String),
-}
-
-impl RequestKey<'_> {
-    pub(super) fn to_owned(&self) -> GateKey {
-        let mut key = GateKey::default();
-        self.clone_into(&mut key);
-        key
-    }
-
-    /// Writes the key over another one, and reuses its memory.
-    pub(super) fn clone_into(&self, key: &mut GateKey) {
-        if key.text.capacity() > MAX_REUSED {
-            key.text = String::new();
-        }
-        key.text.clear();
-        match self {
-            Self::Url { url, path } => {
-                let host = Host(url).as_str();
-                key.text.reserve(host.len() + path.len());
-                key.text.push_str(host);
-                key.text.push_str(path);
-                key.host = Some(host.len());
-            }
-            Self::Text(text) => {
-                key.text.push_str(text);
-                key.host = None;
-            }
-        }
-    }
-}
-
-/// The key of a gate.
+/// The key of a gate, or of a request, which borrows the text from its URL.
 ///
 /// A key from a user's function may contain a secret, like an API key, so it is never shown.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub(super) struct GateKey {
-    text: String,
+pub(super) struct GateKey<'r> {
+    pub(super) text: Cow<'r, str>,
     /// The length of the host at the start of `text`. `None` if a user's function made the key.
     host: Option<usize>,
 }
 
-impl GateKey {
-    #[cfg(test)]
-    pub(super) fn shown(text: &str) -> Self {
-        Self {
-            text: text.into(),
-            host: Some(text.len()),
+impl<'r> GateKey<'r> {
+    pub(super) fn new(text: impl Into<Cow<'r, str>>, host: Option<usize>) -> Self {
+        let text = text.into();
+        Self { text, host }
+    }
+
+    pub(super) fn to_owned(&self) -> GateKey<'static> {
+        GateKey::new((*self.text).to_owned(), self.host)
+    }
+
+    /// Writes the key over another one, and reuses its memory unless that is much.
+    pub(super) fn clone_into(&self, key: &mut GateKey<'static>) {
+        let text = key.text.to_mut();
+        if text.capacity() > 256 {
+            *text = String::new();
         }
+        (*self.text).clone_into(text);
+        key.host = self.host;
     }
 
-    pub(super) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Returns the text if it may be shown.
-    pub(super) fn public(&self) -> Option<&str> {
-        self.host.map(|_| self.text.as_str())
+    /// Whether the text may be shown.
+    pub(super) fn is_public(&self) -> bool {
+        self.host.is_some()
     }
 
     /// Returns the host of all requests with this key. `None` if a user's function made the key.
@@ -148,24 +117,10 @@ impl GateKey {
     }
 }
 
-impl fmt::Debug for GateKey {
+impl fmt::Debug for GateKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.public().unwrap_or(".."))
-    }
-}
-
-impl Hash for RequestKey<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        match self {
-            Self::Url { url, path } => {
-                let (host, port) = Host(url).parts();
-                // The port has a fixed length, so nothing needs to mark the end of the host.
-                state.write(host.as_bytes());
-                state.write_u16(port);
-                path.hash(state);
-            }
-            Self::Text(text) => text.hash(state),
-        }
+        let shown = if self.is_public() { &self.text } else { ".." };
+        shown.fmt(f)
     }
 }
 
@@ -177,7 +132,7 @@ mod tests {
     fn a_key_is_the_host_and_as_much_of_the_path_as_asked_for() {
         let key = |by: KeyBy, url: &str| {
             let request = Request::new(http::Method::GET, url.parse().unwrap());
-            by.key(&request).to_owned().text
+            by.key(&request).text.into_owned()
         };
         let url = "https://user:secret@api.example.com/v1/orders/7?page=2#top";
         assert_eq!(key(KeyBy::Host, url), "api.example.com");

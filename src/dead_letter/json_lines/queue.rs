@@ -4,42 +4,40 @@
 
 use std::io;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::writer::{LetterLine, LetterWriter};
 use crate::lock::lock;
 
 /// The most bytes in the queue, so that a blocked disk does not fill the memory.
-const LIMIT: usize = 64 * 1024 * 1024;
+pub(super) const LIMIT: u32 = 64 * 1024 * 1024;
 
 pub(super) struct WriteQueue {
-    pending: Mutex<PendingLines>,
-    /// Locked by the writer thread before `pending`.
+    /// While there are any, a [`WriteJob`] exists that will write all of them.
+    pending: Mutex<Vec<(LetterLine, LineReceipt)>>,
+    /// Locked before `pending`.
     writer: Mutex<LetterWriter>,
-    limit: usize,
+    /// One permit for each byte that can still be queued.
+    room: Arc<Semaphore>,
+    limit: u32,
 }
 
-#[derive(Default)]
-struct PendingLines {
-    lines: Vec<LetterLine>,
-    /// Receives the result of the line with the same index.
-    senders: Vec<oneshot::Sender<io::Result<()>>>,
-    /// The bytes of `lines`, and of the lines that are being written.
-    bytes: usize,
-    /// Whether there is a [`WriteJob`], which will write all lines in `lines`.
-    has_job: bool,
+/// What a line holds until it is written.
+struct LineReceipt {
+    room: OwnedSemaphorePermit,
+    result: oneshot::Sender<io::Result<()>>,
 }
 
 impl WriteQueue {
-    pub(super) fn new(writer: LetterWriter) -> Self {
+    pub(super) fn new(writer: LetterWriter, limit: u32) -> Self {
         Self {
             pending: Mutex::default(),
             writer: Mutex::new(writer),
-            limit: LIMIT,
+            room: Arc::new(Semaphore::new(limit as usize)),
+            limit,
         }
     }
 
@@ -52,24 +50,23 @@ impl WriteQueue {
         self: &Arc<Self>,
         line: LetterLine,
     ) -> io::Result<oneshot::Receiver<io::Result<()>>> {
-        let (sender, receiver) = oneshot::channel();
-        let mut pending = lock(&self.pending);
-        let bytes = pending.bytes.saturating_add(line.bytes.len());
         // An empty queue accepts a line of any length.
-        if pending.bytes > 0 && bytes > self.limit {
-            return Err(io::Error::other(format!(
-                "{} bytes wait to be written already, and {} may at most",
-                pending.bytes, self.limit
-            )));
-        }
-        let runtime = match pending.has_job {
-            true => None,
-            false => Some(Handle::try_current().map_err(io::Error::other)?),
+        let bytes = u32::try_from(line.bytes.len()).unwrap_or(u32::MAX);
+        let room = self.room.clone();
+        let Ok(room) = room.try_acquire_many_owned(bytes.min(self.limit)) else {
+            let queued = self.limit as usize - self.room.available_permits();
+            let limit = self.limit;
+            let full =
+                format!("{queued} bytes wait to be written already, and {limit} may at most");
+            return Err(io::Error::other(full));
         };
-        pending.lines.push(line);
-        pending.senders.push(sender);
-        pending.bytes = bytes;
-        pending.has_job = true;
+        let (result, receiver) = oneshot::channel();
+        let mut pending = lock(&self.pending);
+        let runtime = match pending.is_empty() {
+            true => Some(Handle::try_current().map_err(io::Error::other)?),
+            false => None,
+        };
+        pending.push((line, LineReceipt { room, result }));
         // A runtime that is shutting down drops the job in `spawn_blocking`, and its drop locks `pending`.
         drop(pending);
         if let Some(runtime) = runtime {
@@ -78,46 +75,29 @@ impl WriteQueue {
         }
         Ok(receiver)
     }
-
-    /// Writes until the queue is empty.
-    fn drain(&self) {
-        let mut writer = lock(&self.writer);
-        loop {
-            let mut pending = lock(&self.pending);
-            let lines = mem::take(&mut pending.lines);
-            let senders = mem::take(&mut pending.senders);
-            pending.has_job = !lines.is_empty();
-            drop(pending);
-            if lines.is_empty() {
-                return;
-            }
-            let mut senders = senders.into_iter();
-            let mut rest = &lines[..];
-            while !rest.is_empty() {
-                let (count, written) = writer.append(rest);
-                for sender in senders.by_ref().take(count) {
-                    // The receiver may be dropped.
-                    let _ = sender.send(clone_result(&written));
-                }
-                rest = &rest[count..];
-            }
-            let bytes: usize = lines.iter().map(|line| line.bytes.len()).sum();
-            lock(&self.pending).bytes -= bytes;
-        }
-    }
 }
 
 /// Writes all queued lines when it is dropped.
 ///
 /// The runtime drops it on a blocking thread. A runtime that is shutting down drops it at once; this is then the last
-/// chance to write the letters.
+/// chance to write the letters. At most two jobs exist: one that writes, and one that waits for the writer.
 struct WriteJob(Arc<WriteQueue>);
 
 impl Drop for WriteJob {
     fn drop(&mut self) {
-        if catch_unwind(AssertUnwindSafe(|| self.0.drain())).is_err() {
-            // This drops the senders, so that no delivery waits for a line that is not written.
-            *lock(&self.0.pending) = PendingLines::default();
+        let mut writer = lock(&self.0.writer);
+        let pending = mem::take(&mut *lock(&self.0.pending));
+        let (lines, receipts): (Vec<_>, Vec<_>) = pending.into_iter().unzip();
+        let mut receipts = receipts.into_iter();
+        let mut rest = &lines[..];
+        while !rest.is_empty() {
+            let (count, written) = writer.append(rest);
+            for LineReceipt { room, result } in receipts.by_ref().take(count) {
+                drop(room);
+                // The receiver may be dropped.
+                let _ = result.send(clone_result(&written));
+            }
+            rest = &rest[count..];
         }
     }
 }

@@ -16,10 +16,9 @@ impl TestFile {
         Self(env::temp_dir().join(name))
     }
 
-    fn queue(&self, limit: usize) -> Arc<WriteQueue> {
-        let mut queue = WriteQueue::new(LetterWriter::open(self.0.clone()).unwrap());
-        queue.limit = limit;
-        Arc::new(queue)
+    fn queue(&self, limit: u32) -> Arc<WriteQueue> {
+        let writer = LetterWriter::open(self.0.clone()).unwrap();
+        Arc::new(WriteQueue::new(writer, limit))
     }
 
     fn text(&self) -> String {

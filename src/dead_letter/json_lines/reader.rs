@@ -147,51 +147,41 @@ impl JsonLinesReader {
         }
     }
 
-    /// Opens the next file. Returns `None` after the last one.
-    fn next_file(&mut self) -> Option<io::Result<()>> {
-        self.line = 0;
-        let file;
-        (self.path, file) = self.later.pop_front()?;
-        let opened = file.map_or_else(|| OpenFile::open(&self.path), Ok);
-        Some(opened.map(|file| self.file = Some(file)))
-    }
-
-    /// Reads the next line that is not blank. Returns `None` at the end of the file.
-    fn read(&mut self) -> Option<Result<DeadLetter, ReadFault>> {
-        let file = self.file.as_mut()?;
+    /// Reads the next letter. Returns `None` after the last one.
+    fn read(&mut self) -> Result<Option<DeadLetter>, ReadFault> {
         loop {
-            let mut line = match file.read_line(self.max_line) {
-                Ok(line) if line.is_empty() => return None,
-                Ok(line) => line,
-                Err(error) => return Some(Err(ReadFault::Io(error))),
+            let Some(file) = &mut self.file else {
+                let Some((path, file)) = self.later.pop_front() else {
+                    return Ok(None);
+                };
+                (self.path, self.line) = (path, 0);
+                let file = file.map_or_else(|| OpenFile::open(&self.path), Ok);
+                self.file = Some(file.map_err(ReadFault::Io)?);
+                continue;
             };
-            self.line += 1;
-            let whole = line.last() == Some(&b'\n');
-            if whole {
-                line.pop();
-            } else if line.len() as u64 > self.max_line {
-                return Some(Err(file
-                    .skip_line()
-                    .map_or_else(ReadFault::Io, |()| ReadFault::TooLong)));
-            }
-            if self.line == 1 && line.starts_with(BYTE_ORDER_MARK) {
-                line.drain(..BYTE_ORDER_MARK.len());
-            }
-            if line.trim_ascii().is_empty() {
+            let line = file.read_line(self.max_line).map_err(ReadFault::Io)?;
+            if line.is_empty() {
+                self.file = None;
                 continue;
             }
-            return Some(match record::decode(&line) {
-                Err(_) if !whole => Err(ReadFault::Line(InvalidLine::Torn)),
-                read => read.map_err(ReadFault::Line),
-            });
-        }
-    }
-
-    fn unreadable(&self, fault: ReadFault) -> UnreadableLetter {
-        UnreadableLetter {
-            path: self.path.clone(),
-            line: self.line,
-            fault,
+            self.line += 1;
+            let whole = line.strip_suffix(b"\n");
+            if whole.is_none() && line.len() as u64 > self.max_line {
+                file.skip_line().map_err(ReadFault::Io)?;
+                return Err(ReadFault::Line(InvalidLine::TooLong));
+            }
+            let mut text = whole.unwrap_or(&line);
+            if self.line == 1 {
+                text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+            }
+            if text.trim_ascii().is_empty() {
+                continue;
+            }
+            return match record::decode(text) {
+                Ok(letter) => Ok(Some(letter)),
+                Err(_) if whole.is_none() => Err(ReadFault::Line(InvalidLine::Torn)),
+                Err(invalid) => Err(ReadFault::Line(invalid)),
+            };
         }
     }
 }
@@ -200,20 +190,14 @@ impl Iterator for JsonLinesReader {
     type Item = Result<DeadLetter, UnreadableLetter>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let fault = loop {
-            match self.read() {
-                Some(Ok(letter)) => return Some(Ok(letter)),
-                Some(Err(fault)) => break fault,
-                None => match self.next_file()? {
-                    Ok(()) => {}
-                    Err(error) => break ReadFault::Io(error),
-                },
+        let read = self.read().map_err(|fault| {
+            if let ReadFault::Io(_) = fault {
+                self.file = None;
             }
-        };
-        if matches!(fault, ReadFault::Io(_)) {
-            self.file = None;
-        }
-        Some(Err(self.unreadable(fault)))
+            let (path, line) = (self.path.clone(), self.line);
+            UnreadableLetter { path, line, fault }
+        });
+        read.transpose()
     }
 }
 
@@ -230,7 +214,6 @@ pub struct UnreadableLetter {
 #[derive(Debug)]
 enum ReadFault {
     Line(InvalidLine),
-    TooLong,
     Io(io::Error),
 }
 
@@ -255,24 +238,10 @@ impl UnreadableLetter {
 
 impl fmt::Display for UnreadableLetter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        if let ReadFault::Io(_) = self.fault {
-            return write!(f, "{path} cannot be read after line {}", self.line);
-        }
-        write!(f, "line {} of {path} ", self.line)?;
+        let (line, path) = (self.line, self.path.display());
         match &self.fault {
-            ReadFault::Line(InvalidLine::Torn) => f.write_str("is cut off in the middle"),
-            ReadFault::Line(InvalidLine::Version(version)) => {
-                write!(f, "has the version {version}, which is not known here")
-            }
-            ReadFault::Line(InvalidLine::Syntax { column }) => {
-                write!(f, "is no dead letter, from column {column} on")
-            }
-            ReadFault::Line(InvalidLine::Field(name)) => {
-                write!(f, "is no dead letter: its field {name:?} makes no sense")
-            }
-            ReadFault::TooLong => write!(f, "is longer than {MAX_LINE} bytes"),
-            ReadFault::Io(_) => Ok(()),
+            ReadFault::Line(invalid) => write!(f, "line {line} of {path} {invalid}"),
+            ReadFault::Io(_) => write!(f, "{path} cannot be read after line {line}"),
         }
     }
 }
@@ -281,7 +250,7 @@ impl std::error::Error for UnreadableLetter {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.fault {
             ReadFault::Io(error) => Some(error),
-            _ => None,
+            ReadFault::Line(_) => None,
         }
     }
 }
@@ -296,12 +265,14 @@ mod tests {
     fn a_line_beyond_all_measure_is_skipped_without_reading_it_into_memory() {
         let name = format!("steady-long-line-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
+        let is_too_long =
+            |error: &UnreadableLetter| matches!(error.fault, ReadFault::Line(InvalidLine::TooLong));
         let faults = |text: &str| -> Vec<_> {
             fs::write(&path, text).unwrap();
             let mut reader = JsonLinesReader::open(&path).unwrap();
             reader.max_line = 10;
             let read = reader.map(|letter| letter.unwrap_err());
-            read.map(|error| (error.line(), matches!(error.fault, ReadFault::TooLong)))
+            read.map(|error| (error.line(), is_too_long(&error)))
                 .collect()
         };
         let long = "x".repeat(1_000_000);

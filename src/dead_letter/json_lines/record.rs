@@ -5,58 +5,58 @@
 
 mod fields;
 
-use std::borrow::Cow;
+use std::fmt;
 use std::io;
 use std::time::SystemTime;
 
-use http::{HeaderName, Method};
+use http::Method;
 use jiff::Timestamp;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use self::fields::{AttemptRecord, BodyRecord, KeyRecord, RedactedRecord, ValueRecord};
+use self::fields::{
+    AttemptRecord, BodyRecord, KeyRecord, RedactedRecord, ValueRecord, header_name,
+};
+use super::MAX_LINE;
 use crate::dead_letter::DeadLetter;
 
 const VERSION: u64 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct LetterRecord<'a> {
+struct LetterRecord {
     version: u64,
-    time: Cow<'a, str>,
-    method: Cow<'a, str>,
-    url: Cow<'a, str>,
-    redacted: Vec<RedactedRecord<'a>>,
+    time: String,
+    method: String,
+    url: String,
+    redacted: Vec<RedactedRecord>,
     /// A redacted header has no value.
-    headers: Vec<(Cow<'a, str>, Option<ValueRecord<'a>>)>,
-    body: BodyRecord<'a>,
-    key: Option<KeyRecord<'a>>,
+    headers: Vec<(String, Option<ValueRecord>)>,
+    body: BodyRecord,
+    key: Option<KeyRecord>,
     repeatable: bool,
-    attempts: Vec<AttemptRecord<'a>>,
-    reason: Cow<'a, str>,
-    not_before: Cow<'a, str>,
+    attempts: Vec<AttemptRecord>,
+    reason: String,
+    not_before: String,
 }
 
 /// Encodes a letter as one line of at most `max` bytes, followed by a newline.
 pub(super) fn encode(letter: &DeadLetter, max: u64) -> io::Result<Vec<u8>> {
-    let redacted = letter.url_redacted.iter();
+    let redacted = letter.url_redacted.iter().cloned();
     let headers = letter.headers.iter();
     let record = LetterRecord {
         version: VERSION,
         time: encode_time(letter.time)?,
-        method: letter.method.as_str().into(),
-        url: letter.url.as_str().into(),
-        redacted: redacted.filter_map(RedactedRecord::new).collect(),
+        method: letter.method.to_string(),
+        url: letter.url.to_string(),
+        redacted: redacted.map(RedactedRecord).collect(),
         headers: headers
-            .map(|(name, value)| (name.as_str().into(), value.as_ref().map(ValueRecord::new)))
+            .map(|(name, value)| (name.to_string(), value.as_ref().map(ValueRecord::new)))
             .collect(),
         body: BodyRecord::new(&letter.body),
-        key: letter.key.as_ref().map(|(name, value)| KeyRecord {
-            header: name.as_str().into(),
-            value: ValueRecord::new(value),
-        }),
+        key: letter.key.as_ref().map(KeyRecord::new),
         repeatable: letter.repeatable,
         attempts: letter.attempts.iter().map(AttemptRecord::new).collect(),
-        reason: letter.reason.as_str().into(),
+        reason: letter.reason.clone(),
         not_before: encode_time(letter.not_before)?,
     };
     // JSON escapes newlines in strings, so the line contains none.
@@ -76,6 +76,7 @@ pub(super) fn encode(letter: &DeadLetter, max: u64) -> io::Result<Vec<u8>> {
 pub(super) enum InvalidLine {
     /// The line ends in the middle of the letter.
     Torn,
+    TooLong,
     Version(u64),
     Syntax {
         column: usize,
@@ -83,9 +84,25 @@ pub(super) enum InvalidLine {
     Field(&'static str),
 }
 
+impl fmt::Display for InvalidLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Torn => f.write_str("is cut off in the middle"),
+            Self::TooLong => write!(f, "is longer than {MAX_LINE} bytes"),
+            Self::Version(version) => {
+                write!(f, "has the version {version}, which is not known here")
+            }
+            Self::Syntax { column } => write!(f, "is no dead letter, from column {column} on"),
+            Self::Field(name) => {
+                write!(f, "is no dead letter: its field {name:?} makes no sense")
+            }
+        }
+    }
+}
+
 /// Decodes a line without its newline.
 pub(super) fn decode(line: &[u8]) -> Result<DeadLetter, InvalidLine> {
-    let record: LetterRecord<'_> = match serde_json::from_slice(line) {
+    let record: LetterRecord = match serde_json::from_slice(line) {
         Ok(record) => record,
         Err(error) if error.is_eof() => return Err(InvalidLine::Torn),
         // The error is dropped, because its text can show values.
@@ -110,48 +127,36 @@ fn other_version(line: &[u8]) -> Option<InvalidLine> {
     (version != VERSION).then_some(InvalidLine::Version(version))
 }
 
-impl LetterRecord<'_> {
+impl LetterRecord {
     fn into_letter(self) -> Result<DeadLetter, InvalidLine> {
-        let url = Url::parse(&self.url).map_err(|_| InvalidLine::Field("url"))?;
         let method = Method::from_bytes(self.method.as_bytes());
-        let mut headers = Vec::with_capacity(self.headers.len());
-        for (name, value) in self.headers {
-            let value = value.map(ValueRecord::into_value).transpose()?;
-            headers.push((header_name(&name)?, value));
-        }
-        let mut key = None;
-        if let Some(KeyRecord { header, value }) = self.key {
-            let mut value = value.into_value()?;
-            value.set_sensitive(true);
-            key = Some((header_name(&header)?, value));
-        }
         let redacted = self.redacted.into_iter();
+        let headers = self.headers.into_iter().map(|(name, value)| {
+            let value = value.map(ValueRecord::into_value).transpose()?;
+            Ok((header_name(&name)?, value))
+        });
         let attempts = self.attempts.into_iter().map(AttemptRecord::into_report);
         Ok(DeadLetter {
             time: decode_time(&self.time).ok_or(InvalidLine::Field("time"))?,
             method: method.map_err(|_| InvalidLine::Field("method"))?,
-            url,
-            url_redacted: redacted.map(RedactedRecord::into_redacted).collect(),
-            headers,
+            url: Url::parse(&self.url).map_err(|_| InvalidLine::Field("url"))?,
+            url_redacted: redacted.map(|RedactedRecord(place)| place).collect(),
+            headers: headers.collect::<Result<_, _>>()?,
             body: self.body.into_body()?,
-            key,
+            key: self.key.map(KeyRecord::into_key).transpose()?,
             repeatable: self.repeatable,
             attempts: attempts
                 .collect::<Option<_>>()
                 .ok_or(InvalidLine::Field("attempts"))?,
-            reason: self.reason.into_owned(),
+            reason: self.reason,
             not_before: decode_time(&self.not_before).ok_or(InvalidLine::Field("not_before"))?,
         })
     }
 }
 
-fn header_name(name: &str) -> Result<HeaderName, InvalidLine> {
-    name.parse().map_err(|_| InvalidLine::Field("headers"))
-}
-
-fn encode_time(time: SystemTime) -> io::Result<Cow<'static, str>> {
+fn encode_time(time: SystemTime) -> io::Result<String> {
     let time = Timestamp::try_from(time).map_err(io::Error::other)?;
-    Ok(time.to_string().into())
+    Ok(time.to_string())
 }
 
 fn decode_time(text: &str) -> Option<SystemTime> {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
 
 use super::*;
@@ -142,7 +142,7 @@ fn a_body_is_text_unless_control_characters_make_that_longer_than_base64() {
     let of = |text: &str| {
         let body = LetterBody::Bytes(text.to_owned().into());
         let written = serde_json::to_string(&BodyRecord::new(&body)).unwrap();
-        let read: BodyRecord<'_> = serde_json::from_str(&written).unwrap();
+        let read: BodyRecord = serde_json::from_str(&written).unwrap();
         assert!(read.into_body().unwrap() == body, "{written}");
         written
     };

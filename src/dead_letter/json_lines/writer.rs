@@ -4,6 +4,7 @@
 //! that the last line is complete.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -86,42 +87,30 @@ impl LetterWriter {
                 length = self.file.metadata()?.len();
             }
         }
-        let mut bytes = lines[0].bytes.len();
-        for line in &lines[1..] {
-            let before = length.saturating_add(bytes as u64);
-            bytes = bytes.saturating_add(line.bytes.len());
-            if bytes > MAX_BATCH || line.exceeds_limit_after(before) {
-                break;
-            }
-            *count += 1;
-        }
-        let lines = &lines[..*count];
+        let mut text = Vec::new();
         // Another process may have died in the middle of a line, or the last write may have failed there.
         // Readers skip a blank line, so an unnecessary newline does no harm.
-        let is_torn = length > 0 && self.last_byte().ok() != Some(b'\n');
-        self.write(lines, is_torn)?;
-        if lines.iter().any(|line| line.options.sync) {
-            self.sync()?;
+        if length > 0 && self.last_byte().ok() != Some(b'\n') {
+            text.push(b'\n');
         }
-        Ok(())
-    }
-
-    fn write(&mut self, lines: &[LetterLine], is_torn: bool) -> io::Result<()> {
+        text.extend_from_slice(&lines[0].bytes);
+        for line in &lines[1..] {
+            let is_too_much = text.len().saturating_add(line.bytes.len()) > MAX_BATCH;
+            if is_too_much || line.exceeds_limit_after(length.saturating_add(text.len() as u64)) {
+                break;
+            }
+            text.extend_from_slice(&line.bytes);
+            *count += 1;
+        }
         #[cfg(test)]
         {
             self.writes += 1;
         }
-        if let ([line], false) = (lines, is_torn) {
-            return self.file.write_all(&line.bytes);
+        self.file.write_all(&text)?;
+        if lines[..*count].iter().any(|line| line.options.sync) {
+            self.sync()?;
         }
-        let mut text = Vec::new();
-        if is_torn {
-            text.push(b'\n');
-        }
-        for line in lines {
-            text.extend_from_slice(&line.bytes);
-        }
-        self.file.write_all(&text)
+        Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -182,7 +171,7 @@ impl LetterWriter {
             .last()
             .map_or(1, |(last, _)| last + 1);
         loop {
-            let name = with_number(&self.path, number);
+            let name = with_suffix(&self.path, number);
             let reservation = NumberReservation::new(&name)?;
             if reservation.is_some() && !name_exists(&name) {
                 if !self.file_has_path() {
@@ -204,9 +193,7 @@ struct NumberReservation(PathBuf);
 impl NumberReservation {
     /// Returns `None` if another process has reserved the number.
     fn new(name: &Path) -> io::Result<Option<Self>> {
-        let mut taken = OsString::from(name);
-        taken.push(".taken");
-        let taken = PathBuf::from(taken);
+        let taken = with_suffix(name, "taken");
         match open_options().create_new(true).open(&taken) {
             Ok(_) => Ok(Some(Self(taken))),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
@@ -249,28 +236,25 @@ fn directory_of(path: &Path) -> &Path {
     }
 }
 
-fn with_number(path: &Path, number: u64) -> PathBuf {
+/// Returns `<path>.<suffix>`.
+fn with_suffix(path: &Path, suffix: impl fmt::Display) -> PathBuf {
     let mut name = OsString::from(path);
-    name.push(format!(".{number}"));
+    name.push(format!(".{suffix}"));
     PathBuf::from(name)
 }
 
 /// Returns the rotated files, sorted by number.
 pub(super) fn rotated_files(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let own = path.file_name().map(OsStr::as_encoded_bytes);
-    let own = own.unwrap_or_default();
     let mut found = Vec::new();
     for entry in fs::read_dir(directory_of(path))? {
-        let name = entry?.file_name();
-        let number = (name.as_encoded_bytes().strip_prefix(own))
-            .and_then(|rest| rest.strip_prefix(b"."))
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| digits.parse().ok());
-        // Other spellings of a number, such as `.007` and `.+7`, are not our files.
-        if let Some(number) = number {
-            let whole = with_number(path, number);
-            if whole.file_name() == Some(&name) && number < u64::MAX {
-                found.push((number, whole));
+        let name = PathBuf::from(entry?.file_name());
+        let suffix = name.extension().and_then(OsStr::to_str);
+        let number = suffix.and_then(|suffix| suffix.parse().ok());
+        if let Some(number) = number.filter(|number| *number < u64::MAX) {
+            let rotated = with_suffix(path, number);
+            // Other spellings of a number, such as `.007` and `.+7`, are not our files.
+            if rotated.file_name() == Some(name.as_os_str()) {
+                found.push((number, rotated));
             }
         }
     }

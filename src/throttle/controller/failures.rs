@@ -6,25 +6,19 @@ const CALM: u64 = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct FailureHistory {
-    recent: Recent,
+    /// One bit for each of the last 32 outcomes, the newest lowest; set if it failed.
+    failed: u32,
+    /// How many outcomes `failed` holds, at most 32.
+    count: u32,
     /// Successes since the last failure.
     successes_in_a_row: u64,
     /// How often the pace was cut for strain since the last run of `CALM` successes.
     strain_cuts: u32,
 }
 
-/// The last 32 outcomes at most.
-#[derive(Debug, Default)]
-struct Recent {
-    /// One bit per outcome, the newest lowest; set if it failed.
-    failed: u32,
-    /// At most 32.
-    count: u32,
-}
-
 impl FailureHistory {
     pub(super) fn add_success(&mut self) {
-        self.recent.push(true);
+        self.add(0);
         self.successes_in_a_row += 1;
         if self.successes_in_a_row == CALM {
             self.strain_cuts = 0;
@@ -32,48 +26,42 @@ impl FailureHistory {
     }
 
     pub(super) fn add_failure(&mut self) {
-        self.recent.push(false);
+        self.add(1);
         self.successes_in_a_row = 0;
     }
 
     /// Forgets the recent outcomes, because the controller has reacted to them.
     pub(super) fn clear(&mut self) {
-        self.recent = Recent::default();
+        (self.failed, self.count) = (0, 0);
+    }
+
+    fn add(&mut self, failed: u32) {
+        self.failed = (self.failed << 1) | failed;
+        self.count = (self.count + 1).min(32);
     }
 
     /// Five failures in a row, or a third of at least 16: more than chance.
     pub(super) fn show_outage(&self) -> bool {
-        let Recent { failed, count } = self.recent;
-        failed.trailing_ones() >= 5 || (count >= 16 && failed.count_ones() * 100 >= count * 34)
+        let is_third = self.failed.count_ones() * 100 >= self.count * 34;
+        self.failed.trailing_ones() >= 5 || (self.count >= 16 && is_third)
     }
 
     /// Five of the last 32. With timeouts among them, the server has too much to do.
     pub(super) fn show_overload(&self) -> bool {
-        self.recent.failed.count_ones() >= 5
+        self.failed.count_ones() >= 5
     }
 
     /// Three of the last 32: perhaps a limit that responds with 503. Going slower helps if it is one.
     /// If not, the count of cuts ends the slowing.
     pub(super) fn show_strain(&self) -> bool {
-        self.recent.failed.count_ones() >= 3 && self.strain_cuts < MAX_STRAIN_CUTS
+        self.failed.count_ones() >= 3 && self.strain_cuts < MAX_STRAIN_CUTS
     }
 
     /// Counts a cut of the pace for strain, and returns the share of successes before it.
     pub(super) fn cut_for_strain(&mut self) -> f64 {
-        let share = self.recent.success_share();
+        let failed_share = f64::from(self.failed.count_ones()) / f64::from(self.count.max(1));
         self.strain_cuts += 1;
         self.clear();
-        share
-    }
-}
-
-impl Recent {
-    fn push(&mut self, succeeded: bool) {
-        self.failed = (self.failed << 1) | u32::from(!succeeded);
-        self.count = (self.count + 1).min(32);
-    }
-
-    fn success_share(&self) -> f64 {
-        1.0 - f64::from(self.failed.count_ones()) / f64::from(self.count.max(1))
+        1.0 - failed_share
     }
 }

@@ -25,17 +25,6 @@ struct Probe {
     expires: Time,
 }
 
-/// Whether the next probe may go.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum ProbeState {
-    /// No probe is in flight.
-    Ready,
-    /// A probe is in flight, and its response is due by then.
-    InFlight(Time),
-    /// The last probe got no response in time.
-    Expired,
-}
-
 impl HalfOpen {
     pub(super) fn new(now: Time) -> Self {
         Self {
@@ -53,12 +42,9 @@ impl HalfOpen {
         hold.min(LONG_HOLD.max(outage / 8)).min(MAX_HOLD)
     }
 
-    pub(super) fn probe_state(&self, now: Time) -> ProbeState {
-        match self.probe {
-            None => ProbeState::Ready,
-            Some(probe) if now < probe.expires => ProbeState::InFlight(probe.expires),
-            Some(_) => ProbeState::Expired,
-        }
+    /// Returns when the response to the probe in flight is due.
+    pub(super) fn probe_expires(&self) -> Option<Time> {
+        self.probe.map(|probe| probe.expires)
     }
 
     pub(super) fn start_probe(&mut self, now: Time, number: u64, round_trip: Duration) {
@@ -69,8 +55,10 @@ impl HalfOpen {
         });
     }
 
-    pub(super) fn drop_probe(&mut self) {
+    /// Counts the probe as failed, and returns how long to hold before the next one.
+    pub(super) fn give_up_probe(&mut self, now: Time) -> Duration {
         self.probe = None;
+        self.next_hold(now)
     }
 
     /// Makes room for the next probe if this request is the one in flight.

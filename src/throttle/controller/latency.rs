@@ -47,21 +47,6 @@ pub(super) struct LatencyRounds {
     usual: Option<(Duration, Time)>,
 }
 
-/// What one response says about its round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LatencyRound {
-    Unfinished,
-    Normal,
-    /// Even the fastest response was slow.
-    Slow,
-}
-
-impl LatencyRound {
-    pub(super) fn was_slow(self) -> bool {
-        self == Self::Slow
-    }
-}
-
 impl LatencyRounds {
     /// Returns whether this takes four times as long as usual, and 100 ms longer.
     pub(super) fn is_slow(&self, latency: Duration) -> bool {
@@ -70,29 +55,27 @@ impl LatencyRounds {
     }
 
     /// Adds the response to request `number`; `last_sent` is the newest request so far.
+    ///
+    /// Returns whether it ends a round in which even the fastest response was slow.
     pub(super) fn add(
         &mut self,
         now: Time,
         number: u64,
         last_sent: u64,
         latency: Duration,
-    ) -> LatencyRound {
+    ) -> bool {
         let fastest = self.fastest.map_or(latency, |fastest| fastest.min(latency));
         self.fastest = Some(fastest);
         self.responses += 1;
         if number <= self.ends_after || self.responses < MIN_ROUND {
-            return LatencyRound::Unfinished;
+            return false;
         }
-        let slow = self.is_slow(fastest);
+        let was_slow = self.is_slow(fastest);
         self.learn_usual(now, fastest);
         self.ends_after = last_sent;
         self.responses = 0;
         self.fastest = None;
-        if slow {
-            LatencyRound::Slow
-        } else {
-            LatencyRound::Normal
-        }
+        was_slow
     }
 
     /// Follows a lower latency at once, and a higher one slowly: what lasts is usual.

@@ -82,8 +82,8 @@ impl CongestionWindow {
         if self.is_limiting && !self.latency.is_slow(latency) {
             self.grow();
         }
-        let round = self.latency.add(now, record.number, last_sent, latency);
-        if round.was_slow() && self.is_limiting {
+        let was_slow_round = (self.latency).add(now, record.number, last_sent, latency);
+        if was_slow_round && self.is_limiting {
             self.halve(record, last_sent);
             self.ssthresh = self.size;
         }

@@ -39,7 +39,10 @@ impl GateState {
 
     /// Refuses waiters whose limit ends before the gate opens again.
     pub(super) fn refuse_hopeless(&mut self, now: Time, after: &mut AfterUnlock) {
-        let closed = (self.controller.as_ref()).map_or(now, |it| it.closed_until(now));
+        let Some(controller) = &self.controller else {
+            return;
+        };
+        let closed = controller.closed_until(now);
         let closed = (self.lease.as_ref()).map_or(closed, |it| it.paused_until().max(closed));
         if self.first_limit.is_some_and(|first| first < closed) {
             self.queue.refuse_before(closed, &mut after.to_wake);

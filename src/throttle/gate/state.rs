@@ -8,7 +8,7 @@ use super::super::queue::{WaitQueue, WaiterId};
 use super::super::token_bucket::TokenBucket;
 use crate::clock::Time;
 use crate::fleet::{LeaseTurn, WorkerLease};
-use crate::observe::{LoadChange, ThrottleLoad};
+use crate::observe::{EventKind, LoadChange, ThrottleLoad, ThrottlePaused};
 
 #[derive(Debug)]
 pub(super) struct GateState {
@@ -40,35 +40,28 @@ pub(in crate::throttle) struct Grant {
     pub(super) record: Option<SendRecord>,
 }
 
-/// A change that observers have not seen yet.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::throttle) enum GateChange {
-    /// Closed for this long.
-    Closed(Duration),
-    Open,
-}
-
 /// What observers see of a gate at one moment.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::throttle) struct GateSnapshot {
-    pub(in crate::throttle) load: ThrottleLoad,
-    pub(in crate::throttle) change: Option<GateChange>,
+pub(super) struct GateSnapshot {
+    pub(super) load: ThrottleLoad,
+    /// The gate has opened or closed.
+    pub(super) change: Option<EventKind>,
 }
 
 impl GateState {
     pub(super) fn new(settings: &ThrottleSettings) -> Self {
         let controller = || Controller::new(settings.max_in_flight);
-        let lease = settings.fleet.as_ref().map(|shared| {
-            let lease = shared.limits.worker_lease(shared.rate);
+        let lease = settings.fleet.as_ref().map(|fleet| {
+            let lease = fleet.worker_lease(settings.rate);
             Box::new(match settings.adaptive {
                 true => lease,
                 false => lease.without_pauses(),
             })
         });
+        let own_rate = settings.rate.filter(|_| lease.is_none());
         Self {
             in_flight: 0,
             max_in_flight: settings.max_in_flight,
-            bucket: settings.rate.map(TokenBucket::new),
+            bucket: own_rate.map(|rate| TokenBucket::new(rate.per_second, rate.burst)),
             lease,
             has_reminder: false,
             controller: settings.adaptive.then(controller),
@@ -182,7 +175,7 @@ impl GateState {
     }
 
     /// Returns whether the gate has opened or closed since the last report to observers.
-    pub(super) fn unreported_change(&mut self, now: Time) -> Option<GateChange> {
+    pub(super) fn unreported_change(&mut self, now: Time) -> Option<EventKind> {
         let controller = self.controller.as_ref()?;
         let closed = controller.closed_until(now);
         if now < closed {
@@ -192,12 +185,13 @@ impl GateState {
                 return None;
             }
             self.reported_closed = Some(closed);
-            return Some(GateChange::Closed(closed - now));
+            let pause = closed - now;
+            return Some(EventKind::ThrottlePaused(ThrottlePaused { pause }));
         }
         if controller.is_half_open() {
             // The gate opens for a probe only.
             return None;
         }
-        self.reported_closed.take().map(|_| GateChange::Open)
+        (self.reported_closed.take()).map(|_| EventKind::ThrottleReleased)
     }
 }

@@ -1,45 +1,59 @@
+use std::pin::pin;
+use std::task::Context;
+
+use http::{Extensions, Method};
+use reqwest::Request;
+
 use super::super::signal::{Signal, SignalKind};
 use super::*;
 
-fn gate(settings: &ThrottleSettings) -> Gate {
-    Gate::new(GateKey::shown("api.example.com"), settings, clock::now())
-}
-
-fn enter<'a>(gate: &'a Gate, settings: &'a ThrottleSettings) -> GateEntry<'a> {
-    let entry = gate.enter(clock::now(), settings, false, Terms::default());
-    entry.unwrap_or_else(|refusal| panic!("{refusal}"))
-}
-
-#[test]
-fn a_gate_is_kept_while_it_is_in_use_or_has_learned_something() {
+fn gate(max_in_flight: u32) -> Arc<Gate> {
     let settings = ThrottleSettings {
-        max_in_flight: 1,
+        max_in_flight,
         ..ThrottleSettings::default()
     };
-    let gate = gate(&settings);
+    let key = GateKey::new("api.example.com", None);
+    Gate::new(key, &Arc::new(settings), clock::now())
+}
+
+/// Polls a new request at the gate once, and returns whether it was admitted.
+fn enter(gate: &Gate) -> (GateRequest<'_>, bool) {
+    let url = "https://api.example.com".parse().unwrap();
+    let request = Request::new(Method::GET, url);
+    let mut extensions = Extensions::new();
+    let mut at_gate = GateRequest::new(gate, &request, &extensions);
+    let admitted = {
+        let admit = pin!(at_gate.admit(&request, &mut extensions));
+        admit
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+    };
+    (at_gate, admitted)
+}
+
+#[tokio::test]
+async fn a_gate_is_kept_while_it_is_in_use_or_has_learned_something() {
+    let gate = gate(1);
     assert!(!gate.must_keep(clock::now()));
-    let GateEntry::Admitted(mut slot, _) = enter(&gate, &settings) else {
-        panic!("the gate is empty");
-    };
+    let (mut at_gate, admitted) = enter(&gate);
+    assert!(admitted, "the gate is empty");
     assert!(gate.must_keep(clock::now()));
-    let GateEntry::Queued(waiting) = enter(&gate, &settings) else {
-        panic!("the only slot is taken");
-    };
+    let (waiting, admitted) = enter(&gate);
+    assert!(!admitted, "the only slot is taken");
     let accepted = Signal {
         kind: SignalKind::Accepted,
         hint: None,
         quota: None,
     };
-    slot.on_response(&accepted);
+    at_gate.on_response(&accepted);
     // The slot went to the waiter.
     assert!(gate.must_keep(clock::now()));
     drop(waiting);
     assert!(!gate.must_keep(clock::now()));
 
-    let GateEntry::Admitted(mut slot, _) = enter(&gate, &settings) else {
-        panic!("the slot is free again");
-    };
+    let (mut at_gate, admitted) = enter(&gate);
+    assert!(admitted, "the slot is free again");
     let kind = SignalKind::Refused;
-    slot.on_response(&Signal { kind, ..accepted });
+    at_gate.on_response(&Signal { kind, ..accepted });
     assert!(gate.must_keep(clock::now()));
 }

@@ -1,12 +1,11 @@
 //! The nested fields of a letter's record, each with its conversion in both directions.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
 use super::InvalidLine;
@@ -15,86 +14,88 @@ use crate::outcome::{AttemptOutcome, AttemptReport, FailureKind};
 
 /// A part of the URL that was redacted. Redacted headers are headers without a value instead.
 #[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum RedactedRecord<'a> {
+pub(super) struct RedactedRecord(#[serde(with = "RedactedForm")] pub(super) Redacted);
+
+/// Tells serde how to write and read a [`Redacted`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Redacted", rename_all = "snake_case")]
+enum RedactedForm {
     UserInfo,
-    Parameter(Cow<'a, str>),
-}
-
-impl<'a> RedactedRecord<'a> {
-    pub(super) fn new(redacted: &'a Redacted) -> Option<Self> {
-        match redacted {
-            Redacted::UserInfo => Some(Self::UserInfo),
-            Redacted::Parameter(name) => Some(Self::Parameter(name.into())),
-            Redacted::Header(_) => None,
-        }
-    }
-
-    pub(super) fn into_redacted(self) -> Redacted {
-        match self {
-            Self::UserInfo => Redacted::UserInfo,
-            Self::Parameter(name) => Redacted::Parameter(name.into_owned()),
-        }
-    }
+    #[serde(skip)]
+    Header(HeaderName),
+    Parameter(String),
 }
 
 /// A header value: text if it is UTF-8, otherwise Base64.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-pub(super) enum ValueRecord<'a> {
-    Text(Cow<'a, str>),
-    Encoded { base64: Cow<'a, str> },
+pub(super) enum ValueRecord {
+    Text(String),
+    Encoded { base64: String },
 }
 
-impl<'a> ValueRecord<'a> {
-    pub(super) fn new(value: &'a HeaderValue) -> Self {
-        match std::str::from_utf8(value.as_bytes()) {
-            Ok(text) => Self::Text(text.into()),
+impl ValueRecord {
+    pub(super) fn new(value: &HeaderValue) -> Self {
+        match String::from_utf8(value.as_bytes().to_vec()) {
+            Ok(text) => Self::Text(text),
             Err(_) => Self::Encoded {
-                base64: BASE64.encode(value.as_bytes()).into(),
+                base64: BASE64.encode(value),
             },
         }
     }
 
     pub(super) fn into_value(self) -> Result<HeaderValue, InvalidLine> {
-        let value = match self {
-            Self::Text(text) => HeaderValue::from_bytes(text.as_bytes()),
-            Self::Encoded { base64 } => {
-                let bytes = BASE64
-                    .decode(&*base64)
-                    .map_err(|_| InvalidLine::Field("headers"))?;
-                HeaderValue::from_bytes(&bytes)
-            }
+        let bytes = match self {
+            Self::Text(text) => Some(text.into_bytes()),
+            Self::Encoded { base64 } => BASE64.decode(base64).ok(),
         };
-        value.map_err(|_| InvalidLine::Field("headers"))
+        let value = bytes.and_then(|bytes| HeaderValue::from_bytes(&bytes).ok());
+        value.ok_or(InvalidLine::Field("headers"))
     }
+}
+
+pub(super) fn header_name(name: &str) -> Result<HeaderName, InvalidLine> {
+    name.parse().map_err(|_| InvalidLine::Field("headers"))
 }
 
 /// The idempotency key.
 #[derive(Serialize, Deserialize)]
-pub(super) struct KeyRecord<'a> {
-    pub(super) header: Cow<'a, str>,
-    pub(super) value: ValueRecord<'a>,
+pub(super) struct KeyRecord {
+    header: String,
+    value: ValueRecord,
+}
+
+impl KeyRecord {
+    pub(super) fn new((header, value): &(HeaderName, HeaderValue)) -> Self {
+        Self {
+            header: header.to_string(),
+            value: ValueRecord::new(value),
+        }
+    }
+
+    pub(super) fn into_key(self) -> Result<(HeaderName, HeaderValue), InvalidLine> {
+        Ok((header_name(&self.header)?, self.value.into_value()?))
+    }
 }
 
 /// The body: text if that is readable, otherwise Base64.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum BodyRecord<'a> {
+pub(super) enum BodyRecord {
     Empty,
-    Text(Cow<'a, str>),
-    Base64(Cow<'a, str>),
+    Text(String),
+    Base64(String),
     TooLarge(u64),
     NotReplayable,
 }
 
-impl<'a> BodyRecord<'a> {
-    pub(super) fn new(body: &'a LetterBody) -> Self {
+impl BodyRecord {
+    pub(super) fn new(body: &LetterBody) -> Self {
         match body {
             LetterBody::Empty => Self::Empty,
             LetterBody::Bytes(bytes) => match std::str::from_utf8(bytes) {
-                Ok(text) if !is_shorter_in_base64(text) => Self::Text(text.into()),
-                _ => Self::Base64(BASE64.encode(bytes).into()),
+                Ok(text) if !is_shorter_in_base64(text) => Self::Text(text.to_owned()),
+                _ => Self::Base64(BASE64.encode(bytes)),
             },
             LetterBody::TooLarge(length) => Self::TooLarge(*length),
             LetterBody::NotReplayable => Self::NotReplayable,
@@ -104,12 +105,10 @@ impl<'a> BodyRecord<'a> {
     pub(super) fn into_body(self) -> Result<LetterBody, InvalidLine> {
         Ok(match self {
             Self::Empty => LetterBody::Empty,
-            Self::Text(text) => LetterBody::Bytes(Bytes::from(text.into_owned())),
+            Self::Text(text) => LetterBody::Bytes(Bytes::from(text)),
             Self::Base64(text) => {
-                let bytes = BASE64
-                    .decode(&*text)
-                    .map_err(|_| InvalidLine::Field("body"))?;
-                LetterBody::Bytes(bytes.into())
+                let bytes = BASE64.decode(text);
+                LetterBody::Bytes(bytes.map_err(|_| InvalidLine::Field("body"))?.into())
             }
             Self::TooLarge(length) => LetterBody::TooLarge(length),
             Self::NotReplayable => LetterBody::NotReplayable,
@@ -132,34 +131,33 @@ fn is_shorter_in_base64(text: &str) -> bool {
 
 /// One attempt of the call. Durations are text such as `0.38s`, because JSON numbers are not exact everywhere.
 #[derive(Serialize, Deserialize)]
-pub(super) struct AttemptRecord<'a> {
-    outcome: Cow<'a, str>,
-    sent_at: Cow<'a, str>,
-    waited: Cow<'a, str>,
+pub(super) struct AttemptRecord {
+    outcome: String,
+    sent_at: String,
+    waited: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    hint: Option<Cow<'a, str>>,
+    hint: Option<String>,
 }
 
-impl<'a> AttemptRecord<'a> {
-    pub(super) fn new(attempt: &'a AttemptReport) -> Self {
+impl AttemptRecord {
+    pub(super) fn new(attempt: &AttemptReport) -> Self {
         Self {
-            outcome: attempt.outcome.to_string().into(),
-            sent_at: encode_duration(attempt.sent_at).into(),
-            waited: encode_duration(attempt.waited).into(),
-            hint: attempt.hint.map(|hint| encode_duration(hint).into()),
+            outcome: attempt.outcome.to_string(),
+            sent_at: encode_duration(attempt.sent_at),
+            waited: encode_duration(attempt.waited),
+            hint: attempt.hint.map(encode_duration),
         }
     }
 
     pub(super) fn into_report(self) -> Option<AttemptReport> {
-        let hint = match self.hint {
-            Some(hint) => Some(decode_duration(&hint)?),
-            None => None,
-        };
         Some(AttemptReport {
             outcome: decode_outcome(&self.outcome)?,
             sent_at: decode_duration(&self.sent_at)?,
             waited: decode_duration(&self.waited)?,
-            hint,
+            hint: match self.hint {
+                Some(hint) => Some(decode_duration(&hint)?),
+                None => None,
+            },
         })
     }
 }
@@ -168,8 +166,7 @@ impl<'a> AttemptRecord<'a> {
 /// [`FailureKind::Other`].
 fn decode_outcome(text: &str) -> Option<AttemptOutcome> {
     if text.starts_with(|first: char| first.is_ascii_digit()) {
-        let status = StatusCode::from_bytes(text.as_bytes()).ok()?;
-        return Some(AttemptOutcome::Status(status));
+        return text.parse().ok().map(AttemptOutcome::Status);
     }
     let kind = FailureKind::from_label(text).unwrap_or(FailureKind::Other);
     Some(AttemptOutcome::Failure(kind))

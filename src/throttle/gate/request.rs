@@ -1,0 +1,303 @@
+//! One request on its way through a gate: it may wait, it is in flight, and it ends.
+//!
+//! On its way it tells two others where it is: the retry around the throttle, by the [`Handoff`], and the
+//! observers, by events.
+
+use std::borrow::Cow;
+use std::future::poll_fn;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use http::{Extensions, Method};
+use rand::RngExt;
+use reqwest::Request;
+use reqwest_middleware::Error;
+use tokio::time::{Instant, sleep_until};
+
+use super::super::queue::{WaiterId, WaiterState};
+use super::super::signal::{Signal, SignalKind};
+use super::state::{GateSnapshot, GateState, Grant};
+use super::{AfterUnlock, Gate, GateEntry};
+use crate::clock::{self, Time};
+use crate::handoff::{Handoff, Terms};
+use crate::host::Host;
+use crate::lock::lock;
+use crate::observe::{CallInfo, Event, EventKind, LoadChange, ThrottleRefused, ThrottleWaited};
+use crate::outcome::{Attempt, Refusal};
+
+/// A request at a gate. Dropped, it leaves the queue, or it counts as abandoned if it is in flight.
+pub(in crate::throttle) struct GateRequest<'a> {
+    gate: &'a Gate,
+    stage: Stage,
+    attempt: Attempt,
+    /// From the retry around the throttle. A request that waits has one in any case.
+    pub(in crate::throttle) handoff: Option<Handoff>,
+    /// How long the request was in the queue.
+    pub(in crate::throttle) waited: Duration,
+    /// `None` if there are no observers.
+    observed: Option<Observed<'a>>,
+}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    /// Not yet at the gate, refused, or ended.
+    Outside,
+    Waiting(WaiterId),
+    InFlight(Grant),
+}
+
+/// What events say about the request.
+struct Observed<'a> {
+    method: Method,
+    /// Borrowed from the gate, unless a user's function makes the keys.
+    host: Cow<'a, str>,
+}
+
+impl<'a> GateRequest<'a> {
+    pub(in crate::throttle) fn new(
+        gate: &'a Gate,
+        request: &Request,
+        extensions: &Extensions,
+    ) -> Self {
+        let observed = || Observed {
+            method: request.method().clone(),
+            host: match gate.key.host() {
+                Some(host) => Cow::Borrowed(host),
+                None => Cow::Owned(Host(request.url()).as_str().to_owned()),
+            },
+        };
+        Self {
+            gate,
+            stage: Stage::Outside,
+            attempt: Attempt::of(extensions),
+            handoff: Handoff::of(extensions),
+            waited: Duration::ZERO,
+            observed: gate.settings.has_observers().then(observed),
+        }
+    }
+
+    /// Takes a slot of the gate, at once or after a wait in its queue.
+    pub(in crate::throttle) async fn admit(
+        &mut self,
+        request: &Request,
+        extensions: &mut Extensions,
+    ) -> Result<(), Error> {
+        let handoff = self.handoff.as_ref();
+        let terms = handoff.map(Handoff::terms).unwrap_or_default();
+        let now = clock::now();
+        let refusal = match self.gate.enter(now, self.attempt.is_retry(), terms) {
+            Ok(GateEntry::Admitted(grant, snapshot)) => {
+                self.stage = Stage::InFlight(grant);
+                if let Some(handoff) = &self.handoff {
+                    handoff.send(now);
+                }
+                self.notify_snapshot(snapshot);
+                return Ok(());
+            }
+            Ok(GateEntry::Queued(id)) => {
+                self.stage = Stage::Waiting(id);
+                let insert = || Handoff::insert(extensions, Terms::default());
+                let handoff = self.handoff.get_or_insert_with(insert).clone();
+                // In a box: few requests wait, and all would carry its size.
+                let Err(refusal) = Box::pin(self.wait(id, now, handoff)).await else {
+                    return Ok(());
+                };
+                (extensions.get_or_insert_default::<Handoff>()).leave_visit(false);
+                refusal
+            }
+            Err(refusal) => refusal,
+        };
+        if let Some(handoff) = &self.handoff {
+            handoff.refuse();
+        }
+        let refusal = refusal.of_request(request);
+        self.notify_gate_change();
+        self.notify(EventKind::ThrottleRefused(ThrottleRefused {
+            reason: refusal.reason,
+            waited: self.waited,
+            depth: refusal.depth,
+            retry_after: refusal.retry_after,
+        }));
+        Err(Error::middleware(refusal))
+    }
+
+    /// Waits in the queue until the request may go, or until its limit.
+    async fn wait(
+        &mut self,
+        id: WaiterId,
+        since: Instant,
+        handoff: Handoff,
+    ) -> Result<(), Refusal> {
+        // The timeout of the attempt stands still in the queue.
+        let stay = handoff.enter_queue(since);
+        self.notify_load(LoadChange::Queued);
+        self.notify_gate_change();
+        let mut sleep = pin!(sleep_until(self.gate.born));
+        let outcome = poll_fn(|context| {
+            loop {
+                let until = match self.progress(id, context.waker()) {
+                    ControlFlow::Continue(until) => until,
+                    ControlFlow::Break(outcome) => return Poll::Ready(outcome),
+                };
+                if sleep.deadline() != until {
+                    sleep.as_mut().reset(until);
+                }
+                if sleep.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        });
+        let outcome = outcome.await;
+        let now = clock::now();
+        self.waited = now.saturating_duration_since(since);
+        drop(stay);
+        self.notify_load(LoadChange::Left);
+        outcome?;
+        handoff.send(now);
+        let wait = self.waited;
+        self.notify(EventKind::ThrottleWaited(ThrottleWaited { wait }));
+        self.notify_load(LoadChange::Sent);
+        self.notify_gate_change();
+        Ok(())
+    }
+
+    /// Looks whether the request may go, and keeps the time if it is the next in the queue.
+    ///
+    /// If it has to wait, it looks again at the returned time, or when woken.
+    fn progress(
+        &mut self,
+        id: WaiterId,
+        waker: &Waker,
+    ) -> ControlFlow<Result<(), Refusal>, Instant> {
+        let gate = self.gate;
+        gate.update(|state, now, after| {
+            state.admit_waiters(now, after);
+            state.stop_waiting_for_store(id, now, after);
+            let waiter = state.queue.get(id);
+            let limit = waiter.limit;
+            let outcome = match waiter.state {
+                WaiterState::Waiting if now < limit.at => {
+                    match &mut waiter.waker {
+                        Some(known) if known.will_wake(waker) => {}
+                        known => after.to_drop.extend(known.replace(waker.clone())),
+                    }
+                    let until = state.wake_at(id, limit.at, now);
+                    return ControlFlow::Continue(clock::after(gate.born, until));
+                }
+                WaiterState::Waiting => Err(limit.reason),
+                WaiterState::Refused(reason) => Err(reason),
+                WaiterState::Admitted(grant) => Ok(grant),
+            };
+            state.remove_waiter(id, after);
+            self.stage = outcome.map_or(Stage::Outside, Stage::InFlight);
+            let refusal = |reason| gate.refusal(state, reason, now);
+            ControlFlow::Break(outcome.map(drop).map_err(refusal))
+        })
+    }
+
+    /// Whether this is one of the requests by which the middleware chain is checked.
+    pub(in crate::throttle) fn is_sample(&self) -> bool {
+        match self.stage {
+            Stage::InFlight(grant) => grant.record.is_none_or(|record| record.is_sample()),
+            _ => false,
+        }
+    }
+
+    /// Gives the slot back, and lets the controller learn from the signal.
+    pub(in crate::throttle) fn on_response(&mut self, signal: &Signal) {
+        let Stage::InFlight(grant) = self.stage else {
+            return;
+        };
+        self.stage = Stage::Outside;
+        let spread = match signal.kind {
+            SignalKind::Accepted => 1.0,
+            _ => self.spread(),
+        };
+        let now = self.gate.now();
+        let mut after = AfterUnlock::default();
+        let mut state = lock(&self.gate.state);
+        let has_waiters = !state.queue.is_empty();
+        let in_flight = state.in_flight - 1;
+        if let Some((controller, record)) = state.end(grant) {
+            controller.on_response(now, record, signal, in_flight, has_waiters, spread);
+        }
+        after.pause = state.pause_to_share(now, signal.hint);
+        if has_waiters {
+            state.refuse_hopeless(now, &mut after);
+            state.admit_waiters(now, &mut after);
+        }
+        let snapshot = self.gate.snapshot(&mut state, now, LoadChange::Ended);
+        self.gate.finish_update(state, now, after);
+        self.notify_snapshot(snapshot);
+    }
+
+    /// Draws by how much a hold is longer, at most a quarter: clients that were refused together do not
+    /// come back together.
+    fn spread(&self) -> f64 {
+        (self.gate.settings.entropy).with(|rng| rng.random_range(1.0..1.25))
+    }
+
+    fn notify(&self, kind: EventKind) {
+        if let Some(Observed { method, host }) = &self.observed {
+            let attempt = self.attempt.number();
+            let call = CallInfo {
+                method,
+                host,
+                attempt,
+            };
+            self.gate.settings.observers.notify(&Event { call, kind });
+        }
+    }
+
+    fn notify_snapshot(&self, snapshot: Option<GateSnapshot>) {
+        if let Some(GateSnapshot { load, change }) = snapshot {
+            self.notify(EventKind::ThrottleLoad(load));
+            change.into_iter().for_each(|kind| self.notify(kind));
+        }
+    }
+
+    fn notify_load(&self, change: LoadChange) {
+        self.notify_of(|state, now| Some(EventKind::ThrottleLoad(state.load(now, change))));
+    }
+
+    fn notify_gate_change(&self) {
+        self.notify_of(GateState::unreported_change);
+    }
+
+    fn notify_of(&self, look: impl FnOnce(&mut GateState, Time) -> Option<EventKind>) {
+        if self.observed.is_some() {
+            let kind = look(&mut lock(&self.gate.state), self.gate.now());
+            kind.into_iter().for_each(|kind| self.notify(kind));
+        }
+    }
+}
+
+impl Drop for GateRequest<'_> {
+    fn drop(&mut self) {
+        let change = match self.stage {
+            Stage::Outside => return,
+            Stage::Waiting(id) => {
+                self.gate.update(|state, _, after| {
+                    if let WaiterState::Admitted(grant) = state.remove_waiter(id, after) {
+                        state.undo_send(grant);
+                    }
+                });
+                LoadChange::Left
+            }
+            Stage::InFlight(grant) => {
+                let spread = self.spread();
+                let timed_out = (self.handoff.as_ref()).is_some_and(Handoff::has_timed_out);
+                self.gate.update(|state, now, _| {
+                    if let Some((controller, record)) = state.end(grant) {
+                        controller.on_abandoned(now, record, timed_out, spread);
+                    }
+                });
+                LoadChange::Ended
+            }
+        };
+        self.notify_load(change);
+        self.notify_gate_change();
+    }
+}
