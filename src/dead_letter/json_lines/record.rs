@@ -7,16 +7,13 @@ mod fields;
 
 use std::fmt;
 use std::io;
+use std::str::FromStr;
 use std::time::SystemTime;
 
-use http::Method;
 use jiff::Timestamp;
-use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use self::fields::{
-    AttemptRecord, BodyRecord, KeyRecord, RedactedRecord, ValueRecord, header_name,
-};
+use self::fields::{AttemptRecord, BodyRecord, KeyRecord, RedactedRecord, ValueRecord};
 use super::MAX_LINE;
 use crate::dead_letter::DeadLetter;
 
@@ -129,17 +126,16 @@ fn other_version(line: &[u8]) -> Option<InvalidLine> {
 
 impl LetterRecord {
     fn into_letter(self) -> Result<DeadLetter, InvalidLine> {
-        let method = Method::from_bytes(self.method.as_bytes());
         let redacted = self.redacted.into_iter();
         let headers = self.headers.into_iter().map(|(name, value)| {
             let value = value.map(ValueRecord::into_value).transpose()?;
-            Ok((header_name(&name)?, value))
+            Ok((parse("headers", &name)?, value))
         });
         let attempts = self.attempts.into_iter().map(AttemptRecord::into_report);
         Ok(DeadLetter {
-            time: decode_time(&self.time).ok_or(InvalidLine::Field("time"))?,
-            method: method.map_err(|_| InvalidLine::Field("method"))?,
-            url: Url::parse(&self.url).map_err(|_| InvalidLine::Field("url"))?,
+            time: parse::<Timestamp>("time", &self.time)?.into(),
+            method: parse("method", &self.method)?,
+            url: parse("url", &self.url)?,
             url_redacted: redacted.map(|RedactedRecord(place)| place).collect(),
             headers: headers.collect::<Result<_, _>>()?,
             body: self.body.into_body()?,
@@ -149,7 +145,7 @@ impl LetterRecord {
                 .collect::<Option<_>>()
                 .ok_or(InvalidLine::Field("attempts"))?,
             reason: self.reason,
-            not_before: decode_time(&self.not_before).ok_or(InvalidLine::Field("not_before"))?,
+            not_before: parse::<Timestamp>("not_before", &self.not_before)?.into(),
         })
     }
 }
@@ -159,8 +155,9 @@ fn encode_time(time: SystemTime) -> io::Result<String> {
     Ok(time.to_string())
 }
 
-fn decode_time(text: &str) -> Option<SystemTime> {
-    text.parse::<Timestamp>().ok().map(SystemTime::from)
+/// Parses the text of a field.
+fn parse<T: FromStr>(field: &'static str, text: &str) -> Result<T, InvalidLine> {
+    text.parse().map_err(|_| InvalidLine::Field(field))
 }
 
 #[cfg(test)]
