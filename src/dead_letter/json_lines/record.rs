@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use self::fields::{AttemptRecord, BodyRecord, KeyRecord, RedactedRecord, ValueRecord};
@@ -97,31 +98,26 @@ impl fmt::Display for InvalidLine {
     }
 }
 
-/// Decodes a line without its newline.
-pub(super) fn decode(line: &[u8]) -> Result<DeadLetter, InvalidLine> {
-    let record: LetterRecord = match serde_json::from_slice(line) {
-        Ok(record) => record,
-        Err(error) if error.is_eof() => return Err(InvalidLine::Torn),
-        // The error is dropped, because its text can show values.
-        Err(error) => {
-            let column = error.column();
-            return Err(other_version(line).unwrap_or(InvalidLine::Syntax { column }));
-        }
-    };
-    if record.version != VERSION {
-        return Err(InvalidLine::Version(record.version));
-    }
-    record.into_letter()
+/// The only field that all versions have.
+#[derive(Deserialize)]
+struct LetterVersion {
+    version: u64,
 }
 
-/// Returns an error if the line has another version, which explains why it cannot be decoded.
-fn other_version(line: &[u8]) -> Option<InvalidLine> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        version: u64,
+/// Decodes a line without its newline.
+pub(super) fn decode(line: &[u8]) -> Result<DeadLetter, InvalidLine> {
+    match read::<LetterVersion>(line)?.version {
+        VERSION => read::<LetterRecord>(line)?.into_letter(),
+        other => Err(InvalidLine::Version(other)),
     }
-    let Versioned { version } = serde_json::from_slice(line).ok()?;
-    (version != VERSION).then_some(InvalidLine::Version(version))
+}
+
+fn read<T: DeserializeOwned>(line: &[u8]) -> Result<T, InvalidLine> {
+    // The error is dropped, because its text can show values.
+    serde_json::from_slice(line).map_err(|error| match error.column() {
+        _ if error.is_eof() => InvalidLine::Torn,
+        column => InvalidLine::Syntax { column },
+    })
 }
 
 impl LetterRecord {
