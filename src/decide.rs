@@ -5,14 +5,14 @@
 //!
 //! - `classify` turns the result of an attempt into a [`ClassifiedOutcome`].
 //! - `status` has the default class of each status code.
-//! - `transport` recognises errors by their types, and `unnamed` those without a public type.
+//! - `transport` recognises errors by their types, and `by_text` those without a public type.
 //! - `key_rule` writes idempotency keys and knows which methods are idempotent.
 
+mod by_text;
 mod classify;
 mod key_rule;
 mod status;
 mod transport;
-mod unnamed;
 
 use http::HeaderMap;
 
@@ -48,17 +48,30 @@ pub(crate) fn decide(
     if classified.is_success() {
         return Err(StopReason::Succeeded);
     }
-    call.rules.check(classified, headers.and_then(directive))?;
-    if call.max_retries == 0 {
-        return Err(StopReason::Disabled);
+    let rules = call.rules;
+    let class = match (classified.class, headers.and_then(directive)) {
+        (StatusClass::Never, Some(Directive::Retry)) if rules.repeatable => {
+            StatusClass::Conditional
+        }
+        (StatusClass::Never, _) if classified.is_throttled() => return Err(StopReason::Throttled),
+        (StatusClass::Never, _) => return Err(StopReason::NotRetryable),
+        (_, Some(Directive::Stop)) => return Err(StopReason::ServerVeto),
+        (class, _) => class,
+    };
+    let is_safe = rules.repeatable
+        || (rules.without_key && class == StatusClass::Retry)
+        || (rules.unsent && classified.unsent);
+    if !is_safe {
+        Err(StopReason::NotIdempotent)
+    } else if call.max_retries == 0 {
+        Err(StopReason::Disabled)
+    } else if call.retries >= call.max_retries {
+        Err(StopReason::RetriesExhausted)
+    } else if !call.replayable {
+        Err(StopReason::BodyNotReplayable)
+    } else {
+        Ok(())
     }
-    if call.retries >= call.max_retries {
-        return Err(StopReason::RetriesExhausted);
-    }
-    if !call.replayable {
-        return Err(StopReason::BodyNotReplayable);
-    }
-    Ok(())
 }
 
 /// Which outcomes of a request allow a retry.
@@ -76,32 +89,6 @@ impl RepeatRules {
     /// Whether any outcome of an attempt could allow a retry.
     pub(crate) fn allows_any(self) -> bool {
         self.repeatable || self.without_key || self.unsent
-    }
-
-    fn check(
-        self,
-        classified: ClassifiedOutcome,
-        directive: Option<Directive>,
-    ) -> Result<(), StopReason> {
-        let class = match (classified.class, directive) {
-            (StatusClass::Never, Some(Directive::Retry)) if self.repeatable => {
-                StatusClass::Conditional
-            }
-            (StatusClass::Never, _) if classified.is_throttled() => {
-                return Err(StopReason::Throttled);
-            }
-            (StatusClass::Never, _) => return Err(StopReason::NotRetryable),
-            (_, Some(Directive::Stop)) => return Err(StopReason::ServerVeto),
-            (class, _) => class,
-        };
-        let allowed = self.repeatable
-            || (self.without_key && class == StatusClass::Retry)
-            || (self.unsent && classified.unsent);
-        if allowed {
-            Ok(())
-        } else {
-            Err(StopReason::NotIdempotent)
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use super::leader::Leader;
 use super::shareable::is_shareable;
 use crate::admit::{Scope, current_deadline};
 use crate::clock;
-use crate::outcome::{ReportSlot, RetryReport, StopReason, TimedOut};
+use crate::outcome::{ReportSlot, RetryReport, StopReason, TimeLimit, TimedOut};
 use crate::request::RequestOptions;
 use crate::response::{BodyReader, BufferedResponse, Extent, expected_length};
 use crate::schedule::Limit;
@@ -59,13 +59,13 @@ impl<'a> CoalescedCall<'a> {
     /// Limits the wait for a leader. The timeout does not: the leader may need several attempts.
     fn wait_limit(&self) -> Option<Limit> {
         let left = self.deadline?.saturating_duration_since(self.started);
-        Some(Limit::deadline(self.started, left))
+        Some(Limit::new(TimeLimit::Deadline, self.started, left))
     }
 
     /// Limits the request of a call that has waited before, by its deadline and its timeout.
     pub(super) fn send_limit(&self) -> Option<Limit> {
         let timeout = self.timeout;
-        let timeout = timeout.map(|timeout| Limit::timeout(self.started, timeout));
+        let timeout = timeout.map(|timeout| Limit::new(TimeLimit::Attempt, self.started, timeout));
         let limits = self.wait_limit().into_iter().chain(timeout);
         limits.min_by_key(Limit::end)
     }

@@ -126,17 +126,9 @@ impl Classifier {
 
 /// The function that a user set with `classify_fn`.
 #[derive(Clone)]
-pub(crate) struct ClassifyFn(Arc<Classify>);
+pub(crate) struct ClassifyFn(pub(crate) Arc<Classify>);
 
 type Classify = dyn Fn(&AttemptView<'_>) -> Option<StatusClass> + Send + Sync;
-
-impl ClassifyFn {
-    pub(crate) fn new(
-        classify: impl Fn(&AttemptView<'_>) -> Option<StatusClass> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Arc::new(classify))
-    }
-}
 
 impl fmt::Debug for ClassifyFn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -52,36 +52,32 @@ impl KeyRule {
         options: Option<&RequestOptions>,
     ) -> Result<bool, InvalidKey> {
         if let Some(header) = options.and_then(|options| options.key_header.as_ref()) {
-            // A second key in another header would name another operation.
+            // A replayed request brings its key. A second key in another header would name another operation.
             return has_key(request.headers(), header);
         }
         let from_caller = options.and_then(|options| options.key.as_ref());
-        if let Some(key) = from_caller {
+        let from_caller = from_caller.map(IdempotencyKey::header_value);
+        if !self.renamed && from_caller.is_some() {
             let mut lines = request.headers().get_all(&self.header).iter();
-            if !self.renamed && lines.next() == Some(key.header_value()) && lines.next().is_none() {
+            if lines.next() == from_caller && lines.next().is_none() {
                 // `idempotency_key` has already written it to this header.
                 return Ok(true);
             }
         }
         let moved = self.take_from_default_header(request.headers_mut())?;
         // After `build` and `execute` the options are lost, and the key is only in the default header.
-        let key = from_caller.map(|key| key.header_value().clone()).or(moved);
-        let key = if let Some(key) = key {
-            key
-        } else if is_safe(request.method()) {
-            return Ok(false);
-        } else if has_key(request.headers(), &self.header)? {
-            return Ok(true);
-        } else if is_idempotent(request.method())
-            || options.is_some_and(|options| options.idempotent)
-        {
-            // This request needs no key.
-            return Ok(false);
-        } else {
-            match self.auto.key_for(request) {
+        let key = match from_caller.cloned().or(moved) {
+            Some(key) => key,
+            None if is_safe(request.method()) => return Ok(false),
+            None if has_key(request.headers(), &self.header)? => return Ok(true),
+            None if is_idempotent(request.method()) || options.is_some_and(|it| it.idempotent) => {
+                // This request needs no key.
+                return Ok(false);
+            }
+            None => match self.auto.key_for(request) {
                 Some(key) => key.header_value().clone(),
                 None => return Ok(false),
-            }
+            },
         };
         request.headers_mut().insert(&self.header, key);
         Ok(true)

@@ -2,14 +2,14 @@
 //!
 //! It matches error types along the source chain, not texts:
 //! `reqwest::Error` → hyper-util's client error → `hyper::Error` → `h2::Error` or `io::Error`.
-//! `unnamed.rs` has the errors whose types are private.
+//! `by_text.rs` recognises the errors whose types are private.
 
 use std::error::Error as StdError;
 use std::io;
 
 use reqwest_middleware::Error;
 
-use super::{StatusClass, unnamed};
+use super::{StatusClass, by_text};
 use crate::outcome::{FailureKind, Refusal, TimedOut};
 
 /// Returns the class of a failure: whether another attempt could end differently.
@@ -71,11 +71,11 @@ impl Failure {
                     FailureKind::Connect
                 }
                 Some(kind) => kind,
-                None if connecting && chain(error).any(unnamed::is_transient) => {
+                None if connecting && chain(error).any(by_text::is_transient) => {
                     FailureKind::Connect
                 }
                 None if connecting => FailureKind::Handshake,
-                None if error.source().is_some_and(unnamed::is_cancelled_for_http2) => {
+                None if error.source().is_some_and(by_text::is_cancelled_for_http2) => {
                     FailureKind::NotProcessed
                 }
                 None if error.is_decode() && chain(error).any(has_wrong_length) => {
@@ -138,7 +138,7 @@ fn kind_of_link(link: &(dyn StdError + 'static)) -> Option<FailureKind> {
 }
 
 fn kind_of_hyper(error: &hyper::Error) -> Option<FailureKind> {
-    if unnamed::is_without_dispatcher(error) {
+    if by_text::is_without_dispatcher(error) {
         Some(FailureKind::Reset)
     } else if error.is_user() {
         // The caller's body stream failed. Its sources are not network errors.

@@ -285,7 +285,7 @@ impl RetryMiddlewareBuilder {
         mut self,
         classify: impl Fn(&AttemptView<'_>) -> Option<StatusClass> + Send + Sync + 'static,
     ) -> Self {
-        self.settings.classifier.by_user = Some(ClassifyFn::new(classify));
+        self.settings.classifier.by_user = Some(ClassifyFn(Arc::new(classify)));
         self
     }
 

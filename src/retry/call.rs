@@ -38,7 +38,7 @@ pub(crate) struct Call<'a> {
     settings: &'a RetrySettings,
     /// What this request asks for.
     options: Option<Arc<RequestOptions>>,
-    time: CallTime<'a>,
+    time: CallTime,
     max_retries: u32,
     rules: RepeatRules,
     has_key: bool,
@@ -124,7 +124,7 @@ impl<'a> Call<'a> {
         };
         let limits = &settings.limits;
         let mut time = CallTime {
-            limits,
+            window: limits.window,
             started: clock::now(),
             deadline: own.and_then(|own| own.deadline).or(limits.deadline),
             attempt: own.and_then(|own| own.attempt_timeout).or(limits.attempt),

@@ -18,8 +18,8 @@ pub(crate) struct TimeLimits {
 
 /// The time limits of one call, which count from its start.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CallTime<'a> {
-    pub(crate) limits: &'a TimeLimits,
+pub(crate) struct CallTime {
+    pub(crate) window: Duration,
     pub(crate) started: Instant,
     /// From the request, or the configured one.
     pub(crate) deadline: Option<Duration>,
@@ -27,7 +27,7 @@ pub(crate) struct CallTime<'a> {
     pub(crate) attempt: Option<Duration>,
 }
 
-impl CallTime<'_> {
+impl CallTime {
     /// Returns how long the call has taken at `now`.
     pub(crate) fn elapsed(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.started)
@@ -41,7 +41,7 @@ impl CallTime<'_> {
 
     /// Returns the end of the retry window. No retry starts later.
     pub(crate) fn window_end(&self) -> Instant {
-        clock::after(self.started, self.limits.window)
+        clock::after(self.started, self.window)
     }
 
     /// Moves the deadline to `end`, unless it is earlier already.
@@ -51,10 +51,10 @@ impl CallTime<'_> {
     }
 
     /// Checks whether a retry may start after this wait.
-    pub(crate) fn allow_wait(&self, elapsed: Duration, wait: Duration) -> Result<(), StopReason> {
-        let starts = elapsed.saturating_add(wait);
+    pub(crate) fn allow_wait(&self, now: Instant, wait: Duration) -> Result<(), StopReason> {
+        let starts = self.elapsed(now).saturating_add(wait);
         let has_no_time = |deadline| starts.saturating_add(TIMER_TICK) >= deadline;
-        if starts > self.limits.window {
+        if starts > self.window {
             Err(StopReason::WindowClosed)
         } else if self.deadline.is_some_and(has_no_time) {
             Err(StopReason::DeadlineTooClose)
@@ -75,12 +75,9 @@ impl CallTime<'_> {
     /// Returns the limit of an attempt whose time counts from `start`: its timeout or the deadline of the
     /// call, whichever ends first.
     pub(crate) fn attempt_limit(&self, start: Instant) -> Option<Limit> {
-        let deadline = self.deadline.map(|it| Limit::deadline(self.started, it));
-        let timeout = self.attempt.map(|it| Limit::timeout(start, it));
-        match (deadline, timeout) {
-            (Some(deadline), Some(timeout)) if timeout.end < deadline.end => Some(timeout),
-            (deadline, timeout) => deadline.or(timeout),
-        }
+        let deadline = (self.deadline).map(|it| Limit::new(TimeLimit::Deadline, self.started, it));
+        let timeout = (self.attempt).map(|it| Limit::new(TimeLimit::Attempt, start, it));
+        deadline.into_iter().chain(timeout).min_by_key(Limit::end)
     }
 }
 
@@ -92,17 +89,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Limits a call by its deadline.
-    pub(crate) fn deadline(start: Instant, deadline: Duration) -> Self {
-        Self::new(TimeLimit::Deadline, start, deadline)
-    }
-
-    /// Limits an attempt by its timeout.
-    pub(crate) fn timeout(start: Instant, timeout: Duration) -> Self {
-        Self::new(TimeLimit::Attempt, start, timeout)
-    }
-
-    fn new(limit: TimeLimit, start: Instant, after: Duration) -> Self {
+    pub(crate) fn new(limit: TimeLimit, start: Instant, after: Duration) -> Self {
         let end = clock::after(start, after);
         let error = TimedOut { limit, after };
         Self { end, error }
@@ -147,9 +134,9 @@ mod tests {
 
     const SEC: Duration = Duration::from_secs(1);
 
-    fn call(limits: &TimeLimits) -> CallTime<'_> {
+    fn call(limits: &TimeLimits) -> CallTime {
         CallTime {
-            limits,
+            window: limits.window,
             started: clock::now(),
             deadline: limits.deadline,
             attempt: limits.attempt,
@@ -166,19 +153,16 @@ mod tests {
         let call = call(&limits);
         let now = call.started + 4 * SEC;
         let almost = 6 * SEC - 2 * TIMER_TICK;
-        assert_eq!(call.allow_wait(call.elapsed(now), almost), Ok(()));
+        assert_eq!(call.allow_wait(now, almost), Ok(()));
         assert_eq!(
-            call.allow_wait(call.elapsed(now), almost + TIMER_TICK),
+            call.allow_wait(now, almost + TIMER_TICK),
             Err(StopReason::DeadlineTooClose)
         );
         assert_eq!(
-            call.allow_wait(call.elapsed(now), 6 * SEC),
+            call.allow_wait(now, 6 * SEC),
             Err(StopReason::DeadlineTooClose)
         );
-        assert_eq!(
-            call.allow_wait(call.elapsed(now), 7 * SEC),
-            Err(StopReason::WindowClosed)
-        );
+        assert_eq!(call.allow_wait(now, 7 * SEC), Err(StopReason::WindowClosed));
     }
 
     #[test]
@@ -219,7 +203,7 @@ mod tests {
         assert!(call.attempt_limit(start).is_some());
         assert!(call.drain_end(call.started) > call.started);
         assert_eq!(
-            call.allow_wait(Duration::ZERO, Duration::MAX),
+            call.allow_wait(call.started, Duration::MAX),
             Err(StopReason::DeadlineTooClose)
         );
     }

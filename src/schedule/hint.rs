@@ -76,17 +76,8 @@ pub(crate) fn server_hint(
     let now = response_date(headers).unwrap_or(received);
     let mut waits = WAIT_HEADERS.iter();
     waits
-        .find_map(|(name, read)| longest_of(headers, name, |text| read(text, now)))
+        .find_map(|(name, read)| parsed_lines(headers, name, |text| read(text, now)).max())
         .or_else(|| quota_wait(status, headers, now))
-}
-
-/// Returns the longest value of a header with several lines.
-fn longest_of<T: Ord>(
-    headers: &HeaderMap,
-    name: &str,
-    read: impl Fn(&str) -> Option<T>,
-) -> Option<T> {
-    parsed_lines(headers, name, read).max()
 }
 
 /// Parses each line of a header, and skips what it cannot parse.
@@ -104,17 +95,10 @@ fn parsed_lines<T>(
 struct QuotaWindow {
     /// What remains, if the server says so.
     left: Option<u64>,
-    counts: QuotaUnit,
+    /// It counts tokens of a language model. A request takes an unknown number of them.
+    counts_tokens: bool,
     /// The time until the quota is full again.
     reset: Duration,
-}
-
-/// What a quota counts.
-#[derive(Clone, Copy, PartialEq)]
-enum QuotaUnit {
-    Requests,
-    /// Tokens of a language model. A request takes an unknown number of them.
-    Tokens,
 }
 
 impl QuotaWindow {
@@ -124,8 +108,7 @@ impl QuotaWindow {
 
     /// Returns how many requests remain, if that is known.
     fn requests_left(self) -> Option<u64> {
-        self.left
-            .filter(|_| self.is_spent() || self.counts == QuotaUnit::Requests)
+        self.left.filter(|_| self.is_spent() || !self.counts_tokens)
     }
 }
 
@@ -140,16 +123,9 @@ pub(crate) fn quota_left(headers: &HeaderMap) -> Option<(u64, Duration)> {
         return None;
     }
     let now = response_date(headers).unwrap_or_else(clock::wall);
-    let windows = structured_windows(headers)
-        .filter(|windows| !windows.is_empty())
-        .or_else(|| {
-            let mut windows = QUOTA_HEADERS
-                .iter()
-                .map(|names| named_windows(headers, names, now));
-            windows.find(|windows| !windows.is_empty())
-        });
+    let windows = quotas(headers, now).find(|windows| !windows.is_empty())?;
     let left = |window: QuotaWindow| Some((window.requests_left()?, window.reset));
-    let windows = windows?.into_iter().filter_map(left);
+    let windows = windows.into_iter().filter_map(left);
     windows.min_by_key(|(left, reset)| (*left, Reverse(*reset)))
 }
 
@@ -168,7 +144,7 @@ fn is_rate_limit_header(name: &str) -> bool {
 }
 
 fn response_date(headers: &HeaderMap) -> Option<SystemTime> {
-    longest_of(headers, "date", |date| httpdate::parse_http_date(date).ok())
+    parsed_lines(headers, "date", |date| httpdate::parse_http_date(date).ok()).max()
 }
 
 /// Returns the time until the quota that refused the request is full again.
@@ -177,7 +153,7 @@ fn response_date(headers: &HeaderMap) -> Option<SystemTime> {
 /// it counts only if its window is spent, or may be spent: after a 429, if the server does not say what remains. A
 /// window with quota left did not refuse the request.
 fn quota_wait(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let wait = |windows: Vec<QuotaWindow>| {
+    quotas(headers, now).find_map(|windows| {
         let spent = windows.iter().filter(|window| window.is_spent());
         // All spent windows must refill before the next request.
         let last_spent = spent.map(|window| window.reset).max();
@@ -187,26 +163,24 @@ fn quota_wait(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Optio
             let first = unknown.map(|window| window.reset).min();
             first.filter(|_| status == StatusCode::TOO_MANY_REQUESTS)
         })
-    };
-    structured_windows(headers).and_then(wait).or_else(|| {
-        let mut quotas = QUOTA_HEADERS.iter();
-        quotas.find_map(|names| wait(named_windows(headers, names, now)))
     })
+}
+
+/// Reads the windows of each form of quota headers, one form after the other.
+fn quotas(headers: &HeaderMap, now: SystemTime) -> impl Iterator<Item = Vec<QuotaWindow>> {
+    let named = QUOTA_HEADERS.iter();
+    let named = named.map(move |names| named_windows(headers, names, now));
+    structured_windows(headers).into_iter().chain(named)
 }
 
 fn named_windows(headers: &HeaderMap, names: &[(&str, &str)], now: SystemTime) -> Vec<QuotaWindow> {
     let windows = names.iter().filter_map(|(remaining, reset)| {
         // Two gateways may each add a line. A request has to pass both, so the smaller number counts.
         let left = parsed_lines(headers, remaining, seconds).min();
-        let left = left.map(|left| left.as_secs());
-        let counts = match remaining.contains("tokens") {
-            true => QuotaUnit::Tokens,
-            false => QuotaUnit::Requests,
-        };
         Some(QuotaWindow {
-            left,
-            counts,
-            reset: longest_of(headers, reset, |text| parse_reset(text, now))?,
+            left: left.map(|left| left.as_secs()),
+            counts_tokens: remaining.contains("tokens"),
+            reset: parsed_lines(headers, reset, |text| parse_reset(text, now)).max()?,
         })
     });
     windows.collect()
@@ -233,7 +207,7 @@ fn structured_windows(headers: &HeaderMap) -> Option<Vec<QuotaWindow>> {
     match number("reset") {
         Some(reset) => Some(vec![QuotaWindow {
             left: number("remaining"),
-            counts: QuotaUnit::Requests,
+            counts_tokens: false,
             reset: Duration::from_secs(reset),
         }]),
         None => Some(dictionary.values().filter_map(window_of_member).collect()),
@@ -247,7 +221,7 @@ fn window_of_member(member: &ListEntry) -> Option<QuotaWindow> {
     };
     Some(QuotaWindow {
         left: parameters.get("r").and_then(as_u64),
-        counts: QuotaUnit::Requests,
+        counts_tokens: false,
         reset: Duration::from_secs(parameters.get("t").and_then(as_u64)?),
     })
 }
@@ -291,10 +265,8 @@ fn is_huge_duration(text: &str) -> bool {
 }
 
 fn time_until_unix(time: Duration, now: SystemTime) -> Option<Duration> {
-    match UNIX_EPOCH.checked_add(time) {
-        Some(date) => time_until(date, now),
-        None => Some(Duration::MAX),
-    }
+    let date = UNIX_EPOCH.checked_add(time);
+    date.map_or(Some(Duration::MAX), |date| time_until(date, now))
 }
 
 /// Returns the time from `now` until `date`. `None`: the date has passed, so it is no hint.

@@ -41,12 +41,6 @@ impl Default for ThrottleSettings {
     }
 }
 
-impl ThrottleSettings {
-    pub(super) fn has_observers(&self) -> bool {
-        !self.observers.is_empty()
-    }
-}
-
 /// Builds a [`ThrottleMiddleware`].
 ///
 /// [`build`](ThrottleMiddlewareBuilder::build) checks all values and returns an error for an invalid one.

@@ -145,7 +145,7 @@ impl Controller {
         let calls = calls as f64;
         let seconds = match &self.pace {
             Some(pace) => calls / pace.rate(),
-            None => (calls + 1.0) / self.window.size() * self.round_trip.get().as_secs_f64(),
+            None => (calls + 1.0) / self.window.size * self.round_trip.get().as_secs_f64(),
         };
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
@@ -214,7 +214,7 @@ impl Controller {
         self.last_sent += 1;
         self.last_event = now;
         self.quota.send();
-        self.accepted.begin(now);
+        self.accepted.advance(now);
         self.forget_unused_pace(now);
         let round_trip = self.round_trip.get();
         let mut rate = None;
@@ -349,7 +349,7 @@ impl Controller {
             return;
         }
         if self.pace.is_none() && self.half_open.is_none() {
-            self.was_window_limiting = self.window.is_limiting();
+            self.was_window_limiting = self.window.is_limiting;
         }
         self.failures.clear();
         let accepted_share = self.recovery.on_refusal(now, self.last_sent);
@@ -412,7 +412,7 @@ impl Controller {
     /// Forgets a pace that holds nothing back, long after the last refusal. The window starts anew.
     fn forget_unused_pace(&mut self, now: Time) {
         let Some(pace) = &self.pace else { return };
-        let is_old = now.saturating_sub(self.recovery.last_refused()) > PACE_MEMORY;
+        let is_old = now.saturating_sub(self.recovery.last_refused) > PACE_MEMORY;
         if is_old && self.half_open.is_none() && !pace.is_in_use(now, SILENCE) {
             self.pace = None;
             self.window.restart();

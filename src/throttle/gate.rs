@@ -54,15 +54,6 @@ enum GateEntry {
     Queued(WaiterId),
 }
 
-/// Work that must not happen under the lock: a waker may run any code, even code that locks this gate.
-#[derive(Default)]
-struct AfterUnlock {
-    to_wake: Vec<Waker>,
-    to_drop: Vec<Waker>,
-    /// A pause that other workers do not know yet.
-    pause: Option<Duration>,
-}
-
 impl Gate {
     pub(super) fn new(
         key: GateKey<'static>,
@@ -109,7 +100,7 @@ impl Gate {
             let limit = self.wait_limit(now, terms);
             GateEntry::Queued(self.queue_up(&mut state, now, is_retry, limit)?)
         };
-        self.finish_update(state, now, AfterUnlock::default());
+        self.unlock(state, now);
         Ok(entry)
     }
 
@@ -179,26 +170,29 @@ impl Gate {
         now: Time,
         change: LoadChange,
     ) -> Option<GateSnapshot> {
-        let has_observers = self.settings.has_observers();
-        has_observers.then(|| state.snapshot(now, change))
+        let has_observers = !self.settings.observers.is_empty();
+        has_observers.then(|| GateSnapshot {
+            load: state.load(now, change),
+            change: state.unreported_change(now),
+        })
     }
 
     /// Changes the state, and admits all waiters that may go after that.
-    fn update<T>(&self, change: impl FnOnce(&mut GateState, Time, &mut AfterUnlock) -> T) -> T {
+    fn update<T>(&self, change: impl FnOnce(&mut GateState, Time) -> T) -> T {
         let now = self.now();
-        let mut after = AfterUnlock::default();
         let mut state = lock(&self.state);
-        let output = change(&mut state, now, &mut after);
+        let output = change(&mut state, now);
         if !state.queue.is_empty() {
-            state.admit_waiters(now, &mut after);
+            state.admit_waiters(now);
         }
-        self.finish_update(state, now, after);
+        self.unlock(state, now);
         output
     }
 
-    /// Unlocks, and does the work that had to wait for that.
-    fn finish_update(&self, mut state: MutexGuard<'_, GateState>, now: Time, after: AfterUnlock) {
+    /// Unlocks after a change, and does the work that had to wait for that.
+    fn unlock(&self, mut state: MutexGuard<'_, GateState>, now: Time) {
         let ask = state.lease_ask(now);
+        let after = std::mem::take(&mut state.after_unlock);
         drop(state);
         if let Some(store) = &self.store {
             store.send(ask, after.pause);

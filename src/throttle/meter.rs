@@ -16,11 +16,6 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Starts the measurement when the first request is sent.
-    pub(super) fn begin(&mut self, now: Time) {
-        self.advance(now);
-    }
-
     /// Counts an accepted request.
     pub(super) fn count(&mut self, now: Time) {
         let windows = self.advance(now);
@@ -40,7 +35,8 @@ impl Meter {
         (count > 1 && passed > 0.0).then(|| f64::from(count) / passed)
     }
 
-    fn advance(&mut self, now: Time) -> &mut TwoWindows {
+    /// Moves the windows on. The first call, when the first request is sent, starts the measurement.
+    pub(super) fn advance(&mut self, now: Time) -> &mut TwoWindows {
         let windows = (self.windows).get_or_insert_with(|| TwoWindows::new(SPAN, now + SPAN));
         if windows.advance(now) == Advance::Restarted {
             windows.start_at(now + SPAN);

@@ -110,7 +110,7 @@ impl Call<'_> {
 
 /// The time limit of an attempt, which moves while the attempt waits in a throttle's queue.
 struct AttemptTimer<'a> {
-    time: &'a CallTime<'a>,
+    time: &'a CallTime,
     started: Instant,
     /// The limit if no throttle changes it.
     first: Limit,

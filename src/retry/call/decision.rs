@@ -149,8 +149,7 @@ impl Call<'_> {
         let admitted = self.admit(outcome, clock::now()).await;
         let decided = clock::now();
         // A fleet's store may have used up the time: that counts before what it says.
-        self.time
-            .allow_wait(self.time.elapsed(decided), plan.wait)?;
+        self.time.allow_wait(decided, plan.wait)?;
         let permit = admitted?;
         Ok(Retry {
             outcome,
@@ -193,7 +192,7 @@ impl Call<'_> {
             // After that, it waits for its turn in the throttle.
             plan.wait = hint.unwrap_or_default();
         }
-        self.time.allow_wait(self.time.elapsed(now), plan.wait)?;
+        self.time.allow_wait(now, plan.wait)?;
         Ok(plan)
     }
 

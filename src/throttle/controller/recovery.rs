@@ -11,17 +11,13 @@ pub(super) struct Recovery {
     refused_in_a_row: u32,
     /// Requests sent after `point` that the server accepted.
     accepted: u32,
-    last_refused: Time,
+    pub(super) last_refused: Time,
 }
 
 impl Recovery {
     /// Whether the request was sent before the controller reacted.
     pub(super) fn covers(&self, record: SendRecord) -> bool {
         record.number <= self.point
-    }
-
-    pub(super) fn last_refused(&self) -> Time {
-        self.last_refused
     }
 
     pub(super) fn is_first_refusal(&self) -> bool {

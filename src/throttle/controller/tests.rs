@@ -556,13 +556,13 @@ fn a_server_that_responds_late_gets_fewer_at_once() {
         world.respond(LATE);
         world.respond(ACCEPTED);
     }
-    let before = world.controller.window.size();
+    let before = world.controller.window.size;
     assert!(before >= 16.0, "{before}");
     world.respond(LATE);
-    assert_eq!(world.controller.window.size(), before / 2.0);
+    assert_eq!(world.controller.window.size, before / 2.0);
     // All responses to one burst count once.
     world.respond(LATE);
-    assert_eq!(world.controller.window.size(), before / 2.0);
+    assert_eq!(world.controller.window.size, before / 2.0);
 }
 
 /// What can happen to a controller.
@@ -646,7 +646,7 @@ proptest! {
             }
             let rate = controller.rate().unwrap_or(1.0);
             prop_assert!(rate.is_finite() && rate >= MIN_RATE, "{rate}");
-            prop_assert!(controller.window.size() >= 1.0 && controller.window.size() <= f64::from(most));
+            prop_assert!(controller.window.size >= 1.0 && controller.window.size <= f64::from(most));
         }
         for record in in_flight {
             controller.on_abandoned(now, record, false, 1.1);

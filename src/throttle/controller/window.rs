@@ -20,12 +20,12 @@ const MIN_AVOIDANCE_STEP: f64 = 0.02;
 #[derive(Debug)]
 pub(super) struct CongestionWindow {
     /// Between 1 and `max`.
-    size: f64,
+    pub(super) size: f64,
     /// Slow start below this size, congestion avoidance from there on.
     ssthresh: f64,
     max: f64,
     /// Only the window has held a call back, and since then at least half of it was in use.
-    is_limiting: bool,
+    pub(super) is_limiting: bool,
     /// The last request that was sent before the window halved. Responses up to here halve it no more.
     recovery_point: u64,
     latency: LatencyRounds,
@@ -42,14 +42,6 @@ impl CongestionWindow {
             recovery_point: 0,
             latency: LatencyRounds::default(),
         }
-    }
-
-    pub(super) fn size(&self) -> f64 {
-        self.size
-    }
-
-    pub(super) fn is_limiting(&self) -> bool {
-        self.is_limiting
     }
 
     /// Returns whether the window has no room, and notes that it limits the traffic then.

@@ -112,7 +112,7 @@ impl GateStore {
 impl Gate {
     /// Takes what the store has leased.
     fn receive_lease(&self, granted: Result<Lease, ()>) {
-        let reminder = self.update(|state, now, _| {
+        let reminder = self.update(|state, now| {
             let lease = state.lease.as_mut()?;
             lease.receive(now, granted);
             if let Some(controller) = &mut state.controller {
@@ -149,10 +149,10 @@ impl Gate {
 impl PauseListener for Gate {
     /// Pauses, because a server asked another worker to.
     fn paused(&self, length: Duration) {
-        self.update(|state, now, after| {
+        self.update(|state, now| {
             if let Some(lease) = &mut state.lease {
                 lease.paused(now, length);
-                state.refuse_hopeless(now, after);
+                state.refuse_hopeless(now);
             }
         });
     }

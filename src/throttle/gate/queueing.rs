@@ -5,24 +5,24 @@
 
 use super::super::controller::{Admission, Controller};
 use super::super::queue::{WaiterId, WaiterState};
-use super::AfterUnlock;
 use super::state::GateState;
 use crate::clock::Time;
 
 impl GateState {
     /// Admits as many waiters as may go now. If some have to wait, one of them keeps the time.
-    pub(super) fn admit_waiters(&mut self, now: Time, after: &mut AfterUnlock) {
+    pub(super) fn admit_waiters(&mut self, now: Time) {
         while let Some(id) = self.next_waiter() {
             match self.admission(now) {
                 Admission::Now => {
                     let grant = self.send(now);
                     let waker = self.queue.finish(id, WaiterState::Admitted(grant));
-                    after.to_wake.extend(waker);
+                    self.after_unlock.to_wake.extend(waker);
                 }
                 Admission::At(due) => {
                     let has_timer = self.timer.is_some_and(|(it, at)| it == id && at <= due);
                     if !has_timer {
-                        after.to_wake.extend(self.queue.get(id).waker.take());
+                        let waker = self.queue.get(id).waker.take();
+                        self.after_unlock.to_wake.extend(waker);
                     }
                     return;
                 }
@@ -38,33 +38,28 @@ impl GateState {
     }
 
     /// Refuses waiters whose limit ends before the gate opens again.
-    pub(super) fn refuse_hopeless(&mut self, now: Time, after: &mut AfterUnlock) {
+    pub(super) fn refuse_hopeless(&mut self, now: Time) {
         let Some(controller) = &self.controller else {
             return;
         };
         let closed = controller.closed_until(now);
         let closed = (self.lease.as_ref()).map_or(closed, |it| it.paused_until().max(closed));
         if self.first_limit.is_some_and(|first| first < closed) {
-            self.queue.refuse_before(closed, &mut after.to_wake);
+            (self.queue).refuse_before(closed, &mut self.after_unlock.to_wake);
             self.first_limit = Some(closed);
         }
     }
 
     /// Sends a waiter whose time is over by local limits, if it only waits for the store of a fleet: no
     /// call fails because the store does not respond.
-    pub(super) fn stop_waiting_for_store(
-        &mut self,
-        id: WaiterId,
-        now: Time,
-        after: &mut AfterUnlock,
-    ) {
+    pub(super) fn stop_waiting_for_store(&mut self, id: WaiterId, now: Time) {
         let waiter = self.queue.get(id);
         if !matches!(waiter.state, WaiterState::Waiting) || now < waiter.limit.at {
             return;
         }
         if let Some(lease) = &mut self.lease {
             lease.stop_waiting(now);
-            self.admit_waiters(now, after);
+            self.admit_waiters(now);
         }
     }
 
@@ -86,9 +81,10 @@ impl GateState {
     }
 
     /// Removes a waiter, and returns its last state.
-    pub(super) fn remove_waiter(&mut self, id: WaiterId, after: &mut AfterUnlock) -> WaiterState {
+    pub(super) fn remove_waiter(&mut self, id: WaiterId) -> WaiterState {
         self.release_timer(id);
-        after.to_drop.extend(self.queue.get(id).waker.take());
+        let waker = self.queue.get(id).waker.take();
+        self.after_unlock.to_drop.extend(waker);
         self.queue.remove(id)
     }
 

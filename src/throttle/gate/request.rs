@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use super::super::queue::{WaiterId, WaiterState};
 use super::super::signal::{Signal, SignalKind};
 use super::state::{GateSnapshot, GateState, Grant};
-use super::{AfterUnlock, Gate, GateEntry};
+use super::{Gate, GateEntry};
 use crate::clock::{self, Time};
 use crate::handoff::{Handoff, Terms};
 use crate::host::Host;
@@ -28,14 +28,14 @@ use crate::observe::{CallInfo, Event, EventKind, LoadChange, ThrottleRefused, Th
 use crate::outcome::{Attempt, Refusal};
 
 /// A request at a gate. Dropped, it leaves the queue, or it counts as abandoned if it is in flight.
-pub(in crate::throttle) struct GateRequest<'a> {
+pub(crate) struct GateRequest<'a> {
     gate: &'a Gate,
     stage: Stage,
     attempt: Attempt,
     /// From the retry around the throttle. A request that waits has one in any case.
-    pub(in crate::throttle) handoff: Option<Handoff>,
+    pub(crate) handoff: Option<Handoff>,
     /// How long the request was in the queue.
-    pub(in crate::throttle) waited: Duration,
+    pub(crate) waited: Duration,
     /// `None` if there are no observers.
     observed: Option<Observed<'a>>,
 }
@@ -56,11 +56,7 @@ struct Observed<'a> {
 }
 
 impl<'a> GateRequest<'a> {
-    pub(in crate::throttle) fn new(
-        gate: &'a Gate,
-        request: &Request,
-        extensions: &Extensions,
-    ) -> Self {
+    pub(crate) fn new(gate: &'a Gate, request: &Request, extensions: &Extensions) -> Self {
         let observed = || Observed {
             method: request.method().clone(),
             host: match gate.key.host() {
@@ -74,12 +70,12 @@ impl<'a> GateRequest<'a> {
             attempt: Attempt::of(extensions),
             handoff: Handoff::of(extensions),
             waited: Duration::ZERO,
-            observed: gate.settings.has_observers().then(observed),
+            observed: (!gate.settings.observers.is_empty()).then(observed),
         }
     }
 
     /// Takes a slot of the gate, at once or after a wait in its queue.
-    pub(in crate::throttle) async fn admit(
+    pub(crate) async fn admit(
         &mut self,
         request: &Request,
         extensions: &mut Extensions,
@@ -172,16 +168,19 @@ impl<'a> GateRequest<'a> {
         waker: &Waker,
     ) -> ControlFlow<Result<(), Refusal>, Instant> {
         let gate = self.gate;
-        gate.update(|state, now, after| {
-            state.admit_waiters(now, after);
-            state.stop_waiting_for_store(id, now, after);
+        gate.update(|state, now| {
+            state.admit_waiters(now);
+            state.stop_waiting_for_store(id, now);
             let waiter = state.queue.get(id);
             let limit = waiter.limit;
             let outcome = match waiter.state {
                 WaiterState::Waiting if now < limit.at => {
                     match &mut waiter.waker {
                         Some(known) if known.will_wake(waker) => {}
-                        known => after.to_drop.extend(known.replace(waker.clone())),
+                        known => {
+                            let old = known.replace(waker.clone());
+                            state.after_unlock.to_drop.extend(old);
+                        }
                     }
                     let until = state.wake_at(id, limit.at, now);
                     return ControlFlow::Continue(clock::after(gate.born, until));
@@ -190,7 +189,7 @@ impl<'a> GateRequest<'a> {
                 WaiterState::Refused(reason) => Err(reason),
                 WaiterState::Admitted(grant) => Ok(grant),
             };
-            state.remove_waiter(id, after);
+            state.remove_waiter(id);
             self.stage = outcome.map_or(Stage::Outside, Stage::InFlight);
             let refusal = |reason| gate.refusal(state, reason, now);
             ControlFlow::Break(outcome.map(drop).map_err(refusal))
@@ -198,7 +197,7 @@ impl<'a> GateRequest<'a> {
     }
 
     /// Whether this is one of the requests by which the middleware chain is checked.
-    pub(in crate::throttle) fn is_sample(&self) -> bool {
+    pub(crate) fn is_sample(&self) -> bool {
         match self.stage {
             Stage::InFlight(grant) => grant.record.is_none_or(|record| record.is_sample()),
             _ => false,
@@ -206,7 +205,7 @@ impl<'a> GateRequest<'a> {
     }
 
     /// Gives the slot back, and lets the controller learn from the signal.
-    pub(in crate::throttle) fn on_response(&mut self, signal: &Signal) {
+    pub(crate) fn on_response(&mut self, signal: &Signal) {
         let Stage::InFlight(grant) = self.stage else {
             return;
         };
@@ -216,20 +215,19 @@ impl<'a> GateRequest<'a> {
             _ => self.spread(),
         };
         let now = self.gate.now();
-        let mut after = AfterUnlock::default();
         let mut state = lock(&self.gate.state);
         let has_waiters = !state.queue.is_empty();
         let in_flight = state.in_flight - 1;
         if let Some((controller, record)) = state.end(grant) {
             controller.on_response(now, record, signal, in_flight, has_waiters, spread);
         }
-        after.pause = state.pause_to_share(now, signal.hint);
+        state.after_unlock.pause = state.pause_to_share(now, signal.hint);
         if has_waiters {
-            state.refuse_hopeless(now, &mut after);
-            state.admit_waiters(now, &mut after);
+            state.refuse_hopeless(now);
+            state.admit_waiters(now);
         }
         let snapshot = self.gate.snapshot(&mut state, now, LoadChange::Ended);
-        self.gate.finish_update(state, now, after);
+        self.gate.unlock(state, now);
         self.notify_snapshot(snapshot);
     }
 
@@ -279,8 +277,8 @@ impl Drop for GateRequest<'_> {
         let change = match self.stage {
             Stage::Outside => return,
             Stage::Waiting(id) => {
-                self.gate.update(|state, _, after| {
-                    if let WaiterState::Admitted(grant) = state.remove_waiter(id, after) {
+                self.gate.update(|state, _| {
+                    if let WaiterState::Admitted(grant) = state.remove_waiter(id) {
                         state.undo_send(grant);
                     }
                 });
@@ -289,7 +287,7 @@ impl Drop for GateRequest<'_> {
             Stage::InFlight(grant) => {
                 let spread = self.spread();
                 let timed_out = (self.handoff.as_ref()).is_some_and(Handoff::has_timed_out);
-                self.gate.update(|state, now, _| {
+                self.gate.update(|state, now| {
                     if let Some((controller, record)) = state.end(grant) {
                         controller.on_abandoned(now, record, timed_out, spread);
                     }

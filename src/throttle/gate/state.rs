@@ -1,5 +1,6 @@
 //! The state of a gate, behind its lock: limits, controller and queue.
 
+use std::task::Waker;
 use std::time::Duration;
 
 use super::super::builder::ThrottleSettings;
@@ -10,7 +11,7 @@ use crate::clock::Time;
 use crate::fleet::{LeaseTurn, WorkerLease};
 use crate::observe::{EventKind, LoadChange, ThrottleLoad, ThrottlePaused};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct GateState {
     /// At most `max_in_flight`.
     pub(super) in_flight: u32,
@@ -31,6 +32,16 @@ pub(super) struct GateState {
     pub(super) last_used: Time,
     /// Until when the gate is closed, as observers know it. `None` while it is open for them.
     reported_closed: Option<Time>,
+    pub(super) after_unlock: AfterUnlock,
+}
+
+/// Work that must not happen under the lock: a waker may run any code, even code that locks this gate.
+#[derive(Debug, Default)]
+pub(super) struct AfterUnlock {
+    pub(super) to_wake: Vec<Waker>,
+    pub(super) to_drop: Vec<Waker>,
+    /// A pause that other workers do not know yet.
+    pub(super) pause: Option<Duration>,
 }
 
 /// A request that the state counts as in flight. Given back with `end` or `undo_send`.
@@ -59,17 +70,11 @@ impl GateState {
         });
         let own_rate = settings.rate.filter(|_| lease.is_none());
         Self {
-            in_flight: 0,
             max_in_flight: settings.max_in_flight,
             bucket: own_rate.map(|rate| TokenBucket::new(rate.per_second, rate.burst)),
             lease,
-            has_reminder: false,
             controller: settings.adaptive.then(controller),
-            queue: WaitQueue::default(),
-            timer: None,
-            first_limit: None,
-            last_used: Time::ZERO,
-            reported_closed: None,
+            ..Self::default()
         }
     }
 
@@ -156,13 +161,6 @@ impl GateState {
         let wait = self.controller.as_ref().map(|it| it.time_for(ahead));
         let at_this_rate = now.saturating_add(wait.unwrap_or_default());
         self.not_before(now, ahead).max(at_this_rate)
-    }
-
-    pub(super) fn snapshot(&mut self, now: Time, change: LoadChange) -> GateSnapshot {
-        GateSnapshot {
-            load: self.load(now, change),
-            change: self.unreported_change(now),
-        }
     }
 
     pub(super) fn load(&self, now: Time, change: LoadChange) -> ThrottleLoad {

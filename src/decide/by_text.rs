@@ -105,7 +105,7 @@ mod tests {
                  X509VerifyResult {{ code: 0, error: \"ok\" }})"
             )
         };
-        let passing = [
+        let transient = [
             code(5),
             code(6),
             stack(167772454, "unexpected eof while reading"),
@@ -114,10 +114,10 @@ mod tests {
             "Error { code: -9816, message: \"connection closed with no notification\" }".into(),
             "Error { code: -9805 }".into(),
         ];
-        for text in passing {
+        for text in transient {
             assert!(is_ended_handshake(&text), "{text}");
         }
-        let last = [
+        let permanent = [
             code(1),
             code(55),
             stack(167773200, "sslv3 alert handshake failure"),
@@ -129,7 +129,7 @@ mod tests {
             "Custom { kind: InvalidData, error: UnknownIssuer }".into(),
             "unexpected EOF".into(),
         ];
-        for text in last {
+        for text in permanent {
             assert!(!is_ended_handshake(&text), "{text}");
         }
     }
