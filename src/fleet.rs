@@ -33,6 +33,7 @@
 
 mod demand;
 mod error;
+mod holding;
 mod key;
 mod lease;
 mod limits;

@@ -2,7 +2,7 @@
 //!
 //! [`Budget`] is a handle on a shared [`BudgetState`]. The state counts in a sliding [`window`]. A retry takes a
 //! [`BudgetHold`], which gives the retry back unless it is sent. [`Budgets`] keeps one budget per host.
-//! [`FleetBudget`] is the part that workers of a fleet share.
+//! [`FleetBudget`](fleet_budget::FleetBudget) is the part that workers of a fleet share.
 
 mod builder;
 mod fleet_budget;
@@ -24,7 +24,6 @@ use tokio::time::Instant;
 
 use crate::clock;
 pub use builder::BudgetBuilder;
-use fleet_budget::FleetBudget;
 pub(crate) use hold::BudgetHold;
 pub(crate) use hosts::Budgets;
 use state::BudgetState;
@@ -204,7 +203,9 @@ impl Budget {
     fn deposit_at(&self, now: Instant) {
         if let Some(state) = &self.0 {
             state.deposit(now);
-            FleetBudget::deposit(state, now);
+            if let Some(fleet) = &state.fleet {
+                fleet.deposit(now);
+            }
         }
     }
 }

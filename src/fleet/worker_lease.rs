@@ -52,8 +52,7 @@ pub(crate) struct WorkerLease {
     pending: Option<PendingAsk>,
     /// No ask before this time.
     next_ask: Time,
-    /// Set while the store does not respond.
-    outage: Option<Outage>,
+    outage: Outage,
     /// Number of workers in the last lease, at least 1.
     workers: f64,
 
@@ -89,7 +88,7 @@ impl WorkerLease {
             pause_until: Time::ZERO,
             pending: None,
             next_ask: Time::ZERO,
-            outage: None,
+            outage: Outage::default(),
             workers: 1.0,
             tokens,
         }
@@ -110,7 +109,7 @@ impl WorkerLease {
         let Some(tokens) = &self.tokens else {
             return LeaseTurn::Now;
         };
-        if tokens.left > 0 || self.outage.is_some() {
+        if tokens.held.left > 0 || self.outage.is_on() {
             let next = tokens.pacer.next(now);
             return if now < next {
                 LeaseTurn::At(next)
@@ -145,7 +144,7 @@ impl WorkerLease {
         let rate = tokens.rate;
         // All that the bucket can hold, what may be taken ahead, and the tokens held here.
         let ready = f64::from(rate.burst) + rate.per_second * self.period.as_secs_f64() + 1.0;
-        let missing = ahead as f64 - ready - f64::from(tokens.left);
+        let missing = ahead as f64 - ready - f64::from(tokens.held.left);
         let wait = Duration::try_from_secs_f64(missing.max(0.0) / rate.per_second);
         start.saturating_add(wait.unwrap_or(Duration::MAX))
     }
@@ -154,7 +153,7 @@ impl WorkerLease {
     pub(crate) fn take(&mut self, now: Time) {
         self.demand.note(now);
         if let Some(tokens) = &mut self.tokens {
-            tokens.left = tokens.left.saturating_sub(1);
+            tokens.held.left = tokens.held.left.saturating_sub(1);
             tokens.pacer.take(now);
         }
     }
@@ -165,8 +164,8 @@ impl WorkerLease {
         if let Some(tokens) = &mut self.tokens {
             tokens.pacer.put_back();
             // During an outage, no token was used.
-            if self.outage.is_none() {
-                tokens.left = tokens.left.saturating_add(1);
+            if !self.outage.is_on() {
+                tokens.held.put_back();
             }
         }
     }
@@ -203,15 +202,15 @@ impl WorkerLease {
         if waiting == 0 && needed == 0 {
             return None;
         }
-        let due = match (&self.outage, &self.tokens) {
-            (Some(outage), _) => outage.may_try(now),
-            (None, None) => now >= self.next_ask,
-            (None, Some(tokens)) => {
+        let due = match &self.tokens {
+            _ if self.outage.is_on() => self.outage.may_ask(now),
+            None => now >= self.next_ask,
+            Some(tokens) => {
                 let scarce = if waiting > 0 {
-                    f64::from(tokens.left) <= tokens.lead(self.period)
+                    f64::from(tokens.held.left) <= tokens.lead(self.period)
                 } else {
                     let lead = LEAD * f64::from(needed) * tokens.stretch(self.period);
-                    f64::from(tokens.left) <= lead && self.demand.is_steady(now)
+                    f64::from(tokens.held.left) <= lead && self.demand.is_steady(now)
                 };
                 scarce && now >= self.worth_asking(tokens, now)
             }
@@ -228,8 +227,9 @@ impl WorkerLease {
     /// Returns an ask that hands tokens back which this worker did not use in time.
     pub(crate) fn give_back(&mut self, now: Time) -> Option<LeaseAsk> {
         self.pass_time(now);
-        let unused = self.tokens.as_ref().is_some_and(|tokens| tokens.unused > 0);
-        if !unused || self.pending.is_some() || self.outage.is_some() {
+        let held = self.tokens.as_ref().map(|tokens| &tokens.held);
+        let unused = held.is_some_and(|held| held.unused > 0);
+        if !unused || self.pending.is_some() || self.outage.is_on() {
             return None;
         }
         Some(self.make_ask(now, 0, false, None))
@@ -237,8 +237,8 @@ impl WorkerLease {
 
     /// When [`give_back`](Self::give_back) will have something, if nothing happens before.
     pub(crate) fn idle_at(&self) -> Option<Time> {
-        let tokens = self.tokens.as_ref()?;
-        (tokens.left > 0 || tokens.unused > 0).then_some(tokens.expires)
+        let held = &self.tokens.as_ref()?.held;
+        (held.left > 0 || held.unused > 0).then_some(held.expires)
     }
 
     /// Takes the result of an ask.
@@ -258,18 +258,6 @@ impl WorkerLease {
         self.pace.take_part(pace)
     }
 
-    /// Whether the store does not respond.
-    #[cfg(test)]
-    pub(crate) fn is_store_lost(&self) -> bool {
-        self.outage.is_some()
-    }
-
-    /// The last known number of workers.
-    #[cfg(test)]
-    pub(crate) fn workers(&self) -> u32 {
-        self.workers as u32
-    }
-
     /// Times out a late ask, and expires tokens that were not used in time.
     fn pass_time(&mut self, now: Time) {
         let late = |pending: &PendingAsk| now >= pending.since.saturating_add(self.max_wait);
@@ -278,7 +266,7 @@ impl WorkerLease {
             self.go_alone(now);
         }
         if let Some(tokens) = &mut self.tokens {
-            tokens.expire(now);
+            tokens.held.expire(now);
         }
     }
 
@@ -300,13 +288,13 @@ impl WorkerLease {
         ask.pace = self.pace.report(pace);
         if let Some(tokens) = &mut self.tokens {
             ask.rate = Some(tokens.rate);
-            ask.unused = std::mem::take(&mut tokens.unused);
+            ask.unused = tokens.held.take_unused();
         }
         ask
     }
 
     fn accept(&mut self, now: Time, lease: &Lease, pending: Option<PendingAsk>) {
-        self.outage = None;
+        self.outage.end();
         self.workers = f64::from(lease.workers.max(1));
         self.paused(now, lease.pause);
         self.pace.receive(lease.pace, self.workers);
@@ -327,7 +315,7 @@ impl WorkerLease {
     /// The store does not respond. The fair share of the rate replaces leased tokens and those handed back
     /// with the ask. If the store never reported a number of workers, that is the whole rate.
     fn go_alone(&mut self, now: Time) {
-        self.outage = Some(Outage::after(self.outage.take(), now));
+        self.outage.fail(now);
         if let Some(tokens) = &mut self.tokens {
             tokens.use_fair_share(now, self.workers, self.period);
         }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::demand::Demand;
+use super::holding::Holding;
 use super::outage::Outage;
 use super::retries::MAX_DEPOSITS;
 use super::{Retries, RetriesAsk, RetryTerms, Time};
@@ -19,8 +20,6 @@ use crate::lock::lock;
 const REPORTS_PER_TTL: u32 = 2;
 /// Most retries that are prepaid without a waiting call, because other workers need some too.
 const MAX_PREPAID: u32 = 10;
-/// After this long, a probe of a lost store no longer keeps other calls from asking.
-const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Whether a retry is paid for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,20 +49,14 @@ pub(crate) struct WorkerRetries {
 
 #[derive(Debug)]
 struct RetriesState {
-    prepaid: u32,
-    /// When `prepaid` moves to `unused`.
-    expires: Time,
-    /// Retries that the next ask hands back.
-    unused: u32,
+    prepaid: Holding,
     /// Calls that stopped waiting for the present ask.
     gave_up: u32,
     /// Counts wanted retries.
     demand: Demand,
     /// Until then, the store has none left.
     empty_until: Time,
-    outage: Option<Outage>,
-    /// Until then, one call probes whether the store is back.
-    probe_until: Time,
+    outage: Outage,
     /// Number of workers, if this worker had to ask for it, and when to ask again.
     workers: u32,
     announce_at: Time,
@@ -80,14 +73,11 @@ impl WorkerRetries {
             deposits: AtomicU64::new(0),
             report_at: AtomicU64::new(nanos(report_every)),
             state: Mutex::new(RetriesState {
-                prepaid: 0,
-                expires: Time::ZERO,
-                unused: 0,
+                prepaid: Holding::default(),
                 gave_up: 0,
                 demand: Demand::new(period),
                 empty_until: Time::ZERO,
-                outage: None,
-                probe_until: Time::ZERO,
+                outage: Outage::default(),
                 workers: 1,
                 announce_at: Time::ZERO,
             }),
@@ -120,8 +110,7 @@ impl WorkerRetries {
 
     /// Takes back a paid retry that was not sent. It is handed back if it expires before it is used.
     pub(crate) fn put_back(&self) {
-        let mut state = lock(&self.state);
-        state.prepaid = state.prepaid.saturating_add(1);
+        lock(&self.state).prepaid.put_back();
     }
 
     /// Makes an ask for as many retries as calls wait for it, or as were wanted recently.
@@ -142,11 +131,8 @@ impl WorkerRetries {
     /// Makes an ask that only reports deposits, unless the store is lost.
     pub(crate) fn report(&self, now: Time) -> Option<RetriesAsk> {
         let mut state = lock(&self.state);
-        if !state.may_ask(now) {
-            return None;
-        }
-        let ask = self.make_ask(&mut state, now);
-        Some(ask)
+        let may_ask = state.outage.may_ask(now);
+        may_ask.then(|| self.make_ask(&mut state, now))
     }
 
     /// Takes what came of an ask. Deposits of a failed ask are lost: the store may have counted them, and too
@@ -154,17 +140,11 @@ impl WorkerRetries {
     pub(crate) fn receive(&self, now: Time, ask: &RetriesAsk, result: Result<Retries, ()>) {
         let mut state = lock(&self.state);
         let Ok(retries) = result else {
-            // Asks that fail together are one failure.
-            if state.outage.is_none() || now < state.probe_until {
-                state.outage = Some(Outage::after(state.outage.take(), now));
-            }
-            state.probe_until = Time::ZERO;
-            state.prepaid = 0;
-            state.unused = 0;
+            state.outage.fail(now);
+            state.prepaid = Holding::default();
             return;
         };
-        state.outage = None;
-        state.probe_until = Time::ZERO;
+        state.outage.end();
         if ask.want == 0 {
             return;
         }
@@ -174,26 +154,24 @@ impl WorkerRetries {
         }
         if retries.granted > 0 {
             let life = (self.period * 4).min(self.terms.ttl);
-            state.expire(now);
             let spent = std::mem::take(&mut state.gave_up);
             let rest = retries.granted.saturating_sub(spent);
-            state.prepaid = state.prepaid.saturating_add(rest);
-            state.expires = now.saturating_add(life);
+            state.prepaid.expire(now);
+            state.prepaid.add(rest, now.saturating_add(life));
         }
     }
 
     /// Whether a worker without leases must announce itself now, to learn the number of workers. The caller
-    /// then announces it with [`report_every`](Self::report_every) as the period, and calls
-    /// [`set_workers`](Self::set_workers).
-    pub(crate) fn must_announce(&self, now: Time) -> bool {
+    /// then announces it with the period that this returns, and calls [`set_workers`](Self::set_workers).
+    pub(crate) fn must_announce(&self, now: Time) -> Option<Duration> {
         let mut state = lock(&self.state);
-        if state.outage.is_some() || now < state.announce_at {
-            return false;
+        if state.outage.is_on() || now < state.announce_at {
+            return None;
         }
         // A little early, so that every report of deposits can carry it.
         let wait = self.report_every - self.report_every / 8;
         state.announce_at = now.saturating_add(wait);
-        true
+        Some(self.report_every)
     }
 
     pub(crate) fn set_workers(&self, workers: u32) {
@@ -205,10 +183,6 @@ impl WorkerRetries {
         lock(&self.state).workers
     }
 
-    pub(crate) fn report_every(&self) -> Duration {
-        self.report_every
-    }
-
     /// Whether the store had no retry left a moment ago.
     pub(crate) fn is_empty(&self, now: Time) -> bool {
         now < lock(&self.state).empty_until
@@ -216,52 +190,32 @@ impl WorkerRetries {
 
     /// Whether the store does not respond.
     pub(crate) fn is_store_lost(&self) -> bool {
-        lock(&self.state).outage.is_some()
+        lock(&self.state).outage.is_on()
     }
 
     fn make_ask(&self, state: &mut RetriesState, now: Time) -> RetriesAsk {
-        state.expire(now);
+        state.prepaid.expire(now);
         let next = nanos(now).saturating_add(nanos(self.report_every));
         self.report_at.store(next, Ordering::Relaxed);
         let deposits = self.deposits.swap(0, Ordering::Relaxed);
         RetriesAsk::new(self.terms)
             .deposits(deposits.min(MAX_DEPOSITS))
-            .unused(std::mem::take(&mut state.unused))
+            .unused(state.prepaid.take_unused())
     }
 }
 
 impl RetriesState {
     fn pay(&mut self, now: Time) -> Payment {
-        self.expire(now);
-        if self.prepaid > 0 {
-            self.prepaid -= 1;
+        self.prepaid.expire(now);
+        if self.prepaid.left > 0 {
+            self.prepaid.left -= 1;
             Payment::Paid
-        } else if now < self.empty_until && self.outage.is_none() {
+        } else if now < self.empty_until && !self.outage.is_on() {
             Payment::Refused
-        } else if self.may_ask(now) {
+        } else if self.outage.may_ask(now) {
             Payment::Ask
         } else {
             Payment::StoreLost
-        }
-    }
-
-    /// During an outage, one call asks when it is time to. The others do not wait for it.
-    fn may_ask(&mut self, now: Time) -> bool {
-        let Some(outage) = &self.outage else {
-            return true;
-        };
-        if now < self.probe_until || !outage.may_try(now) {
-            return false;
-        }
-        // Limited, because the call that asks may be dropped.
-        self.probe_until = now.saturating_add(PROBE_LIMIT);
-        true
-    }
-
-    fn expire(&mut self, now: Time) {
-        if self.prepaid > 0 && now >= self.expires {
-            self.unused = self.unused.saturating_add(self.prepaid);
-            self.prepaid = 0;
         }
     }
 }

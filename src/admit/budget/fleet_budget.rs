@@ -4,15 +4,14 @@
 //! way, for all calls that wait. A background task sends it, so that a dropped call loses nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use super::Budget;
 use super::hold::BudgetHold;
-use super::state::BudgetState;
 use crate::clock;
 use crate::fleet::{FleetLimits, KeyKind, Payment, RetriesAsk, RetryTerms, WorkerRetries};
 
@@ -20,24 +19,23 @@ use crate::fleet::{FleetLimits, KeyKind, Payment, RetriesAsk, RetryTerms, Worker
 pub(super) struct FleetBudget {
     fleet: FleetLimits,
     key: String,
-    pub(super) retries: WorkerRetries,
-    /// Whether an ask is under way.
-    asking: AtomicBool,
-    /// Number of calls that wait for an ask.
-    waiting: AtomicU32,
-    /// Wakes waiting calls when an ask has ended.
-    ask_ended: Notify,
+    retries: WorkerRetries,
+    created: Instant,
+    /// Locked while an ask is under way.
+    asking: Arc<Mutex<()>>,
+    /// Each call that waits for an ask holds a clone, so that they can be counted.
+    waiting: Arc<()>,
 }
 
 impl FleetBudget {
-    pub(super) fn new(fleet: &FleetLimits, host: &str, terms: RetryTerms) -> Self {
+    pub(super) fn new(fleet: &FleetLimits, host: &str, terms: RetryTerms, now: Instant) -> Self {
         Self {
             fleet: fleet.clone(),
             key: KeyKind::Retry.store_key(host, false),
             retries: WorkerRetries::new(terms, fleet.period()),
-            asking: AtomicBool::new(false),
-            waiting: AtomicU32::new(0),
-            ask_ended: Notify::new(),
+            created: now,
+            asking: Arc::default(),
+            waiting: Arc::default(),
         }
     }
 
@@ -46,71 +44,89 @@ impl FleetBudget {
         self.fleet.workers().max(self.retries.workers()).into()
     }
 
-    /// Credits a call for all workers, if a fleet shares the budget. Now and then, this reports to the store.
-    pub(super) fn deposit(state: &Arc<BudgetState>, now: Instant) {
-        let Some(fleet) = &state.fleet else {
-            return;
-        };
-        if !fleet.retries.deposit(state.age(now)) {
+    /// Whether the store had no retry left a moment ago.
+    pub(super) fn is_empty(&self, now: Instant) -> bool {
+        self.retries.is_empty(self.age(now))
+    }
+
+    /// Takes back a paid retry that was not sent.
+    pub(super) fn put_back(&self) {
+        self.retries.put_back();
+    }
+
+    /// Credits a call for all workers. Now and then, this reports to the store.
+    pub(super) fn deposit(self: &Arc<Self>, now: Instant) {
+        if !self.retries.deposit(self.age(now)) {
             return;
         }
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        let Some(report) = fleet.retries.report(state.age(now)) else {
-            return;
-        };
-        let state = Arc::clone(state);
-        runtime.spawn(async move {
-            if let Some(fleet) = &state.fleet {
-                fleet.send(&state, report).await;
-                fleet.announce(&state).await;
-            }
-        });
-    }
-
-    async fn send(&self, state: &BudgetState, ask: RetriesAsk) {
-        let result = self.fleet.retries(&self.key, ask).await;
-        let age = state.age(clock::now());
-        self.retries.receive(age, &ask, result.map_err(|_| ()));
-    }
-
-    /// Learns the number of workers where no throttle learns it from leases. During an outage, each worker has
-    /// its part of the reserve.
-    async fn announce(&self, state: &BudgetState) {
-        if self.fleet.is_leasing() || !self.retries.must_announce(state.age(clock::now())) {
-            return;
-        }
-        let period = self.retries.report_every();
-        if let Ok(workers) = self.fleet.announce(&self.key, period).await {
-            self.retries.set_workers(workers);
+        if let Some(report) = self.retries.report(self.age(now)) {
+            let this = Arc::clone(self);
+            runtime.spawn(async move {
+                this.send(report).await;
+                this.announce().await;
+            });
         }
     }
 
     /// Waits until an ask has ended and takes one retry from it; repeats that if others took all.
-    async fn ask_for_one(&self, state: &Arc<BudgetState>) -> Payment {
-        let _waiting = WaitingCall::new(&self.waiting);
+    async fn ask_for_one(self: &Arc<Self>) -> Payment {
+        let _waiting = Arc::clone(&self.waiting);
+        let Ok(runtime) = Handle::try_current() else {
+            return Payment::StoreLost;
+        };
+        let mut turn = Arc::clone(&self.asking).try_lock_owned().ok();
         loop {
-            // Before the ask begins, because its end could be missed.
-            let ended = self.ask_ended.notified();
-            if !self.asking.swap(true, Ordering::Acquire) {
-                let ask = RunningAsk(Arc::clone(state));
-                let Ok(runtime) = Handle::try_current() else {
-                    return Payment::StoreLost;
-                };
+            if let Some(turn) = turn {
                 // In a task: if this call is dropped, what is granted is not lost.
-                runtime.spawn(ask.run());
+                runtime.spawn(Arc::clone(self).ask(turn));
             }
             if self.retries.is_store_lost() {
                 // This ask probes whether the store is back. No call waits for it.
                 return Payment::StoreLost;
             }
-            ended.await;
-            let payment = self.retries.take_again(state.age(clock::now()));
+            turn = Some(Arc::clone(&self.asking).lock_owned().await);
+            let payment = self.retries.take_again(self.age(clock::now()));
             if payment != Payment::Ask {
                 return payment;
             }
         }
+    }
+
+    async fn ask(self: Arc<Self>, turn: OwnedMutexGuard<()>) {
+        // Counted in the task, so that calls which come at the same moment are included.
+        let waiting = Arc::strong_count(&self.waiting) - 1;
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        self.send(self.retries.ask(self.age(clock::now()), waiting))
+            .await;
+        // No call waits for the rest.
+        drop(turn);
+        self.announce().await;
+    }
+
+    async fn send(&self, ask: RetriesAsk) {
+        let result = self.fleet.retries(&self.key, ask).await;
+        let age = self.age(clock::now());
+        self.retries.receive(age, &ask, result.map_err(|_| ()));
+    }
+
+    /// Learns the number of workers where no throttle learns it from leases. During an outage, each worker has
+    /// its part of the reserve.
+    async fn announce(&self) {
+        if self.fleet.is_leasing() {
+            return;
+        }
+        if let Some(period) = self.retries.must_announce(self.age(clock::now())) {
+            if let Ok(workers) = self.fleet.announce(&self.key, period).await {
+                self.retries.set_workers(workers);
+            }
+        }
+    }
+
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.created)
     }
 }
 
@@ -118,69 +134,22 @@ impl Budget {
     /// Pays for one retry from what all workers share. Waits for the store if need be, until `latest` at most;
     /// then the worker's own window decides.
     pub(crate) async fn withdraw_shared(&self, latest: Option<Instant>) -> Option<BudgetHold> {
-        let state = self.0.as_ref()?;
-        let fleet = state.fleet.as_deref()?;
+        let fleet = self.0.as_ref()?.fleet.as_ref()?;
         let now = clock::now();
-        let mut payment = fleet.retries.take(state.age(now));
+        let mut payment = fleet.retries.take(fleet.age(now));
         if payment == Payment::Ask {
             let end = clock::after(now, fleet.fleet.max_wait());
             let end = latest.map_or(end, |latest| latest.min(end));
-            payment = match clock::within(end, fleet.ask_for_one(state)).await {
-                Some(payment) => payment,
-                None => {
-                    fleet.retries.give_up();
-                    Payment::StoreLost
-                }
-            };
+            let asked = clock::within(end, fleet.ask_for_one()).await;
+            payment = asked.unwrap_or_else(|| {
+                fleet.retries.give_up();
+                Payment::StoreLost
+            });
         }
         match payment {
-            Payment::Paid => Some(BudgetHold::of_fleet(state)),
+            Payment::Paid => Some(BudgetHold::of_fleet(fleet)),
             Payment::Ask | Payment::Refused => None,
             Payment::StoreLost => self.withdraw_at(clock::now()),
-        }
-    }
-}
-
-/// Counts a waiting call until it is dropped.
-struct WaitingCall<'a>(&'a AtomicU32);
-
-impl<'a> WaitingCall<'a> {
-    fn new(waiting: &'a AtomicU32) -> Self {
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Self(waiting)
-    }
-}
-
-impl Drop for WaitingCall<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The ask that is under way. However it ends, it wakes all waiting calls.
-struct RunningAsk(Arc<BudgetState>);
-
-impl RunningAsk {
-    async fn run(self) {
-        let state = Arc::clone(&self.0);
-        let Some(fleet) = &state.fleet else {
-            return;
-        };
-        // Counted in the task, so that calls which come at the same moment are included.
-        let waiting = fleet.waiting.load(Ordering::Relaxed);
-        let ask = fleet.retries.ask(state.age(clock::now()), waiting);
-        fleet.send(&state, ask).await;
-        // No call waits for the rest.
-        drop(self);
-        fleet.announce(&state).await;
-    }
-}
-
-impl Drop for RunningAsk {
-    fn drop(&mut self) {
-        if let Some(fleet) = &self.0.fleet {
-            fleet.asking.store(false, Ordering::Release);
-            fleet.ask_ended.notify_waiters();
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::fleet_budget::FleetBudget;
 use super::state::BudgetState;
 use super::window::SlotEnd;
 
@@ -16,7 +17,7 @@ enum HoldSource {
     /// The worker's own window.
     Window(Arc<BudgetState>, SlotEnd),
     /// What all workers of a fleet have.
-    Fleet(Arc<BudgetState>),
+    Fleet(Arc<FleetBudget>),
 }
 
 impl BudgetHold {
@@ -29,8 +30,8 @@ impl BudgetHold {
         Self(HoldSource::Window(Arc::clone(state), slot))
     }
 
-    pub(super) fn of_fleet(state: &Arc<BudgetState>) -> Self {
-        Self(HoldSource::Fleet(Arc::clone(state)))
+    pub(super) fn of_fleet(fleet: &Arc<FleetBudget>) -> Self {
+        Self(HoldSource::Fleet(Arc::clone(fleet)))
     }
 
     /// Keeps what was paid, because the retry is sent.
@@ -44,11 +45,7 @@ impl Drop for BudgetHold {
         match &self.0 {
             HoldSource::Free => {}
             HoldSource::Window(state, slot) => state.give_back(*slot),
-            HoldSource::Fleet(state) => {
-                if let Some(fleet) = &state.fleet {
-                    fleet.retries.put_back();
-                }
-            }
+            HoldSource::Fleet(fleet) => fleet.put_back(),
         }
     }
 }

@@ -82,7 +82,7 @@ impl HostBudgets {
         let new = |now| {
             let units = *self.units.get_or_init(|| self.settings.units());
             let terms = self.settings.retry_terms();
-            let shared = |fleet| FleetBudget::new(fleet, host.as_str(), terms);
+            let shared = |fleet| FleetBudget::new(fleet, host.as_str(), terms, now);
             let state = BudgetState::new(units, now, self.fleet.as_ref().map(shared));
             Budget(Some(Arc::new(state)))
         };

@@ -1,7 +1,7 @@
 //! The counters behind a budget.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ pub(super) struct BudgetState {
     created: Instant,
     pub(super) units: BudgetUnits,
     /// Set if workers of a fleet share the budget. While their store is lost, `window` decides.
-    pub(super) fleet: Option<Box<FleetBudget>>,
+    pub(super) fleet: Option<Arc<FleetBudget>>,
 }
 
 /// The settings of a budget in whole numbers. A retry costs `cost` units.
@@ -49,7 +49,7 @@ impl BudgetState {
             unpaid: AtomicU32::new(0),
             created: now,
             units,
-            fleet: fleet.map(Box::new),
+            fleet: fleet.map(Arc::new),
         }
     }
 
@@ -83,8 +83,7 @@ impl BudgetState {
     pub(super) fn is_in_debt(&self, now: Instant) -> bool {
         let overdrawn =
             || self.withdrawn.load(Ordering::Relaxed) && self.window.net(self.nanos(now)) < 0;
-        let refused = |fleet: &FleetBudget| fleet.retries.is_empty(self.age(now));
-        overdrawn() || self.fleet.as_deref().is_some_and(refused)
+        overdrawn() || (self.fleet.as_ref()).is_some_and(|fleet| fleet.is_empty(now))
     }
 
     pub(super) fn allows_free(&self, now: Instant) -> bool {
@@ -103,12 +102,9 @@ impl BudgetState {
         }
     }
 
-    pub(super) fn age(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.created)
-    }
-
     fn nanos(&self, now: Instant) -> u64 {
-        u64::try_from(self.age(now).as_nanos()).unwrap_or(u64::MAX / 2)
+        let age = now.saturating_duration_since(self.created);
+        u64::try_from(age.as_nanos()).unwrap_or(u64::MAX / 2)
     }
 }
 

@@ -125,9 +125,9 @@ fn without_a_timely_lease_a_worker_sends_its_fair_share() {
     send_all(&mut held, Time::ZERO);
     held.ask(millis(10), 1, None).unwrap();
     assert_eq!(held.turn(millis(59)), LeaseTurn::AwaitStore(millis(60)));
-    assert!(!held.is_store_lost());
+    assert!(!held.outage.is_on());
     held.turn(millis(60));
-    assert!(held.is_store_lost());
+    assert!(held.outage.is_on());
     // The late result changes nothing.
     held.receive(millis(60), Err(()));
     let sent: u32 = (60..4060).map(|at| send_all(&mut held, millis(at))).sum();
@@ -152,8 +152,8 @@ fn a_lost_store_is_asked_seldom_and_one_lease_brings_it_back() {
     assert_eq!(asked, [0, 250, 750, 1750, 3750, 5750]);
     assert!(held.ask(millis(7750), 1, None).is_some());
     held.receive(millis(7751), Ok(lease(5, 2)));
-    assert!(!held.is_store_lost());
-    assert_eq!(held.workers(), 2);
+    assert!(!held.outage.is_on());
+    assert_eq!(held.workers, 2.0);
     assert_eq!(held.turn(millis(7751)), LeaseTurn::Now);
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::LEAD;
 use super::pacer::Pacer;
 use super::reach::Reach;
+use crate::fleet::holding::Holding;
 use crate::fleet::{Lease, SharedRate, Time};
 
 /// An ask covers this much more than the need of the last period, because traffic is uneven.
@@ -24,11 +25,7 @@ const MIN_WAIT: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct Tokens {
     pub(super) rate: SharedRate,
-    pub(super) left: u32,
-    /// Tokens that expired, for the next ask to hand back.
-    pub(super) unused: u32,
-    /// When `left` moves to `unused`.
-    pub(super) expires: Time,
+    pub(super) held: Holding,
     pub(super) pacer: Pacer,
     /// The configured period, and the shortest. Demand is counted in it.
     base_period: Duration,
@@ -41,9 +38,7 @@ impl Tokens {
     pub(super) fn new(rate: SharedRate, base_period: Duration) -> Self {
         Self {
             rate,
-            left: 0,
-            unused: 0,
-            expires: Time::ZERO,
+            held: Holding::default(),
             pacer: Pacer::new(rate.per_second),
             base_period,
             last_lease: 0,
@@ -76,15 +71,8 @@ impl Tokens {
         let most = self.rate.per_second * period.as_secs_f64() + f64::from(self.rate.burst);
         let needed = HEADROOM * f64::from(needed) * self.stretch(period);
         let target = needed.ceil() + waiting as f64;
-        let want = target - f64::from(self.left);
+        let want = target - f64::from(self.held.left);
         want.min(most.ceil()).max(1.0) as u32
-    }
-
-    pub(super) fn expire(&mut self, now: Time) {
-        if self.left > 0 && now >= self.expires {
-            self.unused = self.unused.saturating_add(self.left);
-            self.left = 0;
-        }
     }
 
     /// Takes the tokens of a lease that was asked for with `period`. Returns how long to wait before the next
@@ -120,9 +108,9 @@ impl Tokens {
         };
         self.pacer.change(now, per_second, granted.max(1.0));
         if lease.tokens > 0 {
-            self.left = self.left.saturating_add(lease.tokens);
+            let expires = now.saturating_add(self.period(workers) * 2);
+            self.held.add(lease.tokens, expires);
             self.last_lease = lease.tokens;
-            self.expires = now.saturating_add(self.period(workers) * 2);
         }
         if is_complete {
             Duration::ZERO
@@ -136,8 +124,7 @@ impl Tokens {
     /// Sends at the fair share of the rate, without tokens of the store.
     pub(super) fn use_fair_share(&mut self, now: Time, workers: f64, period: Duration) {
         let fair = self.rate.per_second / workers;
-        self.left = 0;
-        self.unused = 0;
+        self.held = Holding::default();
         self.reach = Reach::new();
         self.pacer.change(now, fair, fair * period.as_secs_f64());
     }

@@ -1,0 +1,35 @@
+//! What a worker holds of a store, tokens or retries, until it uses them or they expire.
+
+use super::Time;
+
+#[derive(Debug, Default)]
+pub(super) struct Holding {
+    pub(super) left: u32,
+    /// When `left` moves to `unused`.
+    pub(super) expires: Time,
+    /// What expired, for the next ask to hand back.
+    pub(super) unused: u32,
+}
+
+impl Holding {
+    pub(super) fn add(&mut self, granted: u32, expires: Time) {
+        self.left = self.left.saturating_add(granted);
+        self.expires = expires;
+    }
+
+    pub(super) fn put_back(&mut self) {
+        self.left = self.left.saturating_add(1);
+    }
+
+    pub(super) fn expire(&mut self, now: Time) {
+        if self.left > 0 && now >= self.expires {
+            self.unused = self.unused.saturating_add(self.left);
+            self.left = 0;
+        }
+    }
+
+    /// Returns what the next ask hands back.
+    pub(super) fn take_unused(&mut self) -> u32 {
+        std::mem::take(&mut self.unused)
+    }
+}
