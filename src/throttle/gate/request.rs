@@ -83,28 +83,31 @@ impl<'a> GateRequest<'a> {
         let handoff = self.handoff.as_ref();
         let terms = handoff.map(Handoff::terms).unwrap_or_default();
         let now = clock::now();
-        let refusal = match self.gate.enter(now, self.attempt.is_retry(), terms) {
+        match self.gate.enter(now, self.attempt.is_retry(), terms) {
             Ok(GateEntry::Admitted(grant, snapshot)) => {
                 self.stage = Stage::InFlight(grant);
                 if let Some(handoff) = &self.handoff {
                     handoff.send(now);
                 }
                 self.notify_snapshot(snapshot);
-                return Ok(());
+                Ok(())
             }
             Ok(GateEntry::Queued(id)) => {
                 self.stage = Stage::Waiting(id);
                 let insert = || Handoff::insert(extensions, Terms::default());
                 let handoff = self.handoff.get_or_insert_with(insert).clone();
                 // In a box: few requests wait, and all would carry its size.
-                let Err(refusal) = Box::pin(self.wait(id, now, handoff)).await else {
-                    return Ok(());
-                };
-                (extensions.get_or_insert_default::<Handoff>()).leave_visit(false);
-                refusal
+                let admitted = Box::pin(self.wait(id, now, handoff)).await;
+                admitted.map_err(|refusal| {
+                    (extensions.get_or_insert_default::<Handoff>()).leave_visit(false);
+                    self.refuse(refusal, request)
+                })
             }
-            Err(refusal) => refusal,
-        };
+            Err(refusal) => Err(self.refuse(refusal, request)),
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal, request: &Request) -> Error {
         if let Some(handoff) = &self.handoff {
             handoff.refuse();
         }
@@ -116,7 +119,7 @@ impl<'a> GateRequest<'a> {
             depth: refusal.depth,
             retry_after: refusal.retry_after,
         }));
-        Err(Error::middleware(refusal))
+        Error::middleware(refusal)
     }
 
     /// Waits in the queue until the request may go, or until its limit.
