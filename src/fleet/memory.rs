@@ -122,13 +122,10 @@ impl Pauses for MemoryPauses {
     fn next(&mut self) -> StoreFuture<'_, Pause> {
         Box::pin(async move {
             loop {
+                let why = "it was dropped";
                 match self.0.recv().await {
-                    Ok(pause) => return Ok(pause),
                     Err(RecvError::Lagged(_)) => {}
-                    Err(RecvError::Closed) => {
-                        let why = "it was dropped";
-                        return Err(FleetError::Unavailable { why });
-                    }
+                    pause => return pause.map_err(|_| FleetError::Unavailable { why }),
                 }
             }
         })

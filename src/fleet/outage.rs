@@ -9,7 +9,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// After this long, a probe of a lost store no longer keeps others from asking, because it may be dropped.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Set while the store does not respond. Then one ask at a time probes whether it is back.
+/// On while the store does not respond. Then one ask at a time probes whether it is back.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     /// Doubles with each failure. Zero while the store responds.

@@ -53,7 +53,7 @@ pub(crate) struct WorkerLease {
     /// No ask before this time.
     next_ask: Time,
     outage: Outage,
-    /// Number of workers in the last lease, at least 1.
+    /// Number of workers in the last lease.
     workers: f64,
 
     /// Set if the fleet has a rate.
@@ -64,6 +64,7 @@ pub(crate) struct WorkerLease {
 #[derive(Debug)]
 struct PendingAsk {
     since: Time,
+    period: Duration,
     want: u32,
     /// Whether a call waited when the ask was made.
     call_waits: bool,
@@ -110,11 +111,9 @@ impl WorkerLease {
             return LeaseTurn::Now;
         };
         if tokens.held.left > 0 || self.outage.is_on() {
-            let next = tokens.pacer.next(now);
-            return if now < next {
-                LeaseTurn::At(next)
-            } else {
-                LeaseTurn::Now
+            return match tokens.pacer.next(now) {
+                next if now < next => LeaseTurn::At(next),
+                _ => LeaseTurn::Now,
             };
         }
         if let Some(pending) = &self.pending {
@@ -172,10 +171,9 @@ impl WorkerLease {
 
     /// A server asked this worker to pause. Returns whether the other workers do not know of it yet.
     pub(crate) fn is_new_pause(&mut self, now: Time, length: Duration) -> bool {
-        let until = now.saturating_add(length.min(MAX_PAUSE));
-        let is_new = until > self.pause_until.saturating_add(SAME_PAUSE);
-        self.pause_until = self.pause_until.max(until);
-        is_new
+        let known = self.pause_until.saturating_add(SAME_PAUSE);
+        self.extend_pause(now, length);
+        self.pause_until > known
     }
 
     pub(crate) fn paused_until(&self) -> Time {
@@ -184,9 +182,12 @@ impl WorkerLease {
 
     /// Obeys a pause of another worker.
     pub(crate) fn paused(&mut self, now: Time, length: Duration) {
-        if !self.obeys_pauses {
-            return;
+        if self.obeys_pauses {
+            self.extend_pause(now, length);
         }
+    }
+
+    fn extend_pause(&mut self, now: Time, length: Duration) {
         let until = now.saturating_add(length.min(MAX_PAUSE));
         self.pause_until = self.pause_until.max(until);
     }
@@ -281,6 +282,7 @@ impl WorkerLease {
     fn make_ask(&mut self, now: Time, want: u32, call_waits: bool, pace: Option<f64>) -> LeaseAsk {
         self.pending = Some(PendingAsk {
             since: now,
+            period: self.period,
             want,
             call_waits,
         });
@@ -295,19 +297,22 @@ impl WorkerLease {
 
     fn accept(&mut self, now: Time, lease: &Lease, pending: Option<PendingAsk>) {
         self.outage.end();
-        self.workers = f64::from(lease.workers.max(1));
+        self.workers = f64::from(lease.workers);
         self.paused(now, lease.pause);
         self.pace.receive(lease.pace, self.workers);
         let Some(tokens) = &mut self.tokens else {
             return;
         };
-        let asked_period = self.period;
-        self.period = tokens.period(self.workers);
-        let (want, call_waits) = pending.map_or((lease.tokens, false), |pending| {
-            (pending.want, pending.call_waits)
+        // Without a pending ask, the lease comes late.
+        let ask = pending.unwrap_or(PendingAsk {
+            since: now,
+            period: self.period,
+            want: lease.tokens,
+            call_waits: false,
         });
-        if want > 0 {
-            let wait = tokens.fill(now, lease, want, call_waits, self.workers, asked_period);
+        self.period = tokens.period(self.workers);
+        if ask.want > 0 {
+            let wait = tokens.fill(now, lease, &ask);
             self.next_ask = now.saturating_add(wait);
         }
     }

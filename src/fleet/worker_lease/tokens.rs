@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::LEAD;
 use super::pacer::Pacer;
 use super::reach::Reach;
+use super::{LEAD, PendingAsk};
 use crate::fleet::holding::Holding;
 use crate::fleet::{Lease, SharedRate, Time};
 
@@ -75,25 +75,18 @@ impl Tokens {
         want.min(most.ceil()).max(1.0) as u32
     }
 
-    /// Takes the tokens of a lease that was asked for with `period`. Returns how long to wait before the next
-    /// ask.
-    pub(super) fn fill(
-        &mut self,
-        now: Time,
-        lease: &Lease,
-        want: u32,
-        call_waits: bool,
-        workers: f64,
-        period: Duration,
-    ) -> Duration {
+    /// Takes the tokens of a lease. Returns how long to wait before the next ask.
+    pub(super) fn fill(&mut self, now: Time, lease: &Lease, ask: &PendingAsk) -> Duration {
+        let workers = f64::from(lease.workers);
+        let period = ask.period;
         let granted = f64::from(lease.tokens);
-        let is_complete = lease.tokens >= want;
+        let is_complete = lease.tokens >= ask.want;
         let fair = self.rate.per_second / workers;
         let fair_lease = fair * period.as_secs_f64();
         if !is_complete {
             if granted < (fair_lease / 2.0).floor().max(1.0) {
                 self.reach.shrink(fair_lease <= SMALL_SHARE);
-            } else if call_waits {
+            } else if ask.call_waits {
                 self.reach.grow(workers);
             }
         }
