@@ -48,14 +48,6 @@ struct TotalPace {
     at: f64,
 }
 
-/// Position of a worker among the refused ones.
-struct WaitPosition {
-    turn: Option<f64>,
-    /// Number of other workers that wait.
-    others: f64,
-    is_due: bool,
-}
-
 impl KeyState {
     pub(super) fn lease(&mut self, now: f64, ask: &LeaseAsk) -> Lease {
         let workers = self.note_worker(ask.worker, now, micros(ask.period));
@@ -121,20 +113,23 @@ impl KeyState {
         let mut level = self.level(now, rate, fair);
         level = (level + f64::from(ask.unused)).min(f64::from(rate.burst));
 
-        let position = self.position(now, ask.worker, period, workers);
+        // Refused workers that wait for their turn, without those that missed it.
+        let patience = period.clamp(SECOND / 20.0, SECOND);
+        self.waiting.retain(|_, turn| *turn > now - patience);
+        let turn = self.waiting.get(&ask.worker).copied();
+        let others = self.waiting.len() - usize::from(turn.is_some());
+        // Dead workers do not come, however late their turn is.
+        let others = others.min(workers - 1) as f64;
+        let is_due = turn.is_some_and(|turn| turn <= now);
+
         // A whole number, otherwise some workers would get the larger half at each turn.
         let chunk = (fair / 2.0).ceil();
         // A worker whose turn has come leaves nothing for the others.
-        let others_ahead = if position.is_due {
-            0.0
-        } else {
-            position.others
-        };
-        let ahead = others_ahead * chunk;
+        let ahead = if is_due { 0.0 } else { others * chunk };
         let room = level + fair - ahead;
         // More than a fair share only from what all other fair shares leave.
         let mut share = fair + (level - count * fair).max(0.0);
-        if position.others > 0.0 {
+        if others > 0.0 {
             share = share.min(chunk);
         }
         let tokens = ask.want.min(room.min(share).floor().max(0.0) as u32);
@@ -150,8 +145,8 @@ impl KeyState {
             return (tokens, 0.0);
         }
         let time_for = |tokens: f64| (tokens / rate.per_second * SECOND).ceil();
-        let turn = match position.turn {
-            Some(turn) if !position.is_due => turn,
+        let turn = match turn {
+            Some(turn) if !is_due => turn,
             _ => {
                 let missing = f64::from(ask.want).min(chunk) - (level + fair);
                 now + time_for(missing + ahead).max(MIN_WAIT)
@@ -161,26 +156,6 @@ impl KeyState {
         // The workers ahead may not come, so an earlier ask can succeed.
         let one = time_for(1.0 - (level + fair));
         (0, (turn - now).min(period.max(one)).max(MIN_WAIT))
-    }
-
-    /// Finds the position of a worker, and forgets workers that missed their turn.
-    fn position(
-        &mut self,
-        now: f64,
-        worker: WorkerId,
-        period: f64,
-        workers: usize,
-    ) -> WaitPosition {
-        let patience = period.clamp(SECOND / 20.0, SECOND);
-        self.waiting.retain(|_, turn| *turn > now - patience);
-        let turn = self.waiting.get(&worker).copied();
-        let others = self.waiting.len() - usize::from(turn.is_some());
-        WaitPosition {
-            turn,
-            // Dead workers do not come, however late their turn is.
-            others: others.min(workers - 1) as f64,
-            is_due: turn.is_some_and(|turn| turn <= now),
-        }
     }
 
     /// Tokens in the bucket. A new bucket is full.

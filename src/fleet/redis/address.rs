@@ -7,10 +7,13 @@ use crate::config::ConfigError;
 
 const SCHEMES: [&str; 5] = ["redis", "rediss", "valkey", "valkeys", "redis+unix"];
 
+const FORM: &str = "should be like redis://user:password@host:6379/0";
+const NEEDS_TLS: &str = "needs TLS, which the crate `redis` is built without: \
+     depend on it with a feature like `tokio-rustls-comp`";
+
 pub(super) fn of_url(url: &str) -> Result<Client, ConfigError> {
     let refused = |rule: &str| ConfigError::new("url", shown(url), rule);
-    let parsed = redis::parse_redis_url(url)
-        .ok_or_else(|| refused("should be like redis://user:password@host:6379/0"))?;
+    let parsed = redis::parse_redis_url(url).ok_or_else(|| refused(FORM))?;
     if is_misread(&parsed) {
         // The host would be a part of the password.
         return Err(refused(
@@ -19,13 +22,8 @@ pub(super) fn of_url(url: &str) -> Result<Client, ConfigError> {
     }
     // The crate `redis` refuses it too, but gives no advice.
     let needs_tls = ["rediss", "valkeys"].contains(&parsed.scheme()) && !has_tls();
-    let info = parsed.into_connection_info().map_err(|_| match needs_tls {
-        true => refused(
-            "needs TLS, which the crate `redis` is built without: \
-             depend on it with a feature like `tokio-rustls-comp`",
-        ),
-        false => refused("should be like redis://user:password@host:6379/0"),
-    })?;
+    let rule = if needs_tls { NEEDS_TLS } else { FORM };
+    let info = parsed.into_connection_info().map_err(|_| refused(rule))?;
     open(info, shown(url))
 }
 
