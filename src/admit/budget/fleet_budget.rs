@@ -19,7 +19,7 @@ use crate::fleet::{FleetLimits, Payment, RetriesAsk, RetryTerms, WorkerRetries, 
 pub(super) struct FleetBudget {
     fleet: FleetLimits,
     key: String,
-    retries: WorkerRetries,
+    pub(super) retries: WorkerRetries,
     created: Instant,
     /// Locked while an ask is under way.
     asking: Arc<Mutex<()>>,
@@ -47,11 +47,6 @@ impl FleetBudget {
     /// Whether the store had no retry left a moment ago.
     pub(super) fn is_empty(&self, now: Instant) -> bool {
         self.retries.is_empty(self.age(now))
-    }
-
-    /// Takes back a paid retry that was not sent.
-    pub(super) fn put_back(&self) {
-        self.retries.put_back();
     }
 
     /// Credits a call for all workers. Now and then, this reports to the store.

@@ -45,7 +45,7 @@ impl Drop for BudgetHold {
         match &self.0 {
             HoldSource::Free => {}
             HoldSource::Window(state, slot) => state.give_back(*slot),
-            HoldSource::Fleet(fleet) => fleet.put_back(),
+            HoldSource::Fleet(fleet) => fleet.retries.put_back(),
         }
     }
 }
