@@ -58,17 +58,11 @@ impl PauseListeners {
     }
 
     fn notify(&self, pause: &Pause) {
-        let listeners = lock(&self.0).by_key.get(&pause.key).cloned();
+        let listeners = lock(&self.0).by_key.entries.get(&pause.key).cloned();
         // Without the lock, because a listener may add another one.
         for listener in listeners.iter().flatten().filter_map(Weak::upgrade) {
             listener.paused(pause.length);
         }
-    }
-
-    /// Number of known keys.
-    #[cfg(test)]
-    pub(super) fn keys(&self) -> usize {
-        lock(&self.0).by_key.len()
     }
 }
 
@@ -95,5 +89,31 @@ async fn forward_pauses(listeners: Weak<PauseListeners>, store: Arc<dyn FleetSto
         }
         sleep(wait).await;
         wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::MemoryStore;
+
+    #[derive(Debug)]
+    struct Deaf;
+
+    impl PauseListener for Deaf {
+        fn paused(&self, _: Duration) {}
+    }
+
+    #[test]
+    fn keys_of_dropped_listeners_are_forgotten() {
+        let listeners = Arc::<PauseListeners>::default();
+        let store: Arc<dyn FleetStore> = Arc::new(MemoryStore::new());
+        for number in 0..10_000 {
+            let listener: Arc<dyn PauseListener> = Arc::new(Deaf);
+            let key = format!("gate:{}", number % 5000);
+            listeners.add(&key, Arc::downgrade(&listener), &store);
+        }
+        let known = lock(&listeners.0).by_key.entries.len();
+        assert!(known <= 64, "{known}");
     }
 }

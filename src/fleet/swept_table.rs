@@ -7,7 +7,7 @@ const FIRST_SWEEP: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct SweptTable<T> {
-    entries: HashMap<String, T>,
+    pub(super) entries: HashMap<String, T>,
     /// Number of keys at which the next sweep happens, if that is more than [`FIRST_SWEEP`].
     sweep_at: usize,
 }
@@ -27,15 +27,6 @@ impl<T: Default> SweptTable<T> {
         }
         entry
     }
-
-    pub(super) fn get(&self, key: &str) -> Option<&T> {
-        self.entries.get(key)
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
 }
 
 #[cfg(test)]
@@ -48,7 +39,7 @@ mod tests {
         for now in 0..10_000 {
             *expires.entry(&now.to_string(), |expires| *expires <= now) = now + 100;
         }
-        assert!(expires.len() < 256);
+        assert!(expires.entries.len() < 256);
         assert_eq!(expires.entry("9999", |expires| *expires <= 10_000), &10_099);
         assert_eq!(expires.entry("9999", |expires| *expires <= 10_099), &0);
     }

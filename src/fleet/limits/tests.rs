@@ -168,8 +168,6 @@ async fn the_task_ends_with_the_last_handle() {
     }
     sleep(Duration::from_millis(1)).await;
     assert_eq!(tasks(), before + 1);
-    let known = fleet.0.listeners.keys();
-    assert!(known <= 64, "{known}");
     drop(fleet);
     sleep(Duration::from_millis(1)).await;
     assert_eq!(tasks(), before + 1);

@@ -21,10 +21,7 @@ impl PaceExchange {
     /// unchanged: it counts only if it is the first.
     pub(super) fn report(&mut self, pace: Option<f64>) -> Option<PaceChange> {
         // The controller did not take the new part, so its rate is not a change of that part.
-        let before = match self.new_part {
-            Some(_) => None,
-            None => self.part,
-        };
+        let before = self.part.filter(|_| self.new_part.is_none());
         self.reported = pace.map(|pace| pace.clamp(MIN_PACE, MAX_PACE));
         let now = self.reported?;
         Some(PaceChange {
@@ -35,22 +32,16 @@ impl PaceExchange {
 
     /// Takes the sum from a lease.
     pub(super) fn receive(&mut self, total: Option<f64>, workers: f64) {
-        if let Some(total) = total {
-            self.part = Some(total / workers);
-            self.new_part = self.part;
-        } else {
-            self.part = None;
-        }
+        self.part = total.map(|total| total / workers);
+        self.new_part = self.part.or(self.new_part);
     }
 
     /// Returns the rate that the controller should continue at. What the controller has learned since its last
     /// report stays, and goes into the next report.
     pub(super) fn take_part(&mut self, pace: Option<f64>) -> Option<f64> {
         let part = self.new_part.take()?;
-        let since = match (pace, self.reported) {
-            (Some(pace), Some(reported)) => pace - reported,
-            _ => 0.0,
-        };
+        let change = pace.zip(self.reported);
+        let since = change.map_or(0.0, |(pace, reported)| pace - reported);
         Some((part + since).clamp(MIN_PACE, MAX_PACE))
     }
 }
