@@ -29,7 +29,7 @@ use identity::Identity;
 use leader::Leader;
 use shareable::{NotShared, check_request};
 
-use crate::log::{coalesce_inside_retry, unknown_extensions};
+use crate::log::{COALESCE_INSIDE_RETRY, UNKNOWN_EXTENSIONS};
 use crate::outcome::Attempt;
 use crate::request::RequestOptions;
 use crate::upstream::Upstream;
@@ -174,12 +174,12 @@ impl CoalesceMiddleware {
             if let Err(reason) = check_request(&request, extensions, &self.settings.ignored) {
                 if reason == NotShared::UnknownExtensions {
                     let warning = &self.settings.extensions_warning;
-                    warning.warn(unknown_extensions);
+                    warning.warn(UNKNOWN_EXTENSIONS);
                 }
                 return upstream.send(request, extensions).await;
             }
             if extensions.get::<Attempt>().is_some() {
-                self.settings.order_warning.warn(coalesce_inside_retry);
+                self.settings.order_warning.warn(COALESCE_INSIDE_RETRY);
             }
 
             let options = RequestOptions::of(extensions).map(Arc::as_ref);

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct WarnOnce(AtomicBool);
 
 impl WarnOnce {
-    pub(crate) fn warn(&self, log: fn()) {
+    pub(crate) fn warn(&self, text: &str) {
         if !self.0.swap(true, Ordering::Relaxed) {
-            log();
+            warn(&text);
         }
     }
 
@@ -22,48 +22,35 @@ impl WarnOnce {
     }
 }
 
-/// Warns about two retries in one chain. They share their retries, so the inner one is of little use.
-pub(crate) fn two_retries_in_one_chain() {
+fn warn(text: &dyn Display) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(
-        "there are two RetryMiddlewares in one chain: the inner one only retries what the outer one \
-         would retry as well, and both draw from the outer one's retries; remove one of them"
-    );
+    tracing::warn!("{text}");
+    #[cfg(not(feature = "tracing"))]
+    let _ = text;
 }
+
+/// Warns about two retries in one chain. They share their retries, so the inner one is of little use.
+pub(crate) const TWO_RETRIES_IN_ONE_CHAIN: &str = "there are two RetryMiddlewares in one chain: the inner one only \
+    retries what the outer one would retry as well, and both draw from the outer one's retries; remove one of them";
 
 /// Warns that the throttle sees calls instead of attempts.
-pub(crate) fn throttle_outside_retry() {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        "a ThrottleMiddleware is outside a RetryMiddleware, and does not see each attempt; add it to \
-         the ClientBuilder after the retry"
-    );
-}
+pub(crate) const THROTTLE_OUTSIDE_RETRY: &str = "a ThrottleMiddleware is outside a RetryMiddleware, and does not see \
+    each attempt; add it to the ClientBuilder after the retry";
 
 /// Warns that calls share attempts: after one failed attempt, each of them retries.
-pub(crate) fn coalesce_inside_retry() {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        "a CoalesceMiddleware is inside a RetryMiddleware, and shares attempts in place of calls; add it \
-         to the ClientBuilder before the retry"
-    );
-}
+pub(crate) const COALESCE_INSIDE_RETRY: &str = "a CoalesceMiddleware is inside a RetryMiddleware, and shares attempts \
+    in place of calls; add it to the ClientBuilder before the retry";
 
 /// Warns that a request is never shared. Without the warning this looks like a request without duplicates.
-pub(crate) fn unknown_extensions() {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        "a request carries extensions of unknown meaning, so the CoalesceMiddleware lets it pass: if no \
-         inner middleware answers differently because of them, call `ignore_extensions` on its builder"
-    );
-}
+pub(crate) const UNKNOWN_EXTENSIONS: &str = "a request carries extensions of unknown meaning, so the \
+    CoalesceMiddleware lets it pass: if no inner middleware answers differently because of them, call \
+    `ignore_extensions` on its builder";
 
 /// Says why a key is invalid, because the builder error of reqwest does not.
 pub(crate) fn invalid_key(invalid: &dyn Display) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!("invalid idempotency key, the request will not be sent: {invalid}");
-    #[cfg(not(feature = "tracing"))]
-    let _ = invalid;
+    warn(&format_args!(
+        "invalid idempotency key, the request will not be sent: {invalid}"
+    ));
 }
 
 /// The tracing span of a call, for messages that are logged outside it.

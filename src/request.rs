@@ -243,11 +243,9 @@ impl RequestBuilderExt for RequestBuilder {
     {
         match key.try_into().map_err(Into::into) {
             Ok(key) => {
-                let mut builder = self;
                 let value = key.header_value().clone();
-                let options: &mut Arc<RequestOptions> =
-                    builder.extensions().get_or_insert_default();
-                let earlier = Arc::make_mut(options).key.replace(key);
+                let mut earlier = None;
+                let builder = set(self, |options| earlier = options.key.replace(key));
                 match earlier {
                     None => builder.header(DEFAULT_HEADER, value),
                     // `header` adds a second line, and `headers` replaces the first.

@@ -27,7 +27,7 @@ use signal::SignalKind;
 
 use crate::config::Timers;
 use crate::host::BoundedTable;
-use crate::log::{WarnOnce, throttle_outside_retry};
+use crate::log::{THROTTLE_OUTSIDE_RETRY, WarnOnce};
 use crate::outcome::RetryReport;
 use crate::request::RequestOptions;
 use crate::upstream::Upstream;
@@ -162,7 +162,7 @@ impl Throttle {
     /// Warns once if the throttle is outside the retry: its response has passed a retry already.
     fn check_order(&self, response: &Response) {
         if !self.order_warning.is_done() && RetryReport::of(response).is_some() {
-            self.order_warning.warn(throttle_outside_retry);
+            self.order_warning.warn(THROTTLE_OUTSIDE_RETRY);
         }
     }
 }

@@ -7,31 +7,16 @@ const MAX_KEY: usize = 1024;
 /// Longer texts are hashed, whether they are private or not.
 const MAX_TEXT: usize = 256;
 
-/// Keeps the data of a gate and of a retry budget for one host apart.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum KeyKind {
-    Gate,
-    Retry,
-}
-
-impl KeyKind {
-    /// Makes the name in the store. Private and long texts are replaced by a hash.
-    pub(crate) fn store_key(self, text: &str, is_private: bool) -> String {
-        let kind = match self {
-            Self::Gate => "gate",
-            Self::Retry => "retry",
-        };
-        if !is_private && text.len() <= MAX_TEXT {
-            return format!("{kind}:{text}");
-        }
-        let hash = hmac_sha256::Hash::hash(text.as_bytes());
-        let hex: String = hash[..16]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        // No host begins with `#`.
-        format!("{kind}:#{hex}")
+/// Makes the name of a key in the store. The kind keeps a gate and a retry budget of one host apart. Private and
+/// long texts are replaced by a hash.
+pub(crate) fn store_key(kind: &str, text: &str, is_private: bool) -> String {
+    if !is_private && text.len() <= MAX_TEXT {
+        return format!("{kind}:{text}");
     }
+    let hash = hmac_sha256::Hash::hash(text.as_bytes());
+    let hex: String = (hash[..16].iter().map(|byte| format!("{byte:02x}"))).collect();
+    // No host begins with `#`.
+    format!("{kind}:#{hex}")
 }
 
 /// Checks the length of a key. The error shows only the length, because a key may be a secret.
@@ -51,18 +36,18 @@ mod tests {
 
     #[test]
     fn private_and_long_texts_do_not_reach_the_store() {
-        let host = KeyKind::Gate.store_key("api.example.com:8443/v1", false);
+        let host = store_key("gate", "api.example.com:8443/v1", false);
         assert_eq!(host, "gate:api.example.com:8443/v1");
-        let private = KeyKind::Gate.store_key("sk_live_51", true);
+        let private = store_key("gate", "sk_live_51", true);
         assert_eq!(private.len(), "gate:#".len() + 32);
         assert!(!private.contains("sk_live"));
-        assert_eq!(private, KeyKind::Gate.store_key("sk_live_51", true));
-        assert_ne!(private, KeyKind::Gate.store_key("sk_live_52", true));
-        assert_ne!(private, KeyKind::Retry.store_key("sk_live_51", true));
-        let long = KeyKind::Retry.store_key(&"x".repeat(10_000), false);
+        assert_eq!(private, store_key("gate", "sk_live_51", true));
+        assert_ne!(private, store_key("gate", "sk_live_52", true));
+        assert_ne!(private, store_key("retry", "sk_live_51", true));
+        let long = store_key("retry", &"x".repeat(10_000), false);
         assert_eq!(long.len(), "retry:#".len() + 32);
         // The first sixteen bytes of SHA-256.
-        let abc = KeyKind::Gate.store_key("abc", true);
+        let abc = store_key("gate", "abc", true);
         assert_eq!(abc, "gate:#ba7816bf8f01cfea414140de5dae2223");
     }
 

@@ -194,8 +194,7 @@ impl FleetLimits {
     /// Notifies the listener of each pause of the key, including pauses from this worker. Needs a tokio
     /// runtime.
     pub(crate) fn listen(&self, key: &str, listener: Weak<dyn PauseListener>) {
-        self.0.listeners.add(key, listener);
-        PauseListeners::start(&self.0.listeners, &self.0.store);
+        self.0.listeners.add(key, listener, &self.0.store);
     }
 
     async fn in_time<T>(

@@ -2,7 +2,6 @@
 //!
 //! It decides exactly as the scripts of the Redis store do; the tests of the stores run on both.
 
-mod expiring;
 mod key_state;
 mod retry_slots;
 
@@ -15,15 +14,14 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::time::Instant;
 
 use super::key::check_key;
+use super::swept_table::SweptTable;
 use super::{
     FleetError, FleetStore, Lease, LeaseAsk, MAX_PAUSE, Pause, Pauses, Retries, RetriesAsk,
     StoreFuture,
 };
 use crate::clock;
 use crate::lock::lock;
-use expiring::Expiring;
 use key_state::KeyState;
-use retry_slots::RetrySlots;
 
 /// Pauses that are kept for a slow subscriber. Beyond that, it misses the oldest.
 const MAX_QUEUED_PAUSES: usize = 1024;
@@ -45,14 +43,8 @@ const MAX_QUEUED_PAUSES: usize = 1024;
 /// ```
 pub struct MemoryStore {
     created: Instant,
-    tables: Mutex<KeyTables>,
+    keys: Mutex<SweptTable<KeyState>>,
     pauses: broadcast::Sender<Pause>,
-}
-
-#[derive(Debug, Default)]
-struct KeyTables {
-    states: Expiring<KeyState>,
-    retries: Expiring<RetrySlots>,
 }
 
 impl MemoryStore {
@@ -60,14 +52,21 @@ impl MemoryStore {
     pub fn new() -> Self {
         Self {
             created: clock::now(),
-            tables: Mutex::default(),
+            keys: Mutex::default(),
             pauses: broadcast::Sender::new(MAX_QUEUED_PAUSES),
         }
     }
 
-    /// Microseconds since the store was created.
-    fn now(&self) -> f64 {
-        clock::now().duration_since(self.created).as_micros() as f64
+    /// Makes one decision about a key. `decide` gets the microseconds since the store was created.
+    fn decide<T>(
+        &self,
+        key: &str,
+        decide: impl FnOnce(&mut KeyState, f64) -> T,
+    ) -> Result<T, FleetError> {
+        check_key(key)?;
+        let now = micros(clock::now().duration_since(self.created));
+        let mut keys = lock(&self.keys);
+        Ok(decide(keys.entry(key, |state| state.expires <= now), now))
     }
 }
 
@@ -87,43 +86,26 @@ impl fmt::Debug for MemoryStore {
 impl FleetStore for MemoryStore {
     fn lease<'a>(&'a self, key: &'a str, ask: LeaseAsk) -> StoreFuture<'a, Lease> {
         Box::pin(async move {
-            check_key(key)?;
             ask.check()?;
-            let now = self.now();
-            let mut tables = lock(&self.tables);
-            let state = tables.states.get(key, now);
-            let lease = state.value.lease(now, &ask);
-            state.keep_until(now + state.value.life(now, &ask));
-            Ok(lease)
+            self.decide(key, |state, now| state.lease(now, &ask))
         })
     }
 
     fn retries<'a>(&'a self, key: &'a str, ask: RetriesAsk) -> StoreFuture<'a, Retries> {
         Box::pin(async move {
-            check_key(key)?;
             ask.check()?;
-            let now = self.now();
-            let mut tables = lock(&self.tables);
-            let slots = tables.retries.get(key, now);
-            let retries = slots.value.take(now, &ask);
-            slots.keep_until(now + micros(ask.terms.ttl) * 2.0);
-            Ok(retries)
+            self.decide(key, |state, now| state.retries(now, &ask))
         })
     }
 
     fn pause<'a>(&'a self, key: &'a str, length: Duration) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            check_key(key)?;
-            let now = self.now();
-            let mut tables = lock(&self.tables);
-            let state = tables.states.get(key, now);
-            let longer = state.value.pause(now, micros(length.min(MAX_PAUSE)));
-            state.keep_until(now + state.value.pause_life(now));
-            if let Some(length) = longer {
-                // Under the lock, so that subscribers see pauses in order. Without subscribers, it fails.
-                let _ = self.pauses.send(Pause::new(key, duration(length)));
-            }
-            Ok(())
+            self.decide(key, |state, now| {
+                if let Some(length) = state.pause(now, micros(length.min(MAX_PAUSE))) {
+                    // Under the lock, so that subscribers see pauses in order. Without subscribers, it fails.
+                    let _ = self.pauses.send(Pause::new(key, duration(length)));
+                }
+            })
         })
     }
 

@@ -3,22 +3,18 @@
 //! One task per fleet handle reads the store's pauses. It starts with the first listener and ends with the
 //! last handle.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::swept_table::SweptTable;
 use super::{FleetStore, Pause};
 use crate::lock::lock;
 
-/// The first sweep of dropped listeners happens at this many keys.
-const FIRST_SWEEP: usize = 64;
-/// More keys than a throttle keeps. Gates beyond it see a pause with their next lease.
-const MAX_KEYS: usize = 65_536;
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// How long a subscription may take.
@@ -31,58 +27,40 @@ pub(crate) trait PauseListener: fmt::Debug + Send + Sync {
 
 /// All listeners, by key. Dropping it ends the task.
 #[derive(Debug, Default)]
-pub(super) struct PauseListeners {
-    state: Mutex<ListenersState>,
-}
+pub(super) struct PauseListeners(Mutex<ListenersState>);
 
 #[derive(Debug, Default)]
 struct ListenersState {
-    by_key: HashMap<String, Vec<Weak<dyn PauseListener>>>,
-    /// Number of keys at which the next sweep happens.
-    sweep_at: usize,
-    task: Option<AbortHandle>,
+    by_key: SweptTable<Vec<Weak<dyn PauseListener>>>,
+    /// The task, if it was started.
+    task: JoinSet<()>,
 }
 
 impl PauseListeners {
-    pub(super) fn add(&self, key: &str, listener: Weak<dyn PauseListener>) {
-        let mut state = lock(&self.state);
-        if state.by_key.len() >= state.sweep_at.max(FIRST_SWEEP) {
-            state.by_key.retain(|_, listeners| sweep(listeners));
-            state.sweep_at = state.by_key.len() * 2;
-        }
-        if state.by_key.len() < MAX_KEYS || state.by_key.contains_key(key) {
-            let listeners = state.by_key.entry(key.to_owned()).or_default();
-            // Otherwise the listeners of a key that is made again and again would pile up.
-            sweep(listeners);
-            listeners.push(listener);
-        }
-    }
-
-    /// Starts the task, unless it runs. Does nothing outside a tokio runtime.
-    pub(super) fn start(this: &Arc<Self>, store: &Arc<dyn FleetStore>) {
-        let mut state = lock(&this.state);
+    /// Adds a listener. Starts the task unless it runs, or there is no tokio runtime.
+    pub(super) fn add(
+        self: &Arc<Self>,
+        key: &str,
+        listener: Weak<dyn PauseListener>,
+        store: &Arc<dyn FleetStore>,
+    ) {
+        let mut state = lock(&self.0);
+        let listeners = (state.by_key).entry(key, |listeners| !listeners.iter().any(is_alive));
+        // Otherwise the listeners of a key that is made again and again would pile up.
+        listeners.retain(is_alive);
+        listeners.push(listener);
         // The runtime of an earlier task may have ended.
-        if (state.task.as_ref()).is_some_and(|task| !task.is_finished()) {
-            return;
-        }
-        if let Ok(runtime) = Handle::try_current() {
-            let task = forward_pauses(Arc::downgrade(this), Arc::clone(store));
-            state.task = Some(runtime.spawn(task).abort_handle());
+        while state.task.try_join_next().is_some() {}
+        if let (true, Ok(runtime)) = (state.task.is_empty(), Handle::try_current()) {
+            let task = forward_pauses(Arc::downgrade(self), Arc::clone(store));
+            state.task.spawn_on(task, &runtime);
         }
     }
 
     fn notify(&self, pause: &Pause) {
-        let mut state = lock(&self.state);
-        let Some(listeners) = state.by_key.get_mut(&pause.key) else {
-            return;
-        };
-        let alive: Vec<_> = listeners.iter().filter_map(Weak::upgrade).collect();
-        if alive.is_empty() {
-            state.by_key.remove(&pause.key);
-        }
-        // A listener may add another one.
-        drop(state);
-        for listener in alive {
+        let listeners = lock(&self.0).by_key.get(&pause.key).cloned();
+        // Without the lock, because a listener may add another one.
+        for listener in listeners.iter().flatten().filter_map(Weak::upgrade) {
             listener.paused(pause.length);
         }
     }
@@ -90,22 +68,12 @@ impl PauseListeners {
     /// Number of known keys.
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
-        lock(&self.state).by_key.len()
+        lock(&self.0).by_key.len()
     }
 }
 
-impl Drop for PauseListeners {
-    fn drop(&mut self) {
-        if let Some(task) = lock(&self.state).task.take() {
-            task.abort();
-        }
-    }
-}
-
-/// Removes dropped listeners; returns whether any is left.
-fn sweep(listeners: &mut Vec<Weak<dyn PauseListener>>) -> bool {
-    listeners.retain(|listener| listener.strong_count() > 0);
-    !listeners.is_empty()
+fn is_alive(listener: &Weak<dyn PauseListener>) -> bool {
+    listener.strong_count() > 0
 }
 
 /// Passes on the store's pauses until the listeners are dropped, and subscribes again after errors.

@@ -2,7 +2,6 @@
 //!
 //! [`LogLevels`] chooses the level of each kind of event. The functions below write the fields and the text.
 
-use std::fmt;
 use std::time::Duration;
 
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
@@ -127,9 +126,14 @@ impl LogLevels {
         if could_retry {
             is_on(self.success)
         } else {
-            let at_once = [self.rejection, self.given_up, self.abandoned];
-            at_once.into_iter().any(is_on)
+            self.logs_failures()
         }
+    }
+
+    /// Returns whether a call is logged that ends without success, even without a retry.
+    fn logs_failures(&self) -> bool {
+        let at_once = [self.rejection, self.given_up, self.abandoned];
+        at_once.into_iter().any(is_on)
     }
 
     fn for_stop(&self, call: &CallInfo<'_>, reason: StopReason) -> LevelFilter {
@@ -146,14 +150,7 @@ impl LogLevels {
 
     /// Returns whether a call that does not succeed at once is logged.
     pub(crate) fn logs_problems(&self) -> bool {
-        let all = [
-            self.retry,
-            self.recovery,
-            self.rejection,
-            self.given_up,
-            self.abandoned,
-        ];
-        all.into_iter().any(is_on)
+        is_on(self.retry) || is_on(self.recovery) || self.logs_failures()
     }
 
     /// Writes the event to the log, if its level is enabled.
@@ -195,9 +192,9 @@ macro_rules! event_at {
 }
 
 fn log_retry(level: LevelFilter, call: &CallInfo<'_>, retry: &RetryScheduled) {
-    let what = OutcomeFrom(retry.cause, call.host);
+    let what = outcome_from(call.host, retry.cause);
     let (attempt, most) = (call.attempt, retry.max_attempts);
-    let wait = ShortDuration(retry.wait);
+    let wait = rounded(retry.wait);
     let again = if retry.dry_run {
         "would go again (dry run)"
     } else {
@@ -218,9 +215,9 @@ fn log_retry(level: LevelFilter, call: &CallInfo<'_>, retry: &RetryScheduled) {
 }
 
 fn log_stop(level: LevelFilter, call: &CallInfo<'_>, stop: &Stopped) {
-    let what = OutcomeFrom(stop.outcome, call.host);
+    let what = outcome_from(call.host, stop.outcome);
     let (attempt, most) = (call.attempt, stop.max_attempts);
-    let why = BecauseOf(stop);
+    let why = because(stop);
     event_at!(
         level,
         method = %call.method,
@@ -250,77 +247,57 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An outcome and its host, as the start of a log line.
-struct OutcomeFrom<'a>(AttemptOutcome, &'a str);
-
-impl fmt::Display for OutcomeFrom<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(outcome, host) = self;
-        let kind = match outcome {
-            AttemptOutcome::Status(status) => return write!(f, "{} from {host}", status.as_str()),
-            AttemptOutcome::Failure(kind) => kind,
-        };
-        let what = match kind {
-            FailureKind::Dns => "no address for",
-            FailureKind::Connect => "no connection to",
-            FailureKind::Timeout => "no answer in time from",
-            FailureKind::Reset => "connection lost to",
-            FailureKind::Incomplete => "half an answer from",
-            FailureKind::NotProcessed => "not processed by",
-            FailureKind::Handshake => "no handshake with",
-            FailureKind::Builder => "cannot be sent to",
-            FailureKind::Redirect => "redirect not followed from",
-            FailureKind::Decode => "unreadable answer from",
-            FailureKind::Middleware => "refused by a middleware on the way to",
-            FailureKind::Throttled => "held back by the throttle on the way to",
-            FailureKind::Other => "failed on the way to",
-        };
-        write!(f, "{what} {host}")
-    }
+/// Names an outcome and its host, as the start of a log line.
+fn outcome_from(host: &str, outcome: AttemptOutcome) -> String {
+    let kind = match outcome {
+        AttemptOutcome::Status(status) => return format!("{} from {host}", status.as_str()),
+        AttemptOutcome::Failure(kind) => kind,
+    };
+    let what = match kind {
+        FailureKind::Dns => "no address for",
+        FailureKind::Connect => "no connection to",
+        FailureKind::Timeout => "no answer in time from",
+        FailureKind::Reset => "connection lost to",
+        FailureKind::Incomplete => "half an answer from",
+        FailureKind::NotProcessed => "not processed by",
+        FailureKind::Handshake => "no handshake with",
+        FailureKind::Builder => "cannot be sent to",
+        FailureKind::Redirect => "redirect not followed from",
+        FailureKind::Decode => "unreadable answer from",
+        FailureKind::Middleware => "refused by a middleware on the way to",
+        FailureKind::Throttled => "held back by the throttle on the way to",
+        FailureKind::Other => "failed on the way to",
+    };
+    format!("{what} {host}")
 }
 
-/// The reason why a call stopped, as the end of a log line.
-struct BecauseOf<'a>(&'a Stopped);
-
-impl fmt::Display for BecauseOf<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self.0.reason {
-            StopReason::Succeeded if self.0.waited.is_zero() => return Ok(()),
-            StopReason::Succeeded => {
-                return write!(f, ", after a wait of {}", ShortDuration(self.0.waited));
-            }
-            StopReason::NotRetryable => "another try would end the same way",
-            StopReason::NotIdempotent => {
-                "it may have had its effect, and carries no idempotency key"
-            }
-            StopReason::BodyNotReplayable => "its body was a stream, which is gone",
-            StopReason::RetriesExhausted => "all retries were made",
-            StopReason::WindowClosed => "the retry window is over",
-            StopReason::DeadlineTooClose => "the deadline is too close",
-            StopReason::BudgetEmpty => "the retry budget is empty",
-            StopReason::AllowanceSpent => "the call around it has no retries left",
-            StopReason::ServerDelayTooLong => "the server asks for a longer pause than is allowed",
-            StopReason::ServerVeto => "the server says that it is of no use",
-            StopReason::Disabled => "retries are turned off for it",
-            StopReason::Throttled => "the throttle did not let it through",
-            StopReason::DryRun => "this is a dry run",
-        };
-        write!(f, ", not again: {why}")
-    }
+/// Says why a call stopped, as the end of a log line.
+fn because(stop: &Stopped) -> String {
+    let why = match stop.reason {
+        StopReason::Succeeded if stop.waited.is_zero() => return String::new(),
+        StopReason::Succeeded => return format!(", after a wait of {}", rounded(stop.waited)),
+        StopReason::NotRetryable => "another try would end the same way",
+        StopReason::NotIdempotent => "it may have had its effect, and carries no idempotency key",
+        StopReason::BodyNotReplayable => "its body was a stream, which is gone",
+        StopReason::RetriesExhausted => "all retries were made",
+        StopReason::WindowClosed => "the retry window is over",
+        StopReason::DeadlineTooClose => "the deadline is too close",
+        StopReason::BudgetEmpty => "the retry budget is empty",
+        StopReason::AllowanceSpent => "the call around it has no retries left",
+        StopReason::ServerDelayTooLong => "the server asks for a longer pause than is allowed",
+        StopReason::ServerVeto => "the server says that it is of no use",
+        StopReason::Disabled => "retries are turned off for it",
+        StopReason::Throttled => "the throttle did not let it through",
+        StopReason::DryRun => "this is a dry run",
+    };
+    format!(", not again: {why}")
 }
 
-/// A duration, rounded for people: `380 ms`, `1.2 s`, `2.5 min`.
-struct ShortDuration(Duration);
-
-impl fmt::Display for ShortDuration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.as_secs_f64();
-        if seconds < 1.0 {
-            write!(f, "{} ms", self.0.as_millis())
-        } else if seconds < 60.0 {
-            write!(f, "{seconds:.1} s")
-        } else {
-            write!(f, "{:.1} min", seconds / 60.0)
-        }
+/// Rounds a duration for people: `380 ms`, `1.2 s`, `2.5 min`.
+fn rounded(duration: Duration) -> String {
+    match duration.as_secs_f64() {
+        ..1.0 => format!("{} ms", duration.as_millis()),
+        seconds @ ..60.0 => format!("{seconds:.1} s"),
+        seconds => format!("{:.1} min", seconds / 60.0),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::Response;
 
-use super::{Attempt, AttemptOutcome, StopReason};
+use super::{AttemptOutcome, StopReason};
 use crate::lock::lock;
 
 /// Describes one attempt of a call.
@@ -112,11 +112,6 @@ impl RetryReport {
     /// Returns the number of attempts after the first.
     pub fn retries(&self) -> u32 {
         u32::try_from(self.earlier.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Returns the number of the last attempt.
-    pub(crate) fn last_attempt(&self) -> Attempt {
-        Attempt::after(self.retries())
     }
 
     /// Returns the total time that the call waited.

@@ -1,35 +1,25 @@
 //! A cheap copy of request headers.
 
-use std::ops::Range;
-
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// A copy of headers in one allocation. Most copies are never read, because most calls are not retried.
 ///
 /// A clone of a `HeaderMap` would cost 1,200 to 1,700 instructions and 5 allocations on each GET. That breaks the
-/// promised cost of a call without retries. Each header takes 8 bytes for its two lengths, then its name, then its
-/// value.
+/// promised cost of a call without retries.
 pub(crate) struct HeaderCopy {
+    /// For each header, its two lengths in 8 bytes: the low half has that of the name, the high half that of the value.
+    /// Then the name and the value.
     text: Vec<u8>,
     /// The number of name-value pairs in `text`.
     lines: usize,
 }
 
-/// The size of the two lengths. The low half has the length of the name, the high half that of the value.
-const LENGTHS: usize = size_of::<u64>();
 /// Marks a sensitive value, in the highest bit of the lengths. No value is long enough to need that bit.
 const SENSITIVE: u64 = 1 << 63;
 
 /// The usual size of a header in `text`.
 const USUAL: usize = 64;
-
-/// Where a header is in `text`.
-struct Line {
-    name: Range<usize>,
-    value: Range<usize>,
-    sensitive: bool,
-}
 
 impl HeaderCopy {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
@@ -52,34 +42,22 @@ impl HeaderCopy {
     pub(crate) fn to_header_map(&self) -> HeaderMap {
         // Fails if there are more lines than a map can have names.
         let mut headers = HeaderMap::try_with_capacity(self.lines).unwrap_or_default();
-        let text = Bytes::copy_from_slice(&self.text);
-        for line in lines(&text) {
+        let mut text = Bytes::copy_from_slice(&self.text);
+        while text.has_remaining() {
+            let lengths = text.get_u64_le();
+            let name_length = lengths as u32 as usize;
+            let value_length = ((lengths & !SENSITIVE) >> 32) as usize;
             // Both are valid, because they come from a `HeaderMap`.
-            let name = HeaderName::from_bytes(&text[line.name]);
-            let value = HeaderValue::from_maybe_shared(text.slice(line.value));
+            let name = HeaderName::from_bytes(&text[..name_length]);
+            text.advance(name_length);
+            let value = HeaderValue::from_maybe_shared(text.split_to(value_length));
             if let (Ok(name), Ok(mut value)) = (name, value) {
-                value.set_sensitive(line.sensitive);
+                value.set_sensitive(lengths & SENSITIVE != 0);
                 headers.append(name, value);
             }
         }
         headers
     }
-}
-
-fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
-    let mut start = 0;
-    std::iter::from_fn(move || {
-        let (lengths, _) = text[start..].split_first_chunk::<LENGTHS>()?;
-        let lengths = u64::from_le_bytes(*lengths);
-        let name = start + LENGTHS;
-        let value = name + lengths as u32 as usize;
-        start = value + ((lengths & !SENSITIVE) >> 32) as usize;
-        Some(Line {
-            name: name..value,
-            value: value..start,
-            sensitive: lengths & SENSITIVE != 0,
-        })
-    })
 }
 
 #[cfg(test)]

@@ -94,13 +94,8 @@ impl IdempotencyKey {
     /// ```
     #[must_use]
     pub fn quoted(mut self) -> Self {
-        // Visible ASCII is always a valid string and a valid header.
-        if let Ok(text) = sfv::StringRef::from_str(&self.text) {
-            let quoted = sfv::ItemSerializer::new().bare_item(text).finish();
-            if let Ok(header) = HeaderValue::try_from(quoted) {
-                self.header = sensitive(header);
-            }
-        }
+        let text = sfv::StringRef::from_str(&self.text).expect("visible ASCII is a valid string");
+        self.header = header_of(&sfv::ItemSerializer::new().bare_item(text).finish());
         self
     }
 
@@ -115,15 +110,13 @@ impl IdempotencyKey {
     }
 
     fn from_visible_ascii(text: String) -> Self {
-        let header = HeaderValue::from_str(&text).expect("visible ASCII is a valid header");
-        Self {
-            header: sensitive(header),
-            text,
-        }
+        let header = header_of(&text);
+        Self { text, header }
     }
 }
 
-fn sensitive(mut header: HeaderValue) -> HeaderValue {
+fn header_of(key: &str) -> HeaderValue {
+    let mut header = HeaderValue::from_str(key).expect("visible ASCII is a valid header");
     header.set_sensitive(true);
     header
 }
@@ -154,45 +147,26 @@ impl TryFrom<String> for IdempotencyKey {
 ///
 /// The message says what is wrong, but does not contain the key, because it is as private as a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidKey(KeyFault);
-
-/// What is wrong with a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum KeyFault {
-    Empty,
-    TooLong(usize),
-    BadByte { byte: u8, position: usize },
-    BadQuotes,
-    SeveralLines(usize),
-}
+pub struct InvalidKey(
+    /// Follows "the idempotency key" in the message.
+    String,
+);
 
 impl InvalidKey {
+    fn new(fault: impl Into<String>) -> Self {
+        Self(fault.into())
+    }
+
     pub(crate) fn several_lines(lines: usize) -> Self {
-        Self(KeyFault::SeveralLines(lines))
+        Self::new(format!(
+            "stands in {lines} lines of the header, only one is allowed"
+        ))
     }
 }
 
 impl fmt::Display for InvalidKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            KeyFault::Empty => f.write_str("the idempotency key is empty"),
-            KeyFault::TooLong(length) => write!(
-                f,
-                "the idempotency key has {length} characters, at most {MAX_LENGTH} are allowed"
-            ),
-            KeyFault::BadByte { byte, position } => write!(
-                f,
-                "the idempotency key has the byte {byte:#04x} at position {position}, \
-                 only visible ASCII (0x21 to 0x7e) is allowed"
-            ),
-            KeyFault::BadQuotes => {
-                f.write_str("the idempotency key begins with a quote, but is no quoted string")
-            }
-            KeyFault::SeveralLines(lines) => write!(
-                f,
-                "the idempotency key stands in {lines} lines of the header, only one is allowed"
-            ),
-        }
+        write!(f, "the idempotency key {}", self.0)
     }
 }
 
@@ -205,19 +179,23 @@ impl From<Infallible> for InvalidKey {
 }
 
 fn check(text: &[u8]) -> Result<(), InvalidKey> {
-    if text.is_empty() {
-        return Err(InvalidKey(KeyFault::Empty));
-    }
     if let Some(position) = text.iter().position(|byte| !byte.is_ascii_graphic()) {
-        return Err(InvalidKey(KeyFault::BadByte {
-            byte: text[position],
-            position,
-        }));
+        let byte = text[position];
+        return Err(InvalidKey::new(format!(
+            "has the byte {byte:#04x} at position {position}, only visible ASCII (0x21 to 0x7e) is allowed"
+        )));
     }
-    if text.len() > MAX_LENGTH {
-        return Err(InvalidKey(KeyFault::TooLong(text.len())));
+    check_length(text.len())
+}
+
+fn check_length(length: usize) -> Result<(), InvalidKey> {
+    match length {
+        0 => Err(InvalidKey::new("is empty")),
+        1..=MAX_LENGTH => Ok(()),
+        _ => Err(InvalidKey::new(format!(
+            "has {length} characters, at most {MAX_LENGTH} are allowed"
+        ))),
     }
-    Ok(())
 }
 
 /// Checks a key that was set as a plain header. Between quotes it may contain spaces.
@@ -229,11 +207,11 @@ pub(crate) fn check_header(value: &HeaderValue) -> Result<(), InvalidKey> {
     }
     let item = sfv::Parser::new(text).parse::<sfv::Item>().ok();
     let quoted = item.as_ref().and_then(|item| item.bare_item.as_string());
-    match quoted.map(|text| text.as_str().len()) {
-        None => Err(InvalidKey(KeyFault::BadQuotes)),
-        Some(0) => Err(InvalidKey(KeyFault::Empty)),
-        Some(1..=MAX_LENGTH) => Ok(()),
-        Some(length) => Err(InvalidKey(KeyFault::TooLong(length))),
+    match quoted {
+        Some(text) => check_length(text.as_str().len()),
+        None => Err(InvalidKey::new(
+            "begins with a quote, but is no quoted string",
+        )),
     }
 }
 
@@ -248,7 +226,7 @@ pub(crate) fn has_key(headers: &HeaderMap, header: &HeaderName) -> Result<bool, 
     };
     match headers.get_all(header).iter().count() {
         1 => check_header(value).map(|()| true),
-        lines => Err(InvalidKey(KeyFault::SeveralLines(lines))),
+        lines => Err(InvalidKey::several_lines(lines)),
     }
 }
 

@@ -14,22 +14,15 @@ const HELD_BYTES: usize = 16 * 1024;
 /// The result of an attempt that the caller gets if a throttle refuses the next attempt.
 pub(crate) struct HeldResponse {
     reader: Result<BodyReader>,
-    progress: Progress,
-}
-
-/// How much of the body was read ahead.
-enum Progress {
-    Nothing,
-    /// The time to read it was over.
-    Part,
-    Ended(Result<Extent>),
+    /// How the reading of the body ended. `None` before that, and if its time was over.
+    ended: Option<Result<Extent>>,
 }
 
 impl HeldResponse {
     pub(crate) fn new(result: Result<Response>) -> Self {
         Self {
             reader: result.map(|response| BodyReader::new(response, None)),
-            progress: Progress::Nothing,
+            ended: None,
         }
     }
 
@@ -42,20 +35,16 @@ impl HeldResponse {
         if !is_worth_reading(reader.response()) {
             return;
         }
-        self.progress = match clock::within(drain_end(latest), reader.read(HELD_BYTES)).await {
-            Some(extent) => Progress::Ended(extent),
-            None => Progress::Part,
-        };
+        self.ended = clock::within(drain_end(latest), reader.read(HELD_BYTES)).await;
     }
 
     /// Returns the result as it was: a body that was read ahead starts from its beginning.
     pub(crate) fn into_result(self) -> Result<Response> {
         let reader = self.reader?;
-        Ok(match self.progress {
-            Progress::Nothing => reader.into_unread(),
-            Progress::Ended(Ok(Extent::Whole)) => reader.into_buffered().into_response(),
-            Progress::Ended(Ok(Extent::OverLimit)) | Progress::Part => reader.into_stream(),
-            Progress::Ended(Err(error)) => reader.into_broken(error),
+        Ok(match self.ended {
+            Some(Ok(Extent::Whole)) => reader.into_buffered().into_response(),
+            Some(Ok(Extent::OverLimit)) | None => reader.into_stream(),
+            Some(Err(error)) => reader.into_broken(error),
         })
     }
 }

@@ -50,17 +50,15 @@ impl http_body::Body for PrefixedBody {
 
     fn size_hint(&self) -> SizeHint {
         let read: u64 = self.chunks.iter().map(|chunk| chunk.len() as u64).sum();
-        let mut hint = SizeHint::new();
-        match &self.rest {
-            BodyRest::Unread(rest) => {
-                let rest = rest.size_hint();
-                hint.set_lower(rest.lower().saturating_add(read));
-                if let Some(upper) = rest.upper() {
-                    hint.set_upper(upper.saturating_add(read));
-                }
-            }
+        let rest = match &self.rest {
+            BodyRest::Unread(rest) => rest.size_hint(),
             // The length that the body should have had is not known here.
-            BodyRest::Failed(_) => hint.set_lower(read),
+            BodyRest::Failed(_) => SizeHint::new(),
+        };
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(read));
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(read));
         }
         hint
     }

@@ -86,11 +86,6 @@ impl BodyReader {
             .is_some_and(|expected| expected > self.chunks.len() as u64)
     }
 
-    /// Returns the response if nothing was read.
-    pub(super) fn into_unread(self) -> Response {
-        self.response
-    }
-
     /// Returns the response with a body that was read to its end.
     pub(crate) fn into_buffered(self) -> BufferedResponse {
         let (parts, _) = split(self.response);
@@ -100,6 +95,9 @@ impl BodyReader {
 
     /// Returns the response with a body that starts with what was read.
     pub(crate) fn into_stream(self) -> Response {
+        if self.chunks.len() == 0 {
+            return self.response;
+        }
         self.followed_by(BodyRest::Unread)
     }
 

@@ -26,7 +26,7 @@ use crate::clock;
 use crate::decide::{RepeatRules, is_idempotent};
 use crate::entropy::up_to;
 use crate::handoff::{Handoff, Terms, ThrottleVisit};
-use crate::log::two_retries_in_one_chain;
+use crate::log::TWO_RETRIES_IN_ONE_CHAIN;
 use crate::outcome::{Attempt, FailedReport};
 use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
 use crate::schedule::CallTime;
@@ -182,7 +182,7 @@ impl<'a> Call<'a> {
         if terms.can_retry && self.could_retry() {
             self.is_inner = true;
             let warning = &self.settings.chain_warning;
-            warning.warn(two_retries_in_one_chain);
+            warning.warn(TWO_RETRIES_IN_ONE_CHAIN);
         }
         self.outer = Some(outer);
         let queued = terms.queued_before;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::Budget;
 use super::hold::BudgetHold;
 use crate::clock;
-use crate::fleet::{FleetLimits, KeyKind, Payment, RetriesAsk, RetryTerms, WorkerRetries};
+use crate::fleet::{FleetLimits, Payment, RetriesAsk, RetryTerms, WorkerRetries, store_key};
 
 /// This worker's side of the shared budget of one host.
 pub(super) struct FleetBudget {
@@ -31,7 +31,7 @@ impl FleetBudget {
     pub(super) fn new(fleet: &FleetLimits, host: &str, terms: RetryTerms, now: Instant) -> Self {
         Self {
             fleet: fleet.clone(),
-            key: KeyKind::Retry.store_key(host, false),
+            key: store_key("retry", host, false),
             retries: WorkerRetries::new(terms, fleet.period()),
             created: now,
             asking: Arc::default(),

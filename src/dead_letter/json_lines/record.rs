@@ -7,16 +7,14 @@ mod fields;
 
 use std::fmt;
 use std::io;
+use std::str::FromStr;
 use std::time::SystemTime;
 
-use http::Method;
 use jiff::Timestamp;
-use reqwest::Url;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use self::fields::{
-    AttemptRecord, BodyRecord, KeyRecord, RedactedRecord, ValueRecord, header_name,
-};
+use self::fields::{AttemptRecord, BodyRecord, KeyRecord, RedactedRecord, ValueRecord};
 use super::MAX_LINE;
 use crate::dead_letter::DeadLetter;
 
@@ -100,46 +98,40 @@ impl fmt::Display for InvalidLine {
     }
 }
 
-/// Decodes a line without its newline.
-pub(super) fn decode(line: &[u8]) -> Result<DeadLetter, InvalidLine> {
-    let record: LetterRecord = match serde_json::from_slice(line) {
-        Ok(record) => record,
-        Err(error) if error.is_eof() => return Err(InvalidLine::Torn),
-        // The error is dropped, because its text can show values.
-        Err(error) => {
-            let column = error.column();
-            return Err(other_version(line).unwrap_or(InvalidLine::Syntax { column }));
-        }
-    };
-    if record.version != VERSION {
-        return Err(InvalidLine::Version(record.version));
-    }
-    record.into_letter()
+/// The only field that all versions have.
+#[derive(Deserialize)]
+struct LetterVersion {
+    version: u64,
 }
 
-/// Returns an error if the line has another version, which explains why it cannot be decoded.
-fn other_version(line: &[u8]) -> Option<InvalidLine> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        version: u64,
+/// Decodes a line without its newline.
+pub(super) fn decode(line: &[u8]) -> Result<DeadLetter, InvalidLine> {
+    match read::<LetterVersion>(line)?.version {
+        VERSION => read::<LetterRecord>(line)?.into_letter(),
+        other => Err(InvalidLine::Version(other)),
     }
-    let Versioned { version } = serde_json::from_slice(line).ok()?;
-    (version != VERSION).then_some(InvalidLine::Version(version))
+}
+
+fn read<T: DeserializeOwned>(line: &[u8]) -> Result<T, InvalidLine> {
+    // The error is dropped, because its text can show values.
+    serde_json::from_slice(line).map_err(|error| match error.column() {
+        _ if error.is_eof() => InvalidLine::Torn,
+        column => InvalidLine::Syntax { column },
+    })
 }
 
 impl LetterRecord {
     fn into_letter(self) -> Result<DeadLetter, InvalidLine> {
-        let method = Method::from_bytes(self.method.as_bytes());
         let redacted = self.redacted.into_iter();
         let headers = self.headers.into_iter().map(|(name, value)| {
             let value = value.map(ValueRecord::into_value).transpose()?;
-            Ok((header_name(&name)?, value))
+            Ok((parse("headers", &name)?, value))
         });
         let attempts = self.attempts.into_iter().map(AttemptRecord::into_report);
         Ok(DeadLetter {
-            time: decode_time(&self.time).ok_or(InvalidLine::Field("time"))?,
-            method: method.map_err(|_| InvalidLine::Field("method"))?,
-            url: Url::parse(&self.url).map_err(|_| InvalidLine::Field("url"))?,
+            time: parse::<Timestamp>("time", &self.time)?.into(),
+            method: parse("method", &self.method)?,
+            url: parse("url", &self.url)?,
             url_redacted: redacted.map(|RedactedRecord(place)| place).collect(),
             headers: headers.collect::<Result<_, _>>()?,
             body: self.body.into_body()?,
@@ -149,7 +141,7 @@ impl LetterRecord {
                 .collect::<Option<_>>()
                 .ok_or(InvalidLine::Field("attempts"))?,
             reason: self.reason,
-            not_before: decode_time(&self.not_before).ok_or(InvalidLine::Field("not_before"))?,
+            not_before: parse::<Timestamp>("not_before", &self.not_before)?.into(),
         })
     }
 }
@@ -159,8 +151,9 @@ fn encode_time(time: SystemTime) -> io::Result<String> {
     Ok(time.to_string())
 }
 
-fn decode_time(text: &str) -> Option<SystemTime> {
-    text.parse::<Timestamp>().ok().map(SystemTime::from)
+/// Parses the text of a field.
+fn parse<T: FromStr>(field: &'static str, text: &str) -> Result<T, InvalidLine> {
+    text.parse().map_err(|_| InvalidLine::Field(field))
 }
 
 #[cfg(test)]

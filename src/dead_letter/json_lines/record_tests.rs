@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use proptest::prelude::*;
+use reqwest::Url;
 
 use super::*;
 use crate::dead_letter::{LetterBody, Redacted};

@@ -230,10 +230,8 @@ fn sync_directory(path: &Path) {
 }
 
 fn directory_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
+    let named = path.parent().filter(|parent| *parent != Path::new(""));
+    named.unwrap_or(Path::new("."))
 }
 
 /// Returns `<path>.<suffix>`.

@@ -1,12 +1,13 @@
-//! What all workers share for one key: the bucket, the turns, the pause and the adaptive rate.
+//! What all workers share for one key: the bucket, the turns, the pause, the adaptive rate and the retries.
 //!
 //! `redis/state.lua`, `lease.lua` and `pause.lua` do the same in Lua, in the same order. Change both together;
 //! the tests of the stores run on both.
 
 use std::collections::HashMap;
 
+use super::retry_slots::RetrySlots;
 use super::{duration, micros};
-use crate::fleet::{Lease, LeaseAsk, PaceChange, SharedRate, WorkerId};
+use crate::fleet::{Lease, LeaseAsk, PaceChange, Retries, RetriesAsk, SharedRate, WorkerId};
 
 const SECOND: f64 = 1e6;
 const PACE_LIFE: f64 = 60.0 * SECOND;
@@ -26,6 +27,9 @@ pub(super) struct KeyState {
     workers: HashMap<WorkerId, f64>,
     /// Refused workers, and when the turn of each is.
     waiting: HashMap<WorkerId, f64>,
+    retries: RetrySlots,
+    /// When the state can be forgotten, because a new one would do the same.
+    pub(super) expires: f64,
 }
 
 #[derive(Debug)]
@@ -52,13 +56,6 @@ struct WaitPosition {
     is_due: bool,
 }
 
-impl WaitPosition {
-    /// A worker whose turn has come leaves nothing for the others.
-    fn others_ahead(&self) -> f64 {
-        if self.is_due { 0.0 } else { self.others }
-    }
-}
-
 impl KeyState {
     pub(super) fn lease(&mut self, now: f64, ask: &LeaseAsk) -> Lease {
         let workers = self.note_worker(ask.worker, now, micros(ask.period));
@@ -66,6 +63,13 @@ impl KeyState {
             None => (ask.want, 0.0),
             Some(rate) => self.take(now, ask, rate, workers),
         };
+        let refill = match (&self.bucket, ask.rate) {
+            (Some(bucket), Some(rate)) => {
+                2.0 * (f64::from(rate.burst) - bucket.level) / rate.per_second * SECOND
+            }
+            _ => 0.0,
+        };
+        self.keep(now + refill.max(self.pause_life(now)));
         Lease {
             tokens,
             retry_after: duration(retry_after),
@@ -75,27 +79,26 @@ impl KeyState {
         }
     }
 
+    pub(super) fn retries(&mut self, now: f64, ask: &RetriesAsk) -> Retries {
+        self.keep(now + micros(ask.terms.ttl) * 2.0);
+        self.retries.take(now, ask)
+    }
+
     /// Returns the new length of the pause if it got longer.
     pub(super) fn pause(&mut self, now: f64, length: f64) -> Option<f64> {
         let before = self.pause.max(now);
         self.pause = before.max(now + length);
+        self.keep(now + self.pause_life(now));
         (self.pause - before > SAME_PAUSE).then_some(self.pause - now)
     }
 
-    /// How long to keep the state after a lease.
-    pub(super) fn life(&self, now: f64, ask: &LeaseAsk) -> f64 {
-        let refill = match (&self.bucket, ask.rate) {
-            (Some(bucket), Some(rate)) => {
-                2.0 * (f64::from(rate.burst) - bucket.level) / rate.per_second * SECOND
-            }
-            _ => 0.0,
-        };
-        self.pause_life(now).max(refill)
+    /// How long to keep the state after a pause.
+    fn pause_life(&self, now: f64) -> f64 {
+        STATE_LIFE.max(self.pause_left(now) + SECOND)
     }
 
-    /// How long to keep the state after a pause.
-    pub(super) fn pause_life(&self, now: f64) -> f64 {
-        STATE_LIFE.max(self.pause_left(now) + SECOND)
+    fn keep(&mut self, until: f64) {
+        self.expires = self.expires.max(until);
     }
 
     fn pause_left(&self, now: f64) -> f64 {
@@ -121,7 +124,13 @@ impl KeyState {
         let position = self.position(now, ask.worker, period, workers);
         // A whole number, otherwise some workers would get the larger half at each turn.
         let chunk = (fair / 2.0).ceil();
-        let ahead = position.others_ahead() * chunk;
+        // A worker whose turn has come leaves nothing for the others.
+        let others_ahead = if position.is_due {
+            0.0
+        } else {
+            position.others
+        };
+        let ahead = others_ahead * chunk;
         let room = level + fair - ahead;
         // More than a fair share only from what all other fair shares leave.
         let mut share = fair + (level - count * fair).max(0.0);
@@ -189,21 +198,18 @@ impl KeyState {
 
     /// Applies a change to the adaptive rate of all workers together.
     fn change_pace(&mut self, now: f64, change: Option<PaceChange>, workers: usize) -> Option<f64> {
-        if self
-            .pace
-            .as_ref()
-            .is_some_and(|pace| now - pace.at > PACE_LIFE)
-        {
-            self.pace = None;
-        }
-        if let Some(change) = change {
-            let total = match &self.pace {
-                Some(pace) => pace.total + (change.now - change.before),
-                None => change.now * workers as f64,
-            };
-            let total = total.clamp(1.0 / 30.0, 1e6);
-            self.pace = Some(TotalPace { total, at: now });
-        }
+        let known = self.pace.take().filter(|pace| now - pace.at <= PACE_LIFE);
+        self.pace = match change {
+            None => known,
+            Some(change) => {
+                let total = match known {
+                    Some(pace) => pace.total + (change.now - change.before),
+                    None => change.now * workers as f64,
+                };
+                let total = total.clamp(1.0 / 30.0, 1e6);
+                Some(TotalPace { total, at: now })
+            }
+        };
         self.pace.as_ref().map(|pace| pace.total)
     }
 }

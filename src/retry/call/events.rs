@@ -203,7 +203,7 @@ impl<'a> Call<'a> {
             return;
         };
         events.stage = Stage::Over;
-        events.attempt = report.last_attempt();
+        events.attempt = Attempt::after(report.retries());
         let stopped = EventKind::Stopped(Stopped {
             reason: report.stop,
             outcome: report.last.outcome,

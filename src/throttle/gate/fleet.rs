@@ -16,7 +16,7 @@ use super::super::key::GateKey;
 use super::Gate;
 use super::state::GateState;
 use crate::clock::{self, Time};
-use crate::fleet::{FleetLimits, KeyKind, Lease, LeaseAsk, PauseListener};
+use crate::fleet::{FleetLimits, Lease, LeaseAsk, PauseListener, store_key};
 use crate::lock::lock;
 
 /// A lease that could not give back is looked at again no sooner than this.
@@ -43,7 +43,7 @@ impl GateStore {
         settings: &ThrottleSettings,
     ) -> Option<Box<Self>> {
         let fleet = settings.fleet.clone()?;
-        let key = KeyKind::Gate.store_key(&key.text, !key.is_public());
+        let key = store_key("gate", &key.text, !key.is_public());
         let gate = gate.clone();
         Some(Box::new(Self { fleet, key, gate }))
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
-use super::InvalidLine;
+use super::{InvalidLine, parse};
 use crate::dead_letter::{LetterBody, Redacted};
 use crate::outcome::{AttemptOutcome, AttemptReport, FailureKind};
 
@@ -54,10 +54,6 @@ impl ValueRecord {
     }
 }
 
-pub(super) fn header_name(name: &str) -> Result<HeaderName, InvalidLine> {
-    name.parse().map_err(|_| InvalidLine::Field("headers"))
-}
-
 /// The idempotency key.
 #[derive(Serialize, Deserialize)]
 pub(super) struct KeyRecord {
@@ -74,7 +70,7 @@ impl KeyRecord {
     }
 
     pub(super) fn into_key(self) -> Result<(HeaderName, HeaderValue), InvalidLine> {
-        Ok((header_name(&self.header)?, self.value.into_value()?))
+        Ok((parse("headers", &self.header)?, self.value.into_value()?))
     }
 }
 
