@@ -58,10 +58,10 @@ pub(crate) fn decide(
         (_, Some(Directive::Stop)) => return Err(StopReason::ServerVeto),
         (class, _) => class,
     };
-    let is_safe = rules.repeatable
+    let may_repeat = rules.repeatable
         || (rules.without_key && class == StatusClass::Retry)
         || (rules.unsent && classified.unsent);
-    if !is_safe {
+    if !may_repeat {
         Err(StopReason::NotIdempotent)
     } else if call.max_retries == 0 {
         Err(StopReason::Disabled)

@@ -3,11 +3,24 @@
 //! All layers above share these types: how an attempt ended, why a call stopped, the report of a call, and the errors
 //! that this crate creates. Nothing here decides, waits or logs.
 
-/// Gives each value of an enum a stable label, in the order of the declaration.
-macro_rules! labels {
-    ($name:ident { $($value:ident => $label:literal,)+ }) => {
+/// Declares an enum whose values have a stable label.
+macro_rules! labelled {
+    (
+        $(#[$about_enum:meta])*
+        pub enum $name:ident {
+            $($(#[$about:meta])* $value:ident = $label:literal,)+
+        }
+    ) => {
+        $(#[$about_enum])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$about])* $value,)+
+        }
+
         #[allow(dead_code, reason = "not every enum is listed or read back")]
         impl $name {
+            /// In the order of the declaration.
             pub(crate) const ALL: [Self; [$($label),+].len()] = [$(Self::$value),+];
 
             /// Returns a stable name in snake_case, for logs and metrics.

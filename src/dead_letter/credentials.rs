@@ -105,35 +105,30 @@ impl Credentials {
 
     /// Returns the replacement for a redacted place, if there is one.
     pub(super) fn fill(&self, place: &Redacted) -> Option<Fill<'_>> {
+        let user_info = self.user_info.as_ref().map(Fill::UserInfo);
         match place {
-            Redacted::UserInfo => self.user_info.as_ref().map(Fill::UserInfo),
+            Redacted::UserInfo => user_info,
             Redacted::Parameter(name) => {
                 let mut found = self.parameters.iter().rev();
-                match found.find(|(own, _)| own.eq_ignore_ascii_case(name)) {
-                    Some((_, value)) => Some(Fill::Parameter(value)),
-                    None => self.is_added(name).then_some(Fill::ByClient),
-                }
+                let found = found.find(|(own, _)| own.eq_ignore_ascii_case(name));
+                let given = found.map(|(_, value)| Fill::Parameter(value));
+                given.or_else(|| self.by_client(name))
             }
             Redacted::Header(name) => {
                 let lines: Vec<_> = (self.headers.iter())
                     .filter(|(own, _)| own.eq_ignore_ascii_case(name.as_str()))
                     .map(|(_, value)| value.as_ref())
                     .collect();
-                if !lines.is_empty() {
-                    return Some(Fill::Header(lines));
-                }
-                if self.is_added(name.as_str()) {
-                    return Some(Fill::ByClient);
-                }
-                let is_authorization = *name == http::header::AUTHORIZATION;
-                let user_info = self.user_info.as_ref().filter(|_| is_authorization);
-                user_info.map(Fill::UserInfo)
+                let given = (!lines.is_empty()).then_some(Fill::Header(lines));
+                let user_info = user_info.filter(|_| *name == http::header::AUTHORIZATION);
+                (given.or_else(|| self.by_client(name.as_str()))).or(user_info)
             }
         }
     }
 
-    fn is_added(&self, name: &str) -> bool {
-        (self.added.iter()).any(|own| own.eq_ignore_ascii_case(name))
+    fn by_client(&self, name: &str) -> Option<Fill<'_>> {
+        let is_added = (self.added.iter()).any(|own| own.eq_ignore_ascii_case(name));
+        is_added.then_some(Fill::ByClient)
     }
 }
 

@@ -6,9 +6,12 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::HeaderName;
 
-use super::{DeadLetter, LetterBody, Secrets};
+use super::{DeadLetter, DeadLetters, LetterBody};
 use crate::outcome::{AttemptOutcome, FailureKind, RetryReport};
 use crate::request::{BodyFactory, RequestSnapshot, SnapshotBody, bytes_of};
+
+/// The longest pause in a letter, short enough that no clock overflows.
+const A_THOUSAND_YEARS: Duration = Duration::from_secs(1000 * 365 * 24 * 60 * 60);
 
 /// 9999-12-30T22:00:00Z, the last second whose year has four digits in every time zone.
 const LAST_MOMENT: Duration = Duration::from_secs(253_402_207_200);
@@ -21,18 +24,18 @@ pub(crate) struct LetterDraft<'a> {
     pub(crate) key_header: &'a HeaderName,
     pub(crate) has_key: bool,
     pub(crate) repeatable: bool,
-    pub(crate) max_body: usize,
 }
 
 impl LetterDraft<'_> {
-    /// Removes the secrets and adds the report of the call.
+    /// Removes the secrets and adds the report of the call. `pause` is how long to leave the server alone.
     pub(crate) fn into_letter(
         self,
-        secrets: &Secrets,
+        settings: &DeadLetters,
         report: &RetryReport,
         now: SystemTime,
-        not_before: SystemTime,
+        pause: Duration,
     ) -> DeadLetter {
+        let secrets = &settings.secrets;
         let (method, url, headers, body) = self.request.into_parts();
         let (url, url_redacted) = secrets.redact_url(&url);
         let is_key = |name: &HeaderName| self.has_key && name == self.key_header;
@@ -50,12 +53,12 @@ impl LetterDraft<'_> {
             url,
             url_redacted,
             headers: headers.collect(),
-            body: letter_body(body, self.factory, self.max_body),
+            body: letter_body(body, self.factory, settings.max_body),
             key: keys.into_iter().next(),
             repeatable: self.repeatable || was_never_sent(report),
             attempts: report.attempts().cloned().collect(),
             reason: report.stop().label().to_owned(),
-            not_before: within_dates(not_before),
+            not_before: within_dates(now + pause.min(A_THOUSAND_YEARS)),
         }
     }
 }
@@ -141,14 +144,17 @@ mod tests {
         request
     }
 
+    fn settings() -> DeadLetters {
+        DeadLetters {
+            max_body: 10,
+            ..DeadLetters::default()
+        }
+    }
+
     fn letter(request: &mut Request, factory: Option<&BodyFactory>, has_key: bool) -> DeadLetter {
         let header = HeaderName::from_static("idempotency-key");
-        draft(request, factory, &header, has_key).into_letter(
-            &Secrets::default(),
-            &report(),
-            MOMENT,
-            MOMENT,
-        )
+        let draft = draft(request, factory, &header, has_key);
+        draft.into_letter(&settings(), &report(), MOMENT, Duration::ZERO)
     }
 
     fn draft<'a>(
@@ -163,7 +169,6 @@ mod tests {
             key_header,
             has_key,
             repeatable: has_key,
-            max_body: 10,
         }
     }
 
@@ -259,7 +264,7 @@ mod tests {
         let stream = || request(Some(Body::wrap(String::from("stream"))));
         let draft = draft(&mut stream(), Some(&factory), &header, false);
         assert_eq!(BUILT.load(Ordering::SeqCst), 0);
-        let letter = draft.into_letter(&Secrets::default(), &report(), MOMENT, MOMENT);
+        let letter = draft.into_letter(&settings(), &report(), MOMENT, Duration::ZERO);
         assert_eq!(letter.body, LetterBody::Bytes("built".into()));
         assert_eq!(BUILT.load(Ordering::SeqCst), 1);
 

@@ -141,27 +141,17 @@ impl<'a> Replay<'a> {
     fn url_and_headers(&self) -> Result<(Url, HeaderMap), ReplayError> {
         let mut url = self.letter.url.clone();
         let mut headers = HeaderMap::new();
-        for (name, value) in self.letter.headers() {
+        for place in &self.letter.url_redacted {
+            self.fill_in(place, &mut url, &mut headers)?;
+        }
+        let mut filled = Vec::new();
+        for (name, value) in &self.letter.headers {
             if let Some(value) = value {
                 headers.append(name, value.clone());
-            }
-        }
-        for place in self.letter.redacted() {
-            match (&place, self.fill(&place)) {
-                // Also for the `authorization` header, which reqwest makes of user info.
-                (_, Some(Fill::UserInfo((name, password)))) => {
-                    // Both fail only for URLs without a host, and credentials always have one.
-                    let _ = url.set_username(name);
-                    let _ = url.set_password(Some(password));
-                }
-                (Redacted::Parameter(name), Some(fill)) => fill_parameter(&mut url, name, &fill),
-                (Redacted::Header(name), Some(Fill::Header(lines))) => {
-                    for line in lines {
-                        let line = line.ok_or_else(|| ReplayError::Invalid(place.clone()))?;
-                        headers.append(name, line.clone());
-                    }
-                }
-                _ => {}
+            } else if !filled.contains(&name) {
+                // The first line of a name adds all lines of its replacement.
+                filled.push(name);
+                self.fill_in(&Redacted::Header(name.clone()), &mut url, &mut headers)?;
             }
         }
         if let Some((name, value)) = &self.letter.key {
@@ -170,6 +160,31 @@ impl<'a> Replay<'a> {
             headers.insert(name, value);
         }
         Ok((url, headers))
+    }
+
+    fn fill_in(
+        &self,
+        place: &Redacted,
+        url: &mut Url,
+        headers: &mut HeaderMap,
+    ) -> Result<(), ReplayError> {
+        match (place, self.fill(place)) {
+            // Also for the `authorization` header, which reqwest makes of user info.
+            (_, Some(Fill::UserInfo((name, password)))) => {
+                // Both fail only for URLs without a host, and credentials always have one.
+                let _ = url.set_username(name);
+                let _ = url.set_password(Some(password));
+            }
+            (Redacted::Parameter(name), Some(fill)) => fill_parameter(url, name, &fill),
+            (Redacted::Header(name), Some(Fill::Header(lines))) => {
+                for line in lines {
+                    let line = line.ok_or_else(|| ReplayError::Invalid(place.clone()))?;
+                    headers.append(name, line.clone());
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 }
 

@@ -14,15 +14,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::DeadLetter;
+use super::{DeadLetter, Secrets};
 use crate::clock;
 use crate::decide::chain;
 use crate::outcome::DeadLetterOutcome;
 
-/// The default limit for the size of a body in a letter.
-const MAX_BODY: usize = 1024 * 1024;
-/// The default limit for the time of a delivery.
-const MAX_WAIT: Duration = Duration::from_secs(5);
 /// The call stops waiting this long after the limit. A delivery normally ends at the limit; only one that blocks
 /// its thread does not.
 const GRACE: Duration = Duration::from_millis(50);
@@ -75,59 +71,68 @@ impl<S: DeadLetterSink + ?Sized> DeadLetterSink for Arc<S> {
     }
 }
 
-/// A sink and its limits.
+/// The settings of dead letters.
 #[derive(Clone)]
 pub(crate) struct DeadLetters {
-    pub(crate) sink: Arc<dyn DeadLetterSink>,
+    /// Without a sink there are no letters.
+    pub(crate) sink: Option<Arc<dyn DeadLetterSink>>,
+    pub(crate) secrets: Secrets,
+    /// The most bytes of a body in a letter.
     pub(crate) max_body: usize,
+    /// The longest time of a delivery.
     pub(crate) max_wait: Duration,
 }
 
-impl DeadLetters {
-    pub(crate) fn new(sink: Arc<dyn DeadLetterSink>) -> Self {
+impl Default for DeadLetters {
+    fn default() -> Self {
         Self {
-            sink,
-            max_body: MAX_BODY,
-            max_wait: MAX_WAIT,
+            sink: None,
+            secrets: Secrets::default(),
+            max_body: 1024 * 1024,
+            max_wait: Duration::from_secs(5),
         }
     }
+}
 
+impl DeadLetters {
     /// Starts the delivery of a letter, and returns a future that waits for it until `latest`.
     ///
     /// The delivery starts before the first poll. It continues after `latest`, and if the future is dropped.
-    /// `report` is called exactly once, with the outcome and the text of the sink's error.
+    /// `report` is called exactly once, with the outcome and the text of the sink's error. Returns `None` without a
+    /// sink.
     pub(crate) fn deliver<F>(
         &self,
         letter: DeadLetter,
         latest: Option<Instant>,
         report: F,
-    ) -> impl Future<Output = ()> + Send + use<F>
+    ) -> Option<impl Future<Output = ()> + Send + use<F>>
     where
         F: FnOnce(DeadLetterOutcome, Option<String>) + Send + 'static,
     {
+        let (sink, limit) = (self.sink.clone()?, self.max_wait);
         let now = clock::now();
-        let give_up = clock::after(now, self.max_wait.saturating_add(GRACE));
+        let give_up = clock::after(now, limit.saturating_add(GRACE));
         let latest = latest.map_or(give_up, |latest| latest.max(now + MIN_WAIT).min(give_up));
         let report = ReportOnce(Some(report));
         let task = Handle::try_current().ok().map(|runtime| {
-            let (sink, limit) = (self.sink.clone(), self.max_wait);
             runtime.spawn(async move {
                 let result = catch_panic(hand_over(sink, letter, limit)).await;
                 report.call(result);
             })
         });
-        async move {
+        Some(async move {
             if let Some(task) = task {
                 // The call ends in the same way, whatever the result.
                 let _ = timeout_at(latest, task).await;
             }
-        }
+        })
     }
 }
 
 impl fmt::Debug for DeadLetters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadLetters")
+            .field("secrets", &self.secrets)
             .field("max_body", &self.max_body)
             .field("max_wait", &self.max_wait)
             .finish_non_exhaustive()

@@ -5,7 +5,7 @@ use http::{Extensions, HeaderName, Method, StatusCode};
 use reqwest::{Request, Url};
 
 use super::*;
-use crate::dead_letter::{LetterDraft, Secrets, dead_letter_channel};
+use crate::dead_letter::{LetterDraft, dead_letter_channel};
 use crate::outcome::{AttemptOutcome, AttemptReport, RetryReport, StopReason};
 use crate::request::RequestSnapshot;
 
@@ -20,7 +20,6 @@ fn letter(path: &str) -> DeadLetter {
         key_header: &header,
         has_key: false,
         repeatable: true,
-        max_body: 0,
     };
     let report = RetryReport {
         earlier: Vec::new(),
@@ -33,7 +32,15 @@ fn letter(path: &str) -> DeadLetter {
         refused_wait: Duration::ZERO,
         stop: StopReason::BudgetEmpty,
     };
-    draft.into_letter(&Secrets::default(), &report, clock::wall(), clock::wall())
+    let settings = DeadLetters::default();
+    draft.into_letter(&settings, &report, clock::wall(), Duration::ZERO)
+}
+
+fn letters_to(sink: Arc<dyn DeadLetterSink>) -> DeadLetters {
+    DeadLetters {
+        sink: Some(sink),
+        ..DeadLetters::default()
+    }
 }
 
 /// What the test sink does with a letter.
@@ -112,7 +119,7 @@ impl Setting {
         let taken = Mutex::new(0);
         let sink = Arc::new(Sink { act, taken });
         Self {
-            letters: DeadLetters::new(sink.clone()),
+            letters: letters_to(sink.clone()),
             sink,
             reported: Reported::default(),
         }
@@ -120,9 +127,10 @@ impl Setting {
 
     fn deliver(&self, latest: Option<Instant>) -> impl Future<Output = ()> + use<> {
         let reported = self.reported.clone();
-        (self.letters).deliver(letter("/a"), latest, move |outcome, text| {
+        let delivery = (self.letters).deliver(letter("/a"), latest, move |outcome, text| {
             reported.lock().unwrap().push((outcome, text));
-        })
+        });
+        delivery.unwrap()
     }
 
     fn reported(&self) -> Vec<(DeadLetterOutcome, Option<String>)> {
@@ -210,13 +218,14 @@ fn without_a_runtime_delivery_fails_and_nothing_panics() {
 #[tokio::test(start_paused = true)]
 async fn a_full_channel_is_waited_for_and_a_closed_one_fails() {
     let (sink, mut receiver) = dead_letter_channel(0);
-    let letters = DeadLetters::new(Arc::new(sink));
+    let letters = letters_to(Arc::new(sink));
     let reported = Reported::default();
     let deliver = |path| {
         let reported = reported.clone();
-        letters.deliver(letter(path), None, move |outcome, text| {
+        let delivery = letters.deliver(letter(path), None, move |outcome, text| {
             reported.lock().unwrap().push((outcome, text));
-        })
+        });
+        delivery.unwrap()
     };
     let start = clock::now();
     deliver("/1").await;

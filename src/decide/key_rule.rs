@@ -1,7 +1,7 @@
 //! Writes idempotency keys, and knows which methods are idempotent.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use reqwest::Request;
+use reqwest::{Body, Request};
 
 use crate::request::{
     DEFAULT_HEADER, IdempotencyKey, InvalidKey, RequestOptions, check_header, has_key,
@@ -142,15 +142,9 @@ impl AutoKey {
             Self::Off => None,
             Self::Random => Some(IdempotencyKey::random()),
             Self::Content => {
-                let body = match request.body() {
-                    None => &[][..],
-                    Some(body) => body.as_bytes()?,
-                };
-                Some(IdempotencyKey::from_content(
-                    request.method(),
-                    request.url(),
-                    body,
-                ))
+                let (method, url) = (request.method(), request.url());
+                let body = request.body().map_or(Some(&[][..]), Body::as_bytes)?;
+                Some(IdempotencyKey::from_content(method, url, body))
             }
         }
     }

@@ -78,6 +78,7 @@ impl Failure {
                 None if error.source().is_some_and(by_text::is_cancelled_for_http2) => {
                     FailureKind::NotProcessed
                 }
+                #[cfg(feature = "http2")]
                 None if error.is_decode() && chain(error).any(has_wrong_length) => {
                     FailureKind::Incomplete
                 }
@@ -176,14 +177,12 @@ fn kind_of_h2(error: &h2::Error) -> Option<FailureKind> {
 /// Whether `h2` reset the stream because the body does not have its announced length (RFC 9113 §8.1.1).
 ///
 /// Over HTTP/1.1 the same response is incomplete.
+#[cfg(feature = "http2")]
 fn has_wrong_length(link: &(dyn StdError + 'static)) -> bool {
-    #[cfg(feature = "http2")]
-    if let Some(error) = link.downcast_ref::<h2::Error>() {
+    link.downcast_ref::<h2::Error>().is_some_and(|error| {
         let by_h2 = error.is_library() && error.is_reset();
-        return by_h2 && error.reason() == Some(h2::Reason::PROTOCOL_ERROR);
-    }
-    let _ = link;
-    false
+        by_h2 && error.reason() == Some(h2::Reason::PROTOCOL_ERROR)
+    })
 }
 
 /// Returns the kind of an I/O error on an established connection.

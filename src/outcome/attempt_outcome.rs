@@ -35,60 +35,44 @@ impl fmt::Display for AttemptOutcome {
     }
 }
 
-/// Says why an attempt ended without a response.
-///
-/// The first six kinds may be temporary, so idempotent requests are retried. The others would fail again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FailureKind {
-    /// The host name could not be resolved.
-    Dns,
-    /// The connection failed: refused, unreachable, closed by the server during the TLS handshake, or a forward
-    /// proxy opened no tunnel.
+labelled! {
+    /// Says why an attempt ended without a response.
     ///
-    /// reqwest reports the proxy's status only for 407, so a 403 is retried like a 503.
-    Connect,
-    /// No response arrived in time.
-    Timeout,
-    /// The connection broke, the peer reset the stream, or the peer violated HTTP/2.
-    Reset,
-    /// The connection was closed before the response was complete.
-    Incomplete,
-    /// The server provably did not process the request.
-    ///
-    /// It refused the stream or sent GOAWAY (RFC 9113 §8.7). Or the connection was closed or replaced before the
-    /// request was sent.
-    NotProcessed,
-    /// The handshake failed: invalid certificate, TLS alert, or a proxy that wants other credentials (407).
-    ///
-    /// Also any other failure to connect that is not known to be temporary.
-    Handshake,
-    /// The request is invalid: bad URL, unsupported scheme.
-    Builder,
-    /// There were too many redirects, or a redirect that may not be followed.
-    Redirect,
-    /// The body of the response could not be decoded.
-    Decode,
-    /// Another middleware refused the request.
-    Middleware,
-    /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused the attempt: see [`Refusal`](crate::Refusal).
-    Throttled,
-    /// Anything else, for example an error in the body stream of the request.
-    Other,
+    /// The first six kinds may be temporary, so idempotent requests are retried. The others would fail again.
+    pub enum FailureKind {
+        /// The host name could not be resolved.
+        Dns = "dns",
+        /// The connection failed: refused, unreachable, closed by the server during the TLS handshake, or a forward
+        /// proxy opened no tunnel.
+        ///
+        /// reqwest reports the proxy's status only for 407, so a 403 is retried like a 503.
+        Connect = "connect",
+        /// No response arrived in time.
+        Timeout = "timeout",
+        /// The connection broke, the peer reset the stream, or the peer violated HTTP/2.
+        Reset = "reset",
+        /// The connection was closed before the response was complete.
+        Incomplete = "incomplete",
+        /// The server provably did not process the request.
+        ///
+        /// It refused the stream or sent GOAWAY (RFC 9113 §8.7). Or the connection was closed or replaced before the
+        /// request was sent.
+        NotProcessed = "not_processed",
+        /// The handshake failed: invalid certificate, TLS alert, or a proxy that wants other credentials (407).
+        ///
+        /// Also any other failure to connect that is not known to be temporary.
+        Handshake = "handshake",
+        /// The request is invalid: bad URL, unsupported scheme.
+        Builder = "builder",
+        /// There were too many redirects, or a redirect that may not be followed.
+        Redirect = "redirect",
+        /// The body of the response could not be decoded.
+        Decode = "decode",
+        /// Another middleware refused the request.
+        Middleware = "middleware",
+        /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused the attempt: see [`Refusal`](crate::Refusal).
+        Throttled = "throttled",
+        /// Anything else, for example an error in the body stream of the request.
+        Other = "other",
+    }
 }
-
-labels!(FailureKind {
-    Dns => "dns",
-    Connect => "connect",
-    Timeout => "timeout",
-    Reset => "reset",
-    Incomplete => "incomplete",
-    NotProcessed => "not_processed",
-    Handshake => "handshake",
-    Builder => "builder",
-    Redirect => "redirect",
-    Decode => "decode",
-    Middleware => "middleware",
-    Throttled => "throttled",
-    Other => "other",
-});

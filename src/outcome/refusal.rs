@@ -8,23 +8,18 @@ use reqwest_middleware::Error;
 
 use crate::host::Host;
 
-/// Says why a [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RefusalReason {
-    /// The queue has [`max_queue`](crate::ThrottleMiddlewareBuilder::max_queue) waiting calls.
-    QueueFull,
-    /// The wait took longer than [`max_wait`](crate::ThrottleMiddlewareBuilder::max_wait), or is known to take longer.
-    WaitTooLong,
-    /// The request could not be sent before the deadline of the call.
-    DeadlineTooClose,
+labelled! {
+    /// Says why a [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused a request.
+    pub enum RefusalReason {
+        /// The queue has [`max_queue`](crate::ThrottleMiddlewareBuilder::max_queue) waiting calls.
+        QueueFull = "queue_full",
+        /// The wait took longer than [`max_wait`](crate::ThrottleMiddlewareBuilder::max_wait), or is known to take
+        /// longer.
+        WaitTooLong = "wait_too_long",
+        /// The request could not be sent before the deadline of the call.
+        DeadlineTooClose = "deadline_too_close",
+    }
 }
-
-labels!(RefusalReason {
-    QueueFull => "queue_full",
-    WaitTooLong => "wait_too_long",
-    DeadlineTooClose => "deadline_too_close",
-});
 
 /// Reports that a [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused a request. Nothing was sent.
 ///

@@ -1,59 +1,42 @@
 //! The reason why a call ended.
 
-/// Says why a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum StopReason {
-    /// The response is not an error: its status is below 400.
-    Succeeded,
-    /// A retry would end the same way.
-    NotRetryable,
-    /// The request may have taken effect, and a retry could repeat that effect.
-    ///
-    /// Its method is not idempotent and it carries no key.
-    NotIdempotent,
-    /// The body was a stream, which can be sent only once. See [`body_with`](crate::RequestBuilderExt::body_with).
-    BodyNotReplayable,
-    /// The call has used all its retries.
-    RetriesExhausted,
-    /// The next retry would start after the retry window, which begins with the call.
-    WindowClosed,
-    /// The next retry could not get a response before the deadline.
-    DeadlineTooClose,
-    /// The [`Budget`](crate::Budget) of the client has no retries left.
-    BudgetEmpty,
-    /// The enclosing call or [`Scope`](crate::Scope) has no retries left.
-    AllowanceSpent,
-    /// The server asked for a longer wait than the client accepts.
-    ServerDelayTooLong,
-    /// The server said not to retry.
-    ServerVeto,
-    /// Retries were turned off for this call.
-    Disabled,
-    /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused the next attempt.
-    ///
-    /// The report ends with the last attempt that was sent.
-    Throttled,
-    /// Without [`dry_run`](crate::RetryMiddlewareBuilder::dry_run), a retry would have followed.
-    DryRun,
+labelled! {
+    /// Says why a call ended.
+    pub enum StopReason {
+        /// The response is not an error: its status is below 400.
+        Succeeded = "succeeded",
+        /// A retry would end the same way.
+        NotRetryable = "not_retryable",
+        /// The request may have taken effect, and a retry could repeat that effect.
+        ///
+        /// Its method is not idempotent and it carries no key.
+        NotIdempotent = "not_idempotent",
+        /// The body was a stream, which can be sent only once. See [`body_with`](crate::RequestBuilderExt::body_with).
+        BodyNotReplayable = "body_not_replayable",
+        /// The call has used all its retries.
+        RetriesExhausted = "retries_exhausted",
+        /// The next retry would start after the retry window, which begins with the call.
+        WindowClosed = "window_closed",
+        /// The next retry could not get a response before the deadline.
+        DeadlineTooClose = "deadline_too_close",
+        /// The [`Budget`](crate::Budget) of the client has no retries left.
+        BudgetEmpty = "budget_empty",
+        /// The enclosing call or [`Scope`](crate::Scope) has no retries left.
+        AllowanceSpent = "allowance_spent",
+        /// The server asked for a longer wait than the client accepts.
+        ServerDelayTooLong = "server_delay_too_long",
+        /// The server said not to retry.
+        ServerVeto = "server_veto",
+        /// Retries were turned off for this call.
+        Disabled = "disabled",
+        /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused the next attempt.
+        ///
+        /// The report ends with the last attempt that was sent.
+        Throttled = "throttled",
+        /// Without [`dry_run`](crate::RetryMiddlewareBuilder::dry_run), a retry would have followed.
+        DryRun = "dry_run",
+    }
 }
-
-labels!(StopReason {
-    Succeeded => "succeeded",
-    NotRetryable => "not_retryable",
-    NotIdempotent => "not_idempotent",
-    BodyNotReplayable => "body_not_replayable",
-    RetriesExhausted => "retries_exhausted",
-    WindowClosed => "window_closed",
-    DeadlineTooClose => "deadline_too_close",
-    BudgetEmpty => "budget_empty",
-    AllowanceSpent => "allowance_spent",
-    ServerDelayTooLong => "server_delay_too_long",
-    ServerVeto => "server_veto",
-    Disabled => "disabled",
-    Throttled => "throttled",
-    DryRun => "dry_run",
-});
 
 impl StopReason {
     /// Returns whether the call gave up although it might succeed later.

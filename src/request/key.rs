@@ -94,13 +94,8 @@ impl IdempotencyKey {
     /// ```
     #[must_use]
     pub fn quoted(mut self) -> Self {
-        // Visible ASCII is always a valid string and a valid header.
-        if let Ok(text) = sfv::StringRef::from_str(&self.text) {
-            let quoted = sfv::ItemSerializer::new().bare_item(text).finish();
-            if let Ok(header) = HeaderValue::try_from(quoted) {
-                self.header = sensitive(header);
-            }
-        }
+        let text = sfv::StringRef::from_str(&self.text).expect("visible ASCII is a valid string");
+        self.header = header_of(&sfv::ItemSerializer::new().bare_item(text).finish());
         self
     }
 
@@ -115,15 +110,13 @@ impl IdempotencyKey {
     }
 
     fn from_visible_ascii(text: String) -> Self {
-        let header = HeaderValue::from_str(&text).expect("visible ASCII is a valid header");
-        Self {
-            header: sensitive(header),
-            text,
-        }
+        let header = header_of(&text);
+        Self { text, header }
     }
 }
 
-fn sensitive(mut header: HeaderValue) -> HeaderValue {
+fn header_of(key: &str) -> HeaderValue {
+    let mut header = HeaderValue::from_str(key).expect("visible ASCII is a valid header");
     header.set_sensitive(true);
     header
 }

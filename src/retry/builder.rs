@@ -9,7 +9,7 @@ use super::RetryMiddleware;
 use super::settings::RetrySettings;
 use crate::admit::{Budget, BudgetBuilder, Budgets};
 use crate::config::{ConfigError, longer_than_zero, unreserved_header_name};
-use crate::dead_letter::{DeadLetterSink, DeadLetters, Secrets};
+use crate::dead_letter::{DeadLetterSink, Secrets};
 use crate::decide::{AttemptView, AutoKey, ClassifyFn, StatusClass};
 use crate::entropy::Entropy;
 use crate::fleet::FleetLimits;
@@ -66,8 +66,6 @@ pub struct RetryMiddlewareBuilder {
     settings: RetrySettings,
     budget: Option<Budget>,
     budget_per_host: Option<BudgetBuilder>,
-    dead_letter_max_body: Option<usize>,
-    dead_letter_max_wait: Option<Duration>,
     fleet: Option<FleetLimits>,
     /// The first invalid setting that could not be stored.
     refused: Option<ConfigError>,
@@ -468,7 +466,7 @@ impl RetryMiddlewareBuilder {
     /// # Ok(()) }
     /// ```
     pub fn dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Self {
-        self.settings.dead_letters = Some(DeadLetters::new(Arc::new(sink)));
+        self.settings.dead_letters.sink = Some(Arc::new(sink));
         self
     }
 
@@ -478,7 +476,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: 1 MiB.
     pub fn dead_letter_max_body(mut self, bytes: usize) -> Self {
-        self.dead_letter_max_body = Some(bytes);
+        self.settings.dead_letters.max_body = bytes;
         self
     }
 
@@ -493,7 +491,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// [`build`](Self::build) refuses zero.
     pub fn dead_letter_max_wait(mut self, wait: Duration) -> Self {
-        self.dead_letter_max_wait = Some(wait);
+        self.settings.dead_letters.max_wait = wait;
         self
     }
 
@@ -501,7 +499,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: every usual name for a credential.
     pub fn secrets(mut self, secrets: Secrets) -> Self {
-        self.settings.secrets = secrets;
+        self.settings.dead_letters.secrets = secrets;
         self
     }
 
@@ -574,11 +572,7 @@ impl RetryMiddlewareBuilder {
             return Err(error);
         }
         let mut settings = self.settings;
-        longer_than_zero("dead_letter_max_wait", self.dead_letter_max_wait)?;
-        if let Some(letters) = &mut settings.dead_letters {
-            letters.max_body = self.dead_letter_max_body.unwrap_or(letters.max_body);
-            letters.max_wait = self.dead_letter_max_wait.unwrap_or(letters.max_wait);
-        }
+        longer_than_zero("dead_letter_max_wait", Some(settings.dead_letters.max_wait))?;
         settings.backoff.check()?;
         match (self.budget, self.budget_per_host) {
             (None, None) => {}

@@ -7,7 +7,7 @@ use http::HeaderName;
 use super::inner_retry::InnerRetry;
 use crate::admit::Budgets;
 use crate::config::{CREDENTIALS, ConfigError, Timers, ensure, longer_than_zero, reserved};
-use crate::dead_letter::{DeadLetters, Secrets};
+use crate::dead_letter::DeadLetters;
 use crate::decide::{Classifier, KeyRule};
 use crate::entropy::Entropy;
 use crate::log::WarnOnce;
@@ -35,8 +35,7 @@ pub(crate) struct RetrySettings {
     pub(crate) attempt_header: Option<HeaderName>,
     pub(crate) entropy: Entropy,
     pub(crate) dry_run: bool,
-    pub(crate) dead_letters: Option<DeadLetters>,
-    pub(crate) secrets: Secrets,
+    pub(crate) dead_letters: DeadLetters,
     pub(crate) observers: Observers,
     #[cfg(feature = "tracing")]
     pub(crate) levels: LogLevels,
@@ -86,7 +85,8 @@ impl RetrySettings {
             ("idempotency_header", Some(self.keys.header())),
             ("attempt_header", self.attempt_header.as_ref()),
         ] {
-            let header = header.filter(|header| self.secrets.names_credentials(header));
+            let secrets = &self.dead_letters.secrets;
+            let header = header.filter(|header| secrets.names_credentials(header));
             if let Some(header) = header {
                 let effect = format!("{CREDENTIALS} (if not, say so with `Secrets::keep`)");
                 return Err(reserved(setting, header.as_str(), effect));
@@ -104,7 +104,7 @@ impl RetrySettings {
         }
         #[cfg(not(feature = "tracing"))]
         let _ = could_retry;
-        !self.observers.is_empty() || self.dead_letters.is_some()
+        !self.observers.is_empty() || self.dead_letters.sink.is_some()
     }
 
     /// Returns whether the log mentions calls that fail.
@@ -144,8 +144,7 @@ impl Default for RetrySettings {
             attempt_header: None,
             entropy: Entropy::System,
             dry_run: false,
-            dead_letters: None,
-            secrets: Secrets::default(),
+            dead_letters: DeadLetters::default(),
             observers: Observers::default(),
             #[cfg(feature = "tracing")]
             levels: LogLevels::default(),

@@ -234,13 +234,12 @@ fn as_u64(item: &BareItem) -> Option<u64> {
 /// Parses a reset time: seconds, Unix time in seconds or milliseconds, date, timestamp or duration.
 fn parse_reset(text: &str, now: SystemTime) -> Option<Duration> {
     if let Some(number) = decimal(text) {
-        return if number < 1e9 {
-            Some(from_secs(number))
-        } else if number < 1e11 {
-            time_until_unix(from_secs(number), now)
-        } else {
-            time_until_unix(from_secs(number / 1e3), now)
-        };
+        if number < 1e9 {
+            return Some(from_secs(number));
+        }
+        let unix_time = from_secs(if number < 1e11 { number } else { number / 1e3 });
+        let date = UNIX_EPOCH.checked_add(unix_time);
+        return date.map_or(Some(Duration::MAX), |date| time_until(date, now));
     }
     if text.starts_with(['+', '-']) {
         return None;
@@ -262,11 +261,6 @@ fn parse_reset(text: &str, now: SystemTime) -> Option<Duration> {
 fn is_huge_duration(text: &str) -> bool {
     let unit = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
     text.len() - unit.len() > 15 && ["ns", "us", "ms", "s", "m", "h", "d"].contains(&unit)
-}
-
-fn time_until_unix(time: Duration, now: SystemTime) -> Option<Duration> {
-    let date = UNIX_EPOCH.checked_add(time);
-    date.map_or(Some(Duration::MAX), |date| time_until(date, now))
 }
 
 /// Returns the time from `now` until `date`. `None`: the date has passed, so it is no hint.

@@ -72,7 +72,7 @@ impl SendRecord {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Controller {
     window: CongestionWindow,
     /// `None` until the server has refused something.
@@ -103,19 +103,7 @@ impl Controller {
     pub(crate) fn new(max_in_flight: u32) -> Self {
         Self {
             window: CongestionWindow::new(max_in_flight),
-            pace: None,
-            half_open: None,
-            quota: QuotaTracker::default(),
-            failures: FailureHistory::default(),
-            recovery: Recovery::default(),
-            round_trip: RoundTrip::default(),
-            accepted: Meter::default(),
-            hold_until: Time::ZERO,
-            read_until: Time::ZERO,
-            last_sent: 0,
-            last_event: Time::ZERO,
-            last_accepted: Time::ZERO,
-            was_window_limiting: false,
+            ..Self::default()
         }
     }
 

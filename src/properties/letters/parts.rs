@@ -7,7 +7,7 @@ use arbitrary::{Result, Unstructured};
 use http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request};
 
-use crate::dead_letter::{DeadLetter, LetterBody, LetterDraft, Secrets};
+use crate::dead_letter::{DeadLetter, DeadLetters, LetterBody, LetterDraft};
 use crate::outcome::{AttemptOutcome, AttemptReport, FailureKind, RetryReport, StopReason};
 use crate::properties::address;
 use crate::request::RequestSnapshot;
@@ -56,10 +56,14 @@ pub(super) fn letter(input: &mut Unstructured<'_>) -> Result<Arc<DeadLetter>> {
         key_header: &key_header,
         has_key,
         repeatable: true,
+    };
+    let settings = DeadLetters {
         max_body: MAX_BODY,
+        ..DeadLetters::default()
     };
     let (time, not_before) = (moment(input)?, moment(input)?);
-    let letter = draft.into_letter(&Secrets::default(), &report(input)?, time, not_before);
+    let pause = not_before.duration_since(time).unwrap_or_default();
+    let letter = draft.into_letter(&settings, &report(input)?, time, pause);
     check(&letter, &request, body, has_key.then_some(key));
     Ok(Arc::new(letter))
 }

@@ -21,7 +21,9 @@ impl Call<'_> {
     /// Takes a snapshot of the request if it may be needed again, numbers the attempt, and notifies observers
     /// and throttles.
     pub(crate) fn begin_attempt(&mut self, request: &mut Request, extensions: &mut Extensions) {
-        if self.snapshot.is_none() && (self.could_retry() || self.settings.dead_letters.is_some()) {
+        if self.snapshot.is_none()
+            && (self.could_retry() || self.settings.dead_letters.sink.is_some())
+        {
             let is_rebuilt = self.body_factory().is_some();
             self.snapshot = Some(Box::new(RequestSnapshot::of(
                 request, is_rebuilt, extensions,

@@ -14,9 +14,6 @@ use crate::outcome::{DeadLetterOutcome, Refusal, RetryReport};
 use crate::schedule::server_hint;
 use crate::upstream::BoxFuture;
 
-/// The longest pause in a letter: no date that a letter can hold is later.
-const A_THOUSAND_YEARS: Duration = Duration::from_secs(1000 * 365 * 24 * 60 * 60);
-
 /// Ends when the letter is delivered, or when the call should not wait for it any longer.
 pub(crate) type LetterDelivery = BoxFuture<'static, ()>;
 
@@ -27,13 +24,13 @@ pub(super) fn pause_after(stop: Stop, result: &Result<Response>) -> Duration {
         Ok(response) => server_hint(response.status(), response.headers(), clock::wall()),
         Err(error) => Refusal::of(error).map(Refusal::retry_after),
     };
-    pause.unwrap_or_default().min(A_THOUSAND_YEARS)
+    pause.unwrap_or_default()
 }
 
 impl Call<'_> {
     /// Returns whether the call leaves a letter.
     pub(super) fn leaves_letter(&self, stop: Stop) -> bool {
-        stop.reason.is_given_up() && self.settings.dead_letters.is_some()
+        stop.reason.is_given_up() && self.settings.dead_letters.sink.is_some()
     }
 
     /// Writes a letter about a call that was given up although it might have worked later.
@@ -43,7 +40,7 @@ impl Call<'_> {
         pause: Duration,
     ) -> Option<LetterDelivery> {
         let settings = self.settings;
-        let letters = settings.dead_letters.as_ref()?;
+        let letters = &settings.dead_letters;
         let latest = self.time.end();
         let draft = LetterDraft {
             request: *self.snapshot.take()?,
@@ -51,10 +48,8 @@ impl Call<'_> {
             key_header: settings.keys.header_of(self.options.as_deref()),
             has_key: self.has_key,
             repeatable: self.rules.repeatable,
-            max_body: letters.max_body,
         };
-        let now = clock::wall();
-        let letter = draft.into_letter(&settings.secrets, report, now, now + pause);
+        let letter = draft.into_letter(letters, report, clock::wall(), pause);
         let events = self.events_mut()?;
 
         // The delivery may end after the call.
@@ -73,6 +68,7 @@ impl Call<'_> {
             let kind = EventKind::DeadLettered(outcome);
             observers.notify(&Event { call, kind });
         };
-        Some(Box::pin(letters.deliver(letter, latest, tell)))
+        let delivery = letters.deliver(letter, latest, tell)?;
+        Some(Box::pin(delivery))
     }
 }

@@ -31,6 +31,12 @@ pub(super) struct CongestionWindow {
     latency: LatencyRounds,
 }
 
+impl Default for CongestionWindow {
+    fn default() -> Self {
+        Self::new(u32::MAX)
+    }
+}
+
 impl CongestionWindow {
     pub(super) fn new(max: u32) -> Self {
         let max = f64::from(max);

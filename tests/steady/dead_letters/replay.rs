@@ -67,6 +67,25 @@ async fn a_letter_is_sent_as_it_was_with_fresh_credentials_in_their_places() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn fresh_lines_of_a_header_come_where_the_redacted_ones_were() {
+    let headers = r#"[["x-note",null],["accept","a"],["x-note","2"],["x-note",null]]"#;
+    let letter = letter(&LINE.replace(r#"[["x-trace","1"]]"#, headers));
+    let server = Server::statuses([200]);
+    let fresh = Credentials::for_host("api.example.com")
+        .header("x-note", "0")
+        .header("x-note", "1");
+    let client = client(&server);
+    letter.replay(&client).credentials(&fresh).await.unwrap();
+    let arrival = &server.received()[0];
+    let lines = arrival.headers.iter().map(|(name, value)| {
+        let value = value.to_str().unwrap();
+        format!("{name}: {value}")
+    });
+    let lines: Vec<_> = lines.filter(|line| !line.contains("-key")).collect();
+    assert_eq!(lines, ["x-note: 0", "x-note: 1", "x-note: 2", "accept: a"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_letter_keeps_the_header_of_its_key_whatever_the_client_uses() {
     // The server has seen the key there, and may not know it elsewhere.
     let line = LINE.replace("x-order-key", "idempotency-key");
