@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::Budget;
@@ -21,8 +21,8 @@ pub(super) struct FleetBudget {
     key: String,
     pub(super) retries: WorkerRetries,
     created: Instant,
-    /// Locked while an ask is under way.
-    asking: Arc<Mutex<()>>,
+    /// Has one turn to ask. It is taken while an ask is under way.
+    turns: Arc<Semaphore>,
     /// Each call that waits for an ask holds a clone, so that they can be counted.
     waiting: Arc<()>,
 }
@@ -34,7 +34,7 @@ impl FleetBudget {
             key: store_key("retry", host, false),
             retries: WorkerRetries::new(terms, fleet.period()),
             created: now,
-            asking: Arc::default(),
+            turns: Arc::new(Semaphore::new(1)),
             waiting: Arc::default(),
         }
     }
@@ -72,7 +72,7 @@ impl FleetBudget {
         let Ok(runtime) = Handle::try_current() else {
             return Payment::StoreLost;
         };
-        let mut turn = Arc::clone(&self.asking).try_lock_owned().ok();
+        let mut turn = Arc::clone(&self.turns).try_acquire_owned().ok();
         loop {
             if let Some(turn) = turn {
                 // In a task: if this call is dropped, what is granted is not lost.
@@ -82,7 +82,7 @@ impl FleetBudget {
                 // This ask probes whether the store is back. No call waits for it.
                 return Payment::StoreLost;
             }
-            turn = Some(Arc::clone(&self.asking).lock_owned().await);
+            turn = Arc::clone(&self.turns).acquire_owned().await.ok();
             let payment = self.retries.take_again(self.age(clock::now()));
             if payment != Payment::Ask {
                 return payment;
@@ -90,7 +90,7 @@ impl FleetBudget {
         }
     }
 
-    async fn ask(self: Arc<Self>, turn: OwnedMutexGuard<()>) {
+    async fn ask(self: Arc<Self>, turn: OwnedSemaphorePermit) {
         // Counted in the task, so that calls which come at the same moment are included.
         let waiting = Arc::strong_count(&self.waiting) - 1;
         let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
