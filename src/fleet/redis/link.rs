@@ -123,14 +123,12 @@ impl RedisLink {
         let now = clock::now();
         let (mut connection, number) = self.connection(now).await?;
         let reply = async {
-            match self
-                .send(&mut *connection, script.by_hash(keys, arguments))
-                .await
-            {
+            let command = script.by_hash(keys, arguments);
+            match self.send(&mut *connection, command).await {
                 // Redis has lost the script, after a restart or a `SCRIPT FLUSH`.
                 Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                    self.send(&mut *connection, script.by_text(keys, arguments))
-                        .await
+                    let command = script.by_text(keys, arguments);
+                    self.send(&mut *connection, command).await
                 }
                 result => result,
             }
