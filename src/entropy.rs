@@ -6,41 +6,38 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rand::rngs::{StdRng, SysRng};
+use rand::rngs::{SmallRng, SysRng};
 use rand::{Rng, RngExt, SeedableRng, TryRng};
 
-/// The random generator that a middleware draws jitter from.
-#[derive(Default)]
-pub(crate) enum Entropy {
-    /// The thread's generator, seeded by the operating system.
-    #[default]
-    System,
-    /// A generator with a fixed seed, for tests and simulations.
-    Seeded(Box<Mutex<StdRng>>),
-}
+/// The random generator that a middleware draws jitter from. It is fast and not meant for secrets.
+pub(crate) struct Entropy(Mutex<SmallRng>);
 
 impl Entropy {
+    /// Creates a generator with a fixed seed, for tests and simulations.
     pub(crate) fn seeded(seed: u64) -> Self {
-        Self::Seeded(Box::new(Mutex::new(StdRng::seed_from_u64(seed))))
+        Self(Mutex::new(SmallRng::seed_from_u64(seed)))
     }
 
     /// Calls `draw` with the generator.
-    #[allow(clippy::disallowed_methods)]
     pub(crate) fn with<T>(&self, draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
-        match self {
-            Self::System => draw(&mut rand::rng()),
-            // The generator is valid even after a panic in `draw`.
-            Self::Seeded(rng) => draw(&mut *rng.lock().unwrap_or_else(PoisonError::into_inner)),
-        }
+        // The generator is valid even after a panic in `draw`.
+        draw(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Default for Entropy {
+    /// Creates a generator that the operating system seeds.
+    fn default() -> Self {
+        let rng = SmallRng::try_from_rng(&mut SysRng);
+        Self(Mutex::new(
+            rng.expect("the operating system has randomness"),
+        ))
     }
 }
 
 impl fmt::Debug for Entropy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::System => "System",
-            Self::Seeded(_) => "Seeded",
-        })
+        f.write_str("Entropy(..)")
     }
 }
 

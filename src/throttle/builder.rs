@@ -35,7 +35,7 @@ impl Default for ThrottleSettings {
             fleet: None,
             adaptive: true,
             key_by: KeyBy::Host,
-            entropy: Entropy::System,
+            entropy: Entropy::default(),
             observers: Observers::default(),
         }
     }

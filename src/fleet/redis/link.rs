@@ -289,5 +289,5 @@ fn reconnect_delay(failures: u32) -> Duration {
     let delay = FIRST_DELAY
         .saturating_mul(1 << failures.min(10))
         .min(LONGEST_DELAY);
-    delay + Entropy::System.with(|rng| up_to(delay / 4, rng))
+    delay + Entropy::default().with(|rng| up_to(delay / 4, rng))
 }

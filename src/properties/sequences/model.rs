@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::ending::{Class, Ending, read};
@@ -16,7 +16,7 @@ use crate::outcome::{StopReason, TimeLimit};
 pub(super) struct Model<'p> {
     plan: &'p Plan,
     /// Has the same seed as the middleware, to draw the same spread of a hint.
-    rng: StdRng,
+    rng: SmallRng,
     pub(super) ledger: Ledger<'p>,
     /// The retries that all calls together have left.
     left: u32,
@@ -58,7 +58,7 @@ impl<'p> Model<'p> {
     pub(super) fn new(plan: &'p Plan) -> Self {
         Self {
             plan,
-            rng: StdRng::seed_from_u64(plan.settings.seed),
+            rng: SmallRng::seed_from_u64(plan.settings.seed),
             ledger: Ledger::new(plan.settings.purse.as_ref()),
             left: (plan.shared.as_ref()).map_or(u32::MAX, |shared| shared.max_retries),
             shared_end: None,
