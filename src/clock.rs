@@ -3,7 +3,7 @@
 //! No other module reads a clock, so every rule can be tested with a given time.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Poll, ready};
 use std::time::{Duration, SystemTime};
 
@@ -39,26 +39,22 @@ pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
 }
 
 /// Runs a future until `end`; returns `None` if it takes longer.
-pub(crate) fn within<F: Future>(
-    end: Instant,
-    future: F,
-) -> impl Future<Output = Option<F::Output>> {
-    within_moving(move |_| end, future)
+pub(crate) async fn within<F: Future>(end: Instant, future: F) -> Option<F::Output> {
+    within_moving(|_| end, pin!(future)).await
 }
 
 /// Runs a future until its end, which may move while it runs; returns `None` if it takes longer.
 ///
 /// `end` gets the current time. It is asked when the future first has to wait, and again when the time that it gave
 /// has passed. The timer is created at the first poll that has to wait.
-pub(crate) async fn within_moving<F: Future>(
+pub(crate) fn within_moving<F: Future + Unpin>(
     mut end: impl FnMut(Instant) -> Instant,
-    future: F,
-) -> Option<F::Output> {
-    let mut future = pin!(future);
+    mut future: F,
+) -> impl Future<Output = Option<F::Output>> {
     let mut timer = None;
-    poll_fn(|context| {
+    poll_fn(move |context| {
         loop {
-            if let Poll::Ready(output) = future.as_mut().poll(context) {
+            if let Poll::Ready(output) = Pin::new(&mut future).poll(context) {
                 return Poll::Ready(Some(output));
             }
             // `unconstrained`: a busy task uses up tokio's budget, and its timer would never fire.
@@ -71,7 +67,6 @@ pub(crate) async fn within_moving<F: Future>(
             }
         }
     })
-    .await
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ mod transport;
 use http::HeaderMap;
 
 pub use classify::AttemptView;
-pub(crate) use classify::{ClassifiedOutcome, Classifier, ClassifyFn, RequestTarget};
+pub(crate) use classify::{ClassifiedOutcome, Classifier, ClassifyFn};
 pub use key_rule::AutoKey;
 pub(crate) use key_rule::{KeyRule, is_idempotent};
 pub use status::StatusClass;

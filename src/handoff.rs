@@ -74,6 +74,16 @@ pub(crate) struct ThrottleVisit {
     pub(crate) paced: bool,
 }
 
+/// What happened to an attempt on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    pub(crate) visit: Option<ThrottleVisit>,
+    /// Another retry was inside the attempt.
+    pub(crate) inner_retry: bool,
+    /// The permit for the attempt is spent.
+    pub(crate) paid: bool,
+}
+
 impl ThrottleVisit {
     /// Returns the whole time in queues.
     pub(crate) fn queued(self) -> Duration {
@@ -85,8 +95,14 @@ impl ThrottleVisit {
 impl Handoff {
     /// Puts a new one into the extensions of an attempt that begins.
     pub(crate) fn insert(extensions: &mut Extensions, terms: Terms) -> Self {
-        let handoff = Self::default();
-        handoff.marks().terms = terms;
+        let marks = Marks {
+            terms,
+            ..Marks::default()
+        };
+        let handoff = Self {
+            marks: Arc::new(Mutex::new(marks)),
+            visit: None,
+        };
         extensions.insert(handoff.clone());
         handoff
     }
@@ -124,29 +140,37 @@ impl Handoff {
         self.marks().timed_out = true;
     }
 
-    /// Notes that the attempt ended. If no throttle saw it, it may have been sent.
-    pub(crate) fn end(&self) {
+    /// Ends the attempt and the retry's part in it. If no throttle saw the attempt, it may have been sent.
+    ///
+    /// `left` is what the extensions have now: usually a copy of this handoff. A middleware between may have
+    /// replaced it.
+    pub(crate) fn end(&self, left: Option<&Self>) -> Seen {
+        let (copy, other) = match left {
+            Some(left) if Arc::ptr_eq(&left.marks, &self.marks) => (Some(left), None),
+            other => (None, other),
+        };
         let mut marks = self.marks();
         marks.paid |= !marks.is_seen();
+        marks.over = true;
+        let mut seen = marks.seen(copy.and_then(|copy| copy.visit.as_deref()));
+        drop(marks);
+        if let Some(other) = other.map(Self::seen) {
+            seen.visit = other.visit.or(seen.visit);
+            seen.inner_retry |= other.inner_retry;
+        }
+        seen
     }
 
-    /// Ends the retry's part. Returns whether the attempt is paid.
+    /// Ends the retry's part in an attempt that was dropped. Returns whether it is paid.
     pub(crate) fn close(&self) -> bool {
         let mut marks = self.marks();
         marks.over = true;
         marks.paid
     }
 
-    /// Returns what a throttle has left, or what is known of it if it was dropped with the attempt.
-    pub(crate) fn visit(&self) -> Option<ThrottleVisit> {
-        let marks = self.marks();
-        let cut_off = (marks.timed_out && marks.is_seen()) || !marks.queue_time.is_zero();
-        let left = self.visit.as_deref().copied();
-        let visit = left.or(cut_off.then(ThrottleVisit::default))?;
-        Some(ThrottleVisit {
-            waited: marks.queue_time,
-            ..visit
-        })
+    /// Returns what a throttle and another retry have left.
+    pub(crate) fn seen(&self) -> Seen {
+        self.marks().seen(self.visit.as_deref())
     }
 
     /// Passes on to an outer retry what the throttles inside this call did. The report has `queued` already.
@@ -162,24 +186,15 @@ impl Handoff {
     pub(crate) fn mark_inner_retry(&self) {
         self.marks().inner_retry = true;
     }
-
-    /// Returns whether another retry was inside the attempt.
-    pub(crate) fn had_inner_retry(&self) -> bool {
-        self.marks().inner_retry
-    }
 }
 
 /// For the throttle.
 impl Handoff {
-    /// Returns the handoff of an attempt that is under way.
-    pub(crate) fn of(extensions: &Extensions) -> Option<Self> {
+    /// Returns the handoff of an attempt that is under way, and the terms of its retry.
+    pub(crate) fn of(extensions: &Extensions) -> Option<(Self, Terms)> {
         let handoff = extensions.get::<Self>()?;
-        let is_over = handoff.marks().over;
-        (!is_over).then(|| handoff.clone())
-    }
-
-    pub(crate) fn terms(&self) -> Terms {
-        self.marks().terms
+        let marks = handoff.marks();
+        (!marks.over).then(|| (handoff.clone(), marks.terms))
     }
 
     /// Stops the attempt's timeout until the value is dropped.
@@ -221,6 +236,20 @@ impl Handoff {
 }
 
 impl Marks {
+    fn seen(&self, left: Option<&ThrottleVisit>) -> Seen {
+        // The throttle may have been dropped with the attempt, and then it has left nothing.
+        let was_cut_off = (self.timed_out && self.is_seen()) || !self.queue_time.is_zero();
+        let visit = left.copied().or(was_cut_off.then(ThrottleVisit::default));
+        Seen {
+            visit: visit.map(|visit| ThrottleVisit {
+                waited: self.queue_time,
+                ..visit
+            }),
+            inner_retry: self.inner_retry,
+            paid: self.paid,
+        }
+    }
+
     /// Whether a throttle has queued, sent or refused a copy.
     fn is_seen(&self) -> bool {
         self.queued > 0 || self.sent.is_some() || self.refused

@@ -11,9 +11,9 @@ fn handoff() -> (Extensions, Handoff) {
 /// Whether the attempt is paid after what a throttle did with it. `ended`: it was not dropped.
 fn is_paid(ended: bool, throttle: impl FnOnce(&Handoff)) -> bool {
     let (extensions, retry) = handoff();
-    throttle(&Handoff::of(&extensions).unwrap());
+    throttle(&Handoff::of(&extensions).unwrap().0);
     if ended {
-        retry.end();
+        retry.end(None);
     }
     retry.close()
 }
@@ -50,7 +50,7 @@ async fn the_clock_stands_still_while_any_copy_waits() {
     let (extensions, retry) = handoff();
     assert_eq!(retry.clock_start(clock::now()), None);
     // The middlewares between may copy the extensions.
-    let copy = Handoff::of(&extensions.clone()).unwrap();
+    let (copy, _) = Handoff::of(&extensions.clone()).unwrap();
     let (one, two) = (
         copy.enter_queue(clock::now()),
         retry.enter_queue(clock::now()),
@@ -63,7 +63,7 @@ async fn the_clock_stands_still_while_any_copy_waits() {
     drop(two);
     assert_eq!(retry.clock_start(clock::now()), None);
     // Both waited at the same time, so it counts once.
-    assert_eq!(retry.visit().unwrap().waited, 2 * SEC);
+    assert_eq!(retry.seen().visit.unwrap().waited, 2 * SEC);
     let sent = clock::now();
     copy.send(sent);
     tokio::time::sleep(SEC).await;
@@ -74,17 +74,17 @@ async fn the_clock_stands_still_while_any_copy_waits() {
 fn only_a_throttle_with_something_to_say_leaves_a_visit() {
     let (_, retry) = handoff();
     retry.send(clock::now());
-    assert_eq!(retry.visit(), None);
+    assert_eq!(retry.seen().visit, None);
     // It was dropped with the attempt, and could not say so itself.
     retry.time_out();
-    assert_eq!(retry.visit(), Some(ThrottleVisit::default()));
+    assert_eq!(retry.seen().visit, Some(ThrottleVisit::default()));
 
     let (mut extensions, retry) = handoff();
     retry.time_out();
-    assert_eq!(retry.visit(), None);
+    assert_eq!(retry.seen().visit, None);
     extensions.get_mut::<Handoff>().unwrap().leave_visit(true);
     let left = extensions.get::<Handoff>().unwrap();
-    assert!(left.visit().unwrap().paced);
+    assert!(left.seen().visit.unwrap().paced);
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn what_a_throttle_leaves_in_a_copy_of_the_extensions_is_not_seen() {
     let mut copy = extensions.clone();
     let throttle = copy.get_mut::<Handoff>().unwrap();
     throttle.leave_visit(true);
-    assert_eq!(extensions.get::<Handoff>().unwrap().visit(), None);
-    assert_eq!(retry.visit(), None);
+    assert_eq!(extensions.get::<Handoff>().unwrap().seen().visit, None);
+    assert_eq!(retry.seen().visit, None);
 }
 
 #[test]
@@ -119,10 +119,10 @@ fn an_inner_retry_pays_for_the_outer_and_reports_to_it() {
     let (mut inner, terms) = Handoff::take_outer(&mut extensions).unwrap();
     assert_eq!(terms.queued_before, SEC);
     assert!(Handoff::of(&extensions).is_none());
-    assert_eq!(inner.visit(), None);
+    assert_eq!(inner.seen().visit, None);
     inner.pass_on_visit(2 * SEC, false);
-    let visit = inner.visit().unwrap();
+    let visit = inner.seen().visit.unwrap();
     assert_eq!((visit.waited, visit.queued()), (Duration::ZERO, 2 * SEC));
-    assert!(outer.had_inner_retry());
+    assert!(outer.seen().inner_retry);
     assert!(outer.close());
 }

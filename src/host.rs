@@ -11,20 +11,38 @@ use reqwest::Url;
 pub(crate) use table::BoundedTable;
 use url::Position;
 
+use crate::hashed::hash_of;
+
 /// The host of a URL, and its port unless it is the default port of the scheme.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host<'u>(pub(crate) &'u Url);
 
 impl<'u> Host<'u> {
-    /// Returns what identifies the host in tables. Hashing this is faster than hashing the text.
-    pub(crate) fn parts(self) -> (&'u str, u16) {
-        let host = self.0.host_str().unwrap_or_default();
-        (host, self.0.port().unwrap_or_default())
-    }
-
     /// Returns the text of host and port, without user info.
     pub(crate) fn as_str(self) -> &'u str {
         &self.0[Position::BeforeHost..Position::AfterPort]
+    }
+}
+
+/// Where the host stands in a URL, and the hash of its text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostPlace {
+    start: usize,
+    end: usize,
+    pub(crate) hash: u64,
+}
+
+impl HostPlace {
+    pub(crate) fn of(url: &Url) -> Self {
+        let start = url[..Position::BeforeHost].len();
+        let end = url[..Position::AfterPort].len();
+        let hash = hash_of(&url.as_str()[start..end]);
+        Self { start, end, hash }
+    }
+
+    /// Returns the text of host and port in a URL with the same host.
+    pub(crate) fn text(self, url: &Url) -> &str {
+        &url.as_str()[self.start..self.end]
     }
 }
 

@@ -66,6 +66,7 @@ pub mod fleet;
 ))]
 pub mod guide;
 mod handoff;
+mod hashed;
 mod host;
 mod lock;
 mod log;

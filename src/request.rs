@@ -23,7 +23,7 @@ pub(crate) use body::{BodyFactory, bytes_of};
 pub(crate) use key::{DEFAULT_HEADER, check_header, has_key};
 pub use key::{IdempotencyKey, InvalidKey};
 pub(crate) use options::RequestOptions;
-pub(crate) use snapshot::{RequestSnapshot, SnapshotBody};
+pub(crate) use snapshot::{RequestSnapshot, RequestTarget, SnapshotBody};
 
 use crate::log;
 use crate::outcome::ReportSlot;

@@ -16,7 +16,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Result};
 
 pub use builder::RetryMiddlewareBuilder;
-use call::{Call, Decision, Stop};
+use call::{Call, Decision, Opening, Stop};
 use settings::RetrySettings;
 
 use crate::decide::ClassifiedOutcome;
@@ -92,7 +92,9 @@ impl RetryMiddleware {
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
             self.settings.timers.check().map_err(Error::middleware)?;
-            let mut call = Call::start(&self.settings, &mut request, extensions)?;
+            let opening = Opening::read(&self.settings, &mut request, extensions)?;
+            let mut call = Call::new(&self.settings, &opening, &request);
+            call.start(opening, &mut request, extensions);
             call.launch_delay().await;
             loop {
                 call.begin_attempt(&mut request, extensions);

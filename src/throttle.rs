@@ -156,7 +156,7 @@ impl Throttle {
             Some(gate) => gate.renew(&key, now),
             None => *gate = new(now),
         };
-        self.gates.get(&key.text, new, renew)
+        self.gates.get(key.hash(), new, renew)
     }
 
     /// Warns once if the throttle is outside the retry: its response has passed a retry already.

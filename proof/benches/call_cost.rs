@@ -39,26 +39,6 @@ const EVERYTHING_ADDS: f64 = 2.5;
 /// The most that a retry and a throttle may add to a call that goes through at once, in the same measure.
 const THROTTLED: f64 = 1.5;
 
-/// Promises that the code does not keep now, with what was measured. They stand: the check names each of them, and
-/// fails if one gets worse by more than a tenth.
-const NOT_KEPT: [(&str, &str, f64); 8] = [
-    ("GET ok", "everything on", 3.24),
-    ("GET 503, then 200", "everything on", 2.70),
-    ("GET ok", "retry, observed", 1.16),
-    ("GET 404", "retry", 1.07),
-    ("GET ok, empty", "retry", 1.01),
-    ("POST ok, no key, empty", "retry", 0.56),
-    ("POST ok, key", "retry", 1.02),
-    ("POST 1 MiB, key", "retry", 1.07),
-];
-
-/// Whether a promise is known not to be kept, and this is no worse than that.
-fn is_known(case: Case, stack: Stack, measured: f64) -> bool {
-    NOT_KEPT.iter().any(|(known_case, known_stack, known)| {
-        (*known_case, *known_stack) == (case.name(), stack.name()) && measured <= known * 1.1
-    })
-}
-
 /// The most that a whole call may take with everything on, as a share of one with reqwest-retry.
 const EVERYTHING: f64 = 2.0;
 /// The most bytes that anything may allocate for a body of 1 MiB: it is shared, not copied.
@@ -117,7 +97,7 @@ fn main() {
         costs[place.expect("it was measured")]
     };
 
-    let (mut broken, mut known) = (Vec::new(), Vec::new());
+    let mut broken = Vec::new();
     let mut table = Table::new([
         "call",
         "stack",
@@ -156,10 +136,7 @@ fn main() {
             _ => None,
         };
         if most.is_some_and(|most| worst > most) {
-            match is_known(*case, *stack, worst) {
-                true => known.push(format!("{}: {worst:.3}", name())),
-                false => broken.push(format!("{}: {worst:.3}", name())),
-            }
+            broken.push(format!("{}: {worst:.3}", name()));
         }
         if *stack == Stack::Everything && entire > EVERYTHING {
             broken.push(format!("{}, whole: {entire:.3}", name()));
@@ -169,9 +146,6 @@ fn main() {
         }
     }
     println!("{table}");
-    if args.contains(&"--check") && !known.is_empty() {
-        println!("promised, and NOT KEPT: {}", known.join("; "));
-    }
     if args.contains(&"--check") && !broken.is_empty() {
         panic!("over what is promised: {}", broken.join("; "));
     }

@@ -147,6 +147,7 @@ impl Budget {
     }
 
     /// Credits a call that succeeded, if successes feed the budget. Reads the clock if `now` is not known.
+    #[inline]
     pub(crate) fn on_success(&self, now: Option<Instant>) {
         if let Some(state) = &self.0 {
             state.count_success();

@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use task_local_extensions::get_local_item;
@@ -40,20 +40,24 @@ pub(super) fn carried_scope() -> Option<Scope> {
 
 /// Returns the deadline of the call or scope that the running code is in.
 pub(crate) fn current_deadline() -> Option<Instant> {
-    let current = current().and_then(|current| current.deadline());
-    let carried = carried_scope().and_then(|scope| scope.end());
-    current.into_iter().chain(carried).min()
+    let deadline = |current: &RefCell<Option<ScopeHandle>>| current.borrow().as_ref()?.deadline();
+    let current = CURRENT.try_with(deadline).ok().flatten();
+    match carried_scope() {
+        None => current,
+        Some(scope) => current.into_iter().chain(scope.end()).min(),
+    }
 }
 
 /// Runs a future in a call or scope, if there is one to run in.
-pub(crate) async fn in_scope<F: Future>(mut scope: Option<ScopeHandle>, future: F) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|context| {
+pub(crate) fn in_scope<F: Future + Unpin>(
+    mut scope: Option<ScopeHandle>,
+    mut future: F,
+) -> impl Future<Output = F::Output> + Unpin {
+    poll_fn(move |context| {
         // It is swapped back on the way out, also if the poll panics.
         let _restore = scope.is_some().then(|| Entered::new(&mut scope));
-        future.as_mut().poll(context)
+        Pin::new(&mut future).poll(context)
     })
-    .await
 }
 
 /// While a scope is current, this holds what was current before.

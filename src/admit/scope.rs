@@ -1,5 +1,6 @@
 //! Retries and time for an operation of several requests.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -148,13 +149,12 @@ impl Scope {
 
     /// Runs a future in this scope. Inside another scope or call, the limits of both hold.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
-        in_scope(Some(ScopeHandle::open_scope(self)), future).await
+        in_scope(Some(ScopeHandle::open_scope(self)), pin!(future)).await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
     use task_local_extensions::{Extensions, get_local_item, set_local_item, with_extensions};

@@ -4,8 +4,8 @@
 //! runs in the callers' own futures, and each of them can be dropped at any time. So leading is a value:
 //! when a [`Leader`] is dropped before its flight has ended, another follower becomes the leader.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::{Entry, OccupiedEntry};
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use super::follower::Follower;
 use super::identity::Identity;
 use super::leader::Leader;
 use crate::clock;
+use crate::hashed::HashedMap;
 use crate::response::BufferedResponse;
 
 /// A follower that has seen this many leaders fail or leave sends its own request.
@@ -32,8 +33,7 @@ pub(super) struct Flights {
 
 #[derive(Default)]
 struct Table {
-    /// Ordered, because a few comparisons of texts take less than hashing one.
-    flights: BTreeMap<Arc<Identity>, Flight>,
+    flights: HashedMap<Arc<Identity>, Flight>,
     last_number: u64,
 }
 
@@ -53,8 +53,8 @@ pub(super) struct Flight {
     pub(super) led_since: Instant,
     /// How many leaders have failed or left.
     failures: u32,
-    /// By their numbers, so in the order of arrival.
-    followers: BTreeMap<u64, Waiting>,
+    /// In the order of arrival, so their numbers rise.
+    followers: VecDeque<Waiting>,
 }
 
 impl Flight {
@@ -65,6 +65,7 @@ impl Flight {
 
 /// A follower, as its flight knows it.
 struct Waiting {
+    number: u64,
     sender: oneshot::Sender<FlightMessage>,
     /// How many leaders had failed or left when it joined.
     failures_before: u32,
@@ -132,19 +133,19 @@ impl Flights {
                     leader: number,
                     led_since: now,
                     failures: 0,
-                    followers: BTreeMap::new(),
+                    followers: VecDeque::new(),
                 });
                 let flight = self.flight_ref(key, number);
                 return Role::Leader(Leader::new(flight, number));
             }
         };
         let (sender, receiver) = oneshot::channel();
-        let waiting = Waiting {
+        flight.followers.push_back(Waiting {
+            number,
             sender,
             failures_before: flight.failures,
             timeout_end,
-        };
-        flight.followers.insert(number, waiting);
+        });
         Role::Follower(Follower {
             flight: self.flight_ref(key, flight.number),
             number,
@@ -210,7 +211,10 @@ impl FlightRef {
     pub(super) fn leave(&self, follower: u64) {
         let mut table = self.flights.lock();
         if let Some(mut flight) = self.entry(&mut table) {
-            flight.get_mut().followers.remove(&follower);
+            let followers = &mut flight.get_mut().followers;
+            if let Ok(place) = followers.binary_search_by_key(&follower, |it| it.number) {
+                followers.remove(place);
+            }
         }
     }
 
@@ -232,7 +236,7 @@ impl FlightRef {
         let mut table = self.flights.lock();
         let ended = self.entry(&mut table).map(OccupiedEntry::remove);
         drop(table);
-        for (_, follower) in ended.into_iter().flat_map(|flight| flight.followers) {
+        for follower in ended.into_iter().flat_map(|flight| flight.followers) {
             follower.tell(message());
         }
     }
@@ -254,15 +258,12 @@ impl FlightRef {
             flight.led_since = now;
             flight.failures += 1;
             // The oldest followers have seen the most failures, and their timeouts end first.
-            while let Some(oldest) = flight.followers.first_entry() {
-                if !oldest.get().is_done_waiting(flight.failures, now) {
-                    break;
-                }
-                done_waiting.push(oldest.remove());
-            }
+            let is_done = |it: &&Waiting| it.is_done_waiting(flight.failures, now);
+            let done = flight.followers.iter().take_while(is_done).count();
+            done_waiting.extend(flight.followers.drain(..done));
             let successor = match to {
-                Successor::Oldest => flight.followers.pop_first(),
-                Successor::Newest => flight.followers.pop_last(),
+                Successor::Oldest => flight.followers.pop_front(),
+                Successor::Newest => flight.followers.pop_back(),
             };
             if successor.is_none() {
                 entry.remove();
@@ -273,7 +274,7 @@ impl FlightRef {
         for follower in done_waiting {
             follower.tell(FlightMessage::Alone);
         }
-        if let Some((_, follower)) = successor {
+        if let Some(follower) = successor {
             let leader = Leader::new(self.clone(), number);
             follower.tell(FlightMessage::Lead(leader));
         }

@@ -4,27 +4,37 @@
 //! [`Identity`]. Whether a request may be shared at all is a different question: see
 //! [`shareable`](super::shareable).
 
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use http::Version;
 use reqwest::Request;
 
 use super::ignored::Ignored;
+use crate::hashed::hash_of;
 use crate::request::{RequestOptions, without_fragment};
 
 /// Every part of a request that can change its response, or how the call obtains it.
-///
-/// The table of flights is ordered by it. Most requests differ in their text, so that is compared first.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Identity {
+    /// The same for the same headers in another order.
+    hash: u64,
     /// The URL, the method and then each header that counts, one per line. None of them contains a line break,
     /// so different requests never have the same text.
     text: Vec<u8>,
+    rest: Rest,
+}
+
+/// What is not text.
+#[derive(PartialEq, Eq)]
+struct Rest {
     version: Version,
     timeout: Option<Duration>,
     attempt_timeout: Option<Duration>,
     max_retries: Option<u32>,
 }
+
+/// The usual size of a header in the text.
+const USUAL: usize = 64;
 
 impl Identity {
     pub(super) fn of(
@@ -32,51 +42,64 @@ impl Identity {
         options: Option<&RequestOptions>,
         ignored: &Ignored,
     ) -> Self {
-        Self {
-            text: text_of(request, ignored),
+        // A fragment is not sent (RFC 9110 §7.1).
+        let url = without_fragment(request.url()).as_bytes();
+        let headers = request.headers();
+        let mut text = Vec::with_capacity(url.len() + USUAL * (headers.len() + 1));
+        text.extend_from_slice(url);
+        text.push(b'\n');
+        text.extend_from_slice(request.method().as_str().as_bytes());
+        let mut hash = hash_of(&text);
+        for (name, value) in headers {
+            let name = name.as_str();
+            if !ignored.has(name, value) {
+                let start = text.len();
+                text.push(b'\n');
+                text.extend_from_slice(name.as_bytes());
+                text.push(b':');
+                text.extend_from_slice(value.as_bytes());
+                hash = hash.wrapping_add(hash_of(&text[start..]));
+            }
+        }
+        let rest = Rest {
             version: request.version(),
             timeout: request.timeout().copied(),
             attempt_timeout: options.and_then(|options| options.attempt_timeout),
             max_retries: options.and_then(|options| options.max_retries),
-        }
+        };
+        Self { hash, text, rest }
     }
 
     /// The timeout of the request, which all calls of one flight share.
     pub(super) fn timeout(&self) -> Option<Duration> {
-        self.timeout
+        self.rest.timeout
+    }
+
+    /// The lines of the text, with headers sorted by name. Values of one name keep their order, which can matter.
+    fn sorted_lines(&self) -> Vec<&[u8]> {
+        let mut lines: Vec<_> = self.text.split(|byte| *byte == b'\n').collect();
+        let name = |line: &&[u8]| line.split(|byte| *byte == b':').next().map(<[u8]>::to_vec);
+        // The first two are the URL and the method. The sort is stable.
+        lines[2..].sort_by_key(name);
+        lines
     }
 }
 
-/// Writes the URL, the method and the headers that count, sorted by name. Values of one name keep their order, which
-/// can matter.
-///
-/// One text takes 2 allocations. A list of names and values takes 2 for each custom header.
-fn text_of(request: &Request, ignored: &Ignored) -> Vec<u8> {
-    // A fragment is not sent (RFC 9110 §7.1).
-    let url = without_fragment(request.url());
-    let method = request.method().as_str();
-    let mut length = url.len() + "\n".len() + method.len();
-    let mut headers = Vec::with_capacity(request.headers().len());
-    for (name, value) in request.headers() {
-        let name = name.as_str();
-        if !ignored.has(name, value) {
-            length += "\n:".len() + name.len() + value.len();
-            headers.push((name, value.as_bytes()));
-        }
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        // Most callers set their headers in the same order.
+        let is_same_text =
+            || self.text == other.text || self.sorted_lines() == other.sorted_lines();
+        self.hash == other.hash && self.rest == other.rest && is_same_text()
     }
-    // A stable sort.
-    headers.sort_by_key(|(name, _)| *name);
-    let mut text = Vec::with_capacity(length);
-    text.extend_from_slice(url.as_bytes());
-    text.push(b'\n');
-    text.extend_from_slice(method.as_bytes());
-    for (name, value) in headers {
-        text.push(b'\n');
-        text.extend_from_slice(name.as_bytes());
-        text.push(b':');
-        text.extend_from_slice(value);
+}
+
+impl Eq for Identity {}
+
+impl Hash for Identity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
     }
-    text
 }
 
 #[cfg(test)]
@@ -166,8 +189,8 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_the_same_has_the_same_place_in_the_order() {
-        let order_of = |one: &Request, other: &Request| identity(one).cmp(&identity(other));
+    fn only_what_is_the_same_has_the_same_hash() {
+        let same_hash = |one: &Request, other: &Request| identity(one).hash == identity(other).hash;
         let plain = with(&[("accept", "a"), ("accept", "b"), ("cookie", "c")]);
         let order = with(&[("cookie", "c"), ("accept", "a"), ("accept", "b")]);
         let traced = with(&[
@@ -177,18 +200,18 @@ mod tests {
             ("cookie", "c"),
         ]);
         assert!(same(&plain, &order) && same(&plain, &traced));
-        assert!(order_of(&plain, &order).is_eq());
-        assert!(order_of(&plain, &traced).is_eq());
+        assert!(same_hash(&plain, &order));
+        assert!(same_hash(&plain, &traced));
         for other in [
             with(&[("accept", "a"), ("accept", "b"), ("cookie", "d")]),
             with(&[("accept", "a"), ("accept", "b")]),
             with(&[]),
         ] {
-            assert!(order_of(&plain, &other).is_ne(), "{other:?}");
+            assert!(!same_hash(&plain, &other), "{other:?}");
         }
         let mut head = with(&[]);
         *head.method_mut() = Method::HEAD;
-        assert!(order_of(&with(&[]), &head).is_ne());
+        assert!(!same_hash(&with(&[]), &head));
     }
 
     #[test]

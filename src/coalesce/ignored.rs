@@ -2,21 +2,24 @@
 
 use http::header::{HeaderName, HeaderValue};
 
-/// Headers for tracing. They place a request in a log and do nothing else.
+/// Whether this header is for tracing. It places a request in a log and does nothing else.
 ///
 /// `baggage` is not in the list: applications put tenants or features there, and the response may depend on them.
-const TRACING: [&str; 10] = [
-    "traceparent",
-    "tracestate",
-    "x-request-id",
-    "x-correlation-id",
-    "b3",
-    "x-b3-traceid",
-    "x-b3-spanid",
-    "x-b3-parentspanid",
-    "x-b3-sampled",
-    "x-b3-flags",
-];
+fn is_for_tracing(name: &str) -> bool {
+    matches!(
+        name,
+        "traceparent"
+            | "tracestate"
+            | "x-request-id"
+            | "x-correlation-id"
+            | "b3"
+            | "x-b3-traceid"
+            | "x-b3-spanid"
+            | "x-b3-parentspanid"
+            | "x-b3-sampled"
+            | "x-b3-flags"
+    )
+}
 
 /// Headers that always count: credentials, and those by which HTTP selects a response
 /// (RFC 9110 §7.2, §12.5, §13.1, §14.2).
@@ -56,22 +59,13 @@ const NEVER_IGNORED_ENDS: [&str; 7] = [
     "credential",
 ];
 
-/// What the comparison of two requests leaves out.
-#[derive(Clone, Debug)]
+/// What the comparison of two requests leaves out, besides headers for tracing.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ignored {
-    /// Names in lower case. None of them always counts.
+    /// Names in lower case, from the user. None of them always counts.
     headers: Vec<Box<str>>,
     /// Whether unknown extensions are left out, too.
     pub(super) extensions: bool,
-}
-
-impl Default for Ignored {
-    fn default() -> Self {
-        Self {
-            headers: TRACING.map(Box::from).into(),
-            extensions: false,
-        }
-    }
 }
 
 impl Ignored {
@@ -86,13 +80,14 @@ impl Ignored {
 
     /// Whether the comparison leaves this header out. A sensitive value always counts.
     pub(super) fn has(&self, name: &str, value: &HeaderValue) -> bool {
-        self.headers.iter().any(|ignored| **ignored == *name) && !value.is_sensitive()
+        let by_user = || self.headers.iter().any(|ignored| **ignored == *name);
+        (is_for_tracing(name) || by_user()) && !value.is_sensitive()
     }
 
     /// Whether the list has this name, in any letter case.
     pub(super) fn has_name(&self, name: &str) -> bool {
-        let mut headers = self.headers.iter();
-        headers.any(|ignored| ignored.eq_ignore_ascii_case(name))
+        let name = name.to_ascii_lowercase();
+        is_for_tracing(&name) || self.headers.contains(&name.into())
     }
 }
 
@@ -110,7 +105,18 @@ mod tests {
     fn tracing_headers_are_ignored_unless_their_value_is_sensitive() {
         let ignored = Ignored::default();
         let mut value = HeaderValue::from_static("1");
-        for name in TRACING {
+        for name in [
+            "traceparent",
+            "tracestate",
+            "x-request-id",
+            "x-correlation-id",
+            "b3",
+            "x-b3-traceid",
+            "x-b3-spanid",
+            "x-b3-parentspanid",
+            "x-b3-sampled",
+            "x-b3-flags",
+        ] {
             assert!(ignored.has(name, &value), "{name}");
             assert!(ignored.has_name(&name.to_uppercase()), "{name}");
         }

@@ -26,7 +26,10 @@ pub(super) fn check_request(
     extensions: &Extensions,
     ignored: &Ignored,
 ) -> Result<(), NotShared> {
-    let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
+    let is_safe = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    );
     let has_key = RequestOptions::of(extensions).is_some_and(|options| options.key.is_some());
     if !is_safe || request.body().is_some() || has_key || wants_fresh_response(request.headers()) {
         return Err(NotShared::ByNature);

@@ -20,6 +20,7 @@ pub(crate) struct Timers {
 
 impl Timers {
     /// Fails where no runtime, or a runtime without timers, runs the call.
+    #[inline]
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.found.load(Ordering::Relaxed) {
             return Ok(());

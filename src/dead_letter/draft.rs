@@ -18,7 +18,7 @@ const LAST_MOMENT: Duration = Duration::from_secs(253_402_207_200);
 
 /// The request of a call that gave up, and the facts that its letter needs.
 pub(crate) struct LetterDraft<'a> {
-    pub(crate) request: RequestSnapshot,
+    pub(crate) request: &'a RequestSnapshot,
     /// Builds the body anew, if the user gave such a function.
     pub(crate) factory: Option<&'a BodyFactory>,
     pub(crate) key_header: &'a HeaderName,
@@ -36,9 +36,10 @@ impl LetterDraft<'_> {
         pause: Duration,
     ) -> DeadLetter {
         let secrets = &settings.secrets;
-        let (method, url, headers, body) = self.request.into_parts();
-        let (url, url_redacted) = secrets.redact_url(&url);
+        let target = self.request.target();
+        let (url, url_redacted) = secrets.redact_url(&target.url);
         let is_key = |name: &HeaderName| self.has_key && name == self.key_header;
+        let headers = self.request.headers();
         let headers = headers
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()));
@@ -49,11 +50,11 @@ impl LetterDraft<'_> {
         });
         DeadLetter {
             time: within_dates(now),
-            method,
+            method: target.method.clone(),
             url,
             url_redacted,
             headers: headers.collect(),
-            body: letter_body(body, self.factory, settings.max_body),
+            body: letter_body(self.request.body(), self.factory, settings.max_body),
             key: keys.into_iter().next(),
             repeatable: self.repeatable || was_never_sent(report),
             attempts: report.attempts().cloned().collect(),
@@ -63,7 +64,7 @@ impl LetterDraft<'_> {
     }
 }
 
-fn letter_body(body: SnapshotBody, factory: Option<&BodyFactory>, max_body: usize) -> LetterBody {
+fn letter_body(body: &SnapshotBody, factory: Option<&BodyFactory>, max_body: usize) -> LetterBody {
     match (body, factory) {
         // A panic of the user's function must not change the result of the call.
         (_, Some(factory)) => catch_unwind(AssertUnwindSafe(|| factory.build()))
@@ -73,7 +74,7 @@ fn letter_body(body: SnapshotBody, factory: Option<&BodyFactory>, max_body: usiz
                 within_limit(bytes, max_body)
             }),
         (SnapshotBody::Empty, None) => LetterBody::Empty,
-        (SnapshotBody::Bytes(bytes), None) => within_limit(bytes, max_body),
+        (SnapshotBody::Bytes(bytes), None) => within_limit(bytes.clone(), max_body),
         (SnapshotBody::Stream | SnapshotBody::Rebuilt, None) => LetterBody::NotReplayable,
     }
 }
@@ -153,18 +154,19 @@ mod tests {
 
     fn letter(request: &mut Request, factory: Option<&BodyFactory>, has_key: bool) -> DeadLetter {
         let header = HeaderName::from_static("idempotency-key");
-        let draft = draft(request, factory, &header, has_key);
+        let snapshot = RequestSnapshot::of(request, factory.is_some(), &Extensions::new());
+        let draft = draft(&snapshot, factory, &header, has_key);
         draft.into_letter(&settings(), &report(), MOMENT, Duration::ZERO)
     }
 
     fn draft<'a>(
-        request: &mut Request,
+        request: &'a RequestSnapshot,
         factory: Option<&'a BodyFactory>,
         key_header: &'a HeaderName,
         has_key: bool,
     ) -> LetterDraft<'a> {
         LetterDraft {
-            request: RequestSnapshot::of(request, factory.is_some(), &Extensions::new()),
+            request,
             factory,
             key_header,
             has_key,
@@ -262,7 +264,8 @@ mod tests {
         });
         let header = HeaderName::from_static("idempotency-key");
         let stream = || request(Some(Body::wrap(String::from("stream"))));
-        let draft = draft(&mut stream(), Some(&factory), &header, false);
+        let snapshot = RequestSnapshot::of(&mut stream(), true, &Extensions::new());
+        let draft = draft(&snapshot, Some(&factory), &header, false);
         assert_eq!(BUILT.load(Ordering::SeqCst), 0);
         let letter = draft.into_letter(&settings(), &report(), MOMENT, Duration::ZERO);
         assert_eq!(letter.body, LetterBody::Bytes("built".into()));

@@ -14,8 +14,9 @@ fn letter(path: &str) -> DeadLetter {
     let url = url.join(path).unwrap();
     let header = HeaderName::from_static("idempotency-key");
     let mut request = Request::new(Method::GET, url);
+    let snapshot = RequestSnapshot::of(&mut request, false, &Extensions::new());
     let draft = LetterDraft {
-        request: RequestSnapshot::of(&mut request, false, &Extensions::new()),
+        request: &snapshot,
         factory: None,
         key_header: &header,
         has_key: false,

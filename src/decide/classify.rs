@@ -11,7 +11,7 @@ use super::StatusClass;
 use super::status::default_class;
 use super::transport::{Failure, failure_class};
 use crate::outcome::{Attempt, AttemptOutcome, FailureKind};
-use crate::request::without_fragment;
+use crate::request::RequestTarget;
 
 /// How an attempt ended, and what that means for a retry.
 #[derive(Clone, Copy, Debug)]
@@ -133,19 +133,6 @@ type Classify = dyn Fn(&AttemptView<'_>) -> Option<StatusClass> + Send + Sync;
 impl fmt::Debug for ClassifyFn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClassifyFn(..)")
-    }
-}
-
-/// Method and URL of a request that was sent. Sending consumes the request, so this copy is made before.
-pub(crate) struct RequestTarget {
-    pub(crate) method: Method,
-    pub(crate) url: Url,
-}
-
-impl RequestTarget {
-    /// Whether the response comes from this URL, and not from a redirect.
-    fn is_url_of(&self, response: &Response) -> bool {
-        without_fragment(&self.url) == without_fragment(response.url())
     }
 }
 

@@ -1,13 +1,12 @@
 //! A bounded table of values by key, which evicts keys that are no longer used.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use tokio::time::Instant;
 
 use crate::clock;
+use crate::hashed::HashedMap;
 
 /// Enough that threads seldom wait for the same lock.
 const SHARDS: usize = 16;
@@ -16,12 +15,11 @@ const KEYS_PER_SHARD: usize = 256;
 
 /// A concurrent table of bounded size with CLOCK (second chance) eviction.
 ///
-/// It stores only the 64-bit hash of a key, with a random seed. Two keys with the same hash share a value: this is
+/// Keys are hashes from [`hash_of`](crate::hashed::hash_of). Two texts with the same hash share a value: this is
 /// unlikely and harmless.
 #[derive(Debug)]
 pub(crate) struct BoundedTable<T> {
     shards: [RwLock<Shard<T>>; SHARDS],
-    hasher: RandomState,
     must_keep: MustKeep<T>,
 }
 
@@ -31,7 +29,7 @@ type MustKeep<T> = fn(&T, Instant) -> bool;
 #[derive(Debug)]
 struct Shard<T> {
     /// Maps each key to its position in `entries`.
-    index: HashMap<u64, usize>,
+    index: HashedMap<u64, usize>,
     /// At most [`KEYS_PER_SHARD`] entries. None is ever removed, only replaced.
     entries: Vec<Entry<T>>,
     /// The clock hand: the position in `entries` that eviction looks at next.
@@ -51,12 +49,11 @@ impl<T: Clone> BoundedTable<T> {
         Self {
             shards: std::array::from_fn(|_| {
                 RwLock::new(Shard {
-                    index: HashMap::new(),
+                    index: HashedMap::default(),
                     entries: Vec::new(),
                     hand: 0,
                 })
             }),
-            hasher: RandomState::default(),
             must_keep,
         }
     }
@@ -66,11 +63,10 @@ impl<T: Clone> BoundedTable<T> {
     /// A new key gets a value from `new`. If the table is full, it evicts a key and passes its value to `renew`.
     pub(crate) fn get(
         &self,
-        key: impl Hash,
+        key: u64,
         new: impl FnOnce(Instant) -> T,
         renew: impl FnOnce(&mut T, Instant),
     ) -> T {
-        let key = self.hasher.hash_one(key);
         let shard = &self.shards[key as usize % SHARDS];
         if let Some(entry) = read(shard).find(key) {
             // Stores only if it changes something, so that the cache line stays shared between threads.
@@ -152,6 +148,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::hashed::hash_of;
 
     fn len<T>(table: &BoundedTable<T>) -> usize {
         table
@@ -161,8 +158,8 @@ mod tests {
             .sum()
     }
 
-    fn get<T: Clone>(table: &BoundedTable<T>, key: impl Hash, make: impl Fn() -> T) -> T {
-        table.get(key, |_| make(), |old, _| *old = make())
+    fn get<T: Clone>(table: &BoundedTable<T>, key: impl ToString, make: impl Fn() -> T) -> T {
+        table.get(hash_of(key.to_string()), |_| make(), |old, _| *old = make())
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Events carry the host and no other part of the URL, no header values and no error texts. So nothing in them
 //! needs to be redacted.
 
+use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderMap, Method};
@@ -12,7 +13,7 @@ use crate::outcome::{AttemptOutcome, DeadLetterOutcome, RefusalReason, StopReaso
 /// Identifies the call that an event belongs to.
 ///
 /// It holds the host and no other part of the URL, because paths and queries can contain private data.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct CallInfo<'a> {
     /// The method of the request.
@@ -21,6 +22,18 @@ pub struct CallInfo<'a> {
     pub host: &'a str,
     /// The number of the attempt: 1 for the first, 2 for the first retry, and so on.
     pub attempt: u32,
+    /// Finds the host in tables, without hashing its name for each event.
+    pub(crate) host_hash: u64,
+}
+
+impl fmt::Debug for CallInfo<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallInfo")
+            .field("method", self.method)
+            .field("host", &self.host)
+            .field("attempt", &self.attempt)
+            .finish()
+    }
 }
 
 /// Describes one step of a call, for [`observe_fn`](crate::RetryMiddlewareBuilder::observe_fn).

@@ -154,6 +154,7 @@ impl LogLevels {
     }
 
     /// Writes the event to the log, if its level is enabled.
+    #[inline]
     pub(crate) fn log(&self, event: &Event<'_>) {
         match &event.kind {
             EventKind::RetryScheduled(retry) if is_on(self.retry) => {

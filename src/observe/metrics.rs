@@ -10,16 +10,15 @@ mod host;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use self::host::HostMetrics;
 use super::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Observer, RetryScheduled, Stopped,
     ThrottleLoad, ThrottleRefused, ThrottleWaited,
 };
-use crate::lock::lock;
+use crate::hashed::HashedMap;
 use crate::outcome::{AttemptOutcome, DeadLetterOutcome, FailureKind};
 
 /// Enough hosts for one process, and few enough for Prometheus. Each host has about 20 series.
@@ -76,10 +75,10 @@ pub struct Metrics(Arc<Hosts>);
 
 /// The hosts that have their own label.
 struct Hosts {
-    /// At most `max` entries, which are never removed.
-    named: Mutex<BTreeMap<Box<str>, Arc<HostMetrics>>>,
+    /// By the hash of their names. At most `max` entries, which are never removed.
+    named: RwLock<HashedMap<u64, HostMetrics>>,
     /// Shared by all hosts that are not in `named`.
-    other: OnceLock<Arc<HostMetrics>>,
+    other: OnceLock<HostMetrics>,
     max: usize,
 }
 
@@ -97,38 +96,32 @@ impl Metrics {
     pub fn with_max_hosts(max: usize) -> Self {
         catalogue::describe_all();
         Self(Arc::new(Hosts {
-            named: Mutex::default(),
+            named: RwLock::default(),
             other: OnceLock::new(),
             max,
         }))
     }
 
-    fn host(&self, call: &CallInfo<'_>) -> Arc<HostMetrics> {
-        self.0.find_or_add(call.host)
-    }
-}
-
-impl Hosts {
-    fn find_or_add(&self, name: &str) -> Arc<HostMetrics> {
-        let mut named = lock(&self.named);
-        if let Some(host) = named.get(name) {
-            return Arc::clone(host);
+    /// Counts something for the host of a call.
+    fn count(&self, call: &CallInfo<'_>, count: impl FnOnce(&HostMetrics)) {
+        let Hosts { named, other, max } = &*self.0;
+        let hosts = named.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(host) = hosts.get(&call.host_hash) {
+            return count(host);
         }
-        if named.len() >= self.max || name == OTHER {
-            return self.other();
+        let is_full = hosts.len() >= *max || call.host == OTHER;
+        drop(hosts);
+        if is_full {
+            return count(other.get_or_init(|| HostMetrics::new(OTHER)));
         }
-        let host = Arc::new(HostMetrics::new(name));
-        named.insert(name.into(), Arc::clone(&host));
-        host
-    }
-
-    fn count(&self) -> usize {
-        lock(&self.named).len()
-    }
-
-    fn other(&self) -> Arc<HostMetrics> {
-        let other = self.other.get_or_init(|| Arc::new(HostMetrics::new(OTHER)));
-        Arc::clone(other)
+        let mut hosts = named.write().unwrap_or_else(PoisonError::into_inner);
+        if hosts.len() < *max {
+            let new = || HostMetrics::new(call.host);
+            hosts.entry(call.host_hash).or_insert_with(new);
+        }
+        drop(hosts);
+        // Either it has its own label now, or another thread has just added the last one.
+        self.count(call, count);
     }
 }
 
@@ -141,7 +134,7 @@ impl Default for Metrics {
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics")
-            .field("hosts", &self.0.count())
+            .field("hosts", &self.0.named.read().map_or(0, |hosts| hosts.len()))
             .field("max_hosts", &self.0.max)
             .finish()
     }
@@ -149,68 +142,75 @@ impl fmt::Debug for Metrics {
 
 impl Observer for Metrics {
     fn attempt_started(&self, call: &CallInfo<'_>) {
-        self.host(call).attempt_started();
+        self.count(call, HostMetrics::attempt_started);
     }
 
     fn attempt_finished(&self, call: &CallInfo<'_>, attempt: &AttemptFinished) {
-        let host = self.host(call);
-        host.attempt_ended();
-        host.limit_headers(attempt.limit_headers);
-        let was_sent = attempt.outcome != AttemptOutcome::Failure(FailureKind::Throttled);
-        if let Some(cause) = attempt.retry_of.filter(|_| was_sent) {
-            host.retry(cause);
-        }
+        self.count(call, |host| {
+            host.attempt_ended();
+            host.limit_headers(attempt.limit_headers);
+            let was_sent = attempt.outcome != AttemptOutcome::Failure(FailureKind::Throttled);
+            if let Some(cause) = attempt.retry_of.filter(|_| was_sent) {
+                host.retry(cause);
+            }
+        });
     }
 
     fn retry_scheduled(&self, call: &CallInfo<'_>, retry: &RetryScheduled) {
-        let host = self.host(call);
-        host.balance(retry.budget);
-        if !retry.dry_run {
-            host.backoff_delay.record(retry.wait);
-        }
+        self.count(call, |host| {
+            host.balance(retry.budget);
+            if !retry.dry_run {
+                host.backoff_delay.record(retry.wait);
+            }
+        });
     }
 
     fn budget_refused(&self, call: &CallInfo<'_>, refused: &BudgetRefused) {
-        let host = self.host(call);
-        host.balance(refused.budget);
-        host.budget_exhausted.increment(1);
+        self.count(call, |host| {
+            host.balance(refused.budget);
+            host.budget_exhausted.increment(1);
+        });
     }
 
     fn stopped(&self, call: &CallInfo<'_>, stop: &Stopped) {
-        let host = self.host(call);
-        host.request(stop.reason.label());
-        if let Some(balance) = stop.budget {
-            host.balance(balance);
-        }
+        self.count(call, |host| {
+            host.stopped(stop.reason);
+            if let Some(balance) = stop.budget {
+                host.balance(balance);
+            }
+        });
     }
 
     fn abandoned(&self, call: &CallInfo<'_>, abandoned: &Abandoned) {
-        let host = self.host(call);
-        if abandoned.in_attempt {
-            host.attempt_ended();
-            if let Some(cause) = abandoned.retry_of {
-                host.retry(cause);
+        self.count(call, |host| {
+            if abandoned.in_attempt {
+                host.attempt_ended();
+                if let Some(cause) = abandoned.retry_of {
+                    host.retry(cause);
+                }
             }
-        }
-        host.request("abandoned");
+            host.abandoned();
+        });
     }
 
     fn dead_lettered(&self, call: &CallInfo<'_>, outcome: DeadLetterOutcome) {
-        self.host(call).dead_letters[outcome as usize].increment(1);
+        self.count(call, |host| {
+            host.dead_letters[outcome as usize].increment(1)
+        });
     }
 
     fn throttle_load(&self, call: &CallInfo<'_>, load: &ThrottleLoad) {
-        self.host(call).throttle_load(load);
+        self.count(call, |host| host.throttle_load(load));
     }
 
     fn throttle_waited(&self, call: &CallInfo<'_>, waited: &ThrottleWaited) {
-        self.host(call).throttle_wait(waited.wait);
+        self.count(call, |host| host.throttle_wait(waited.wait));
     }
 
     fn throttle_refused(&self, call: &CallInfo<'_>, refused: &ThrottleRefused) {
         // These are the longest waits, so they must count. An attempt that is refused at once did not wait.
         if !refused.waited.is_zero() {
-            self.host(call).throttle_wait(refused.waited);
+            self.count(call, |host| host.throttle_wait(refused.waited));
         }
     }
 }

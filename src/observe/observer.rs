@@ -117,12 +117,12 @@ impl Observers {
 
     /// Passes the event to every observer, even if some of them panic.
     pub(crate) fn notify(&self, event: &Event<'_>) {
-        for observe in &self.0 {
-            // An observer that panics can break only its own state.
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| observe(event))) {
-                discard(payload);
-                log::observer_panicked();
-            }
+        let mut observers = self.0.iter();
+        // An observer that panics can break only its own state. The others follow.
+        let mut notify_rest = || observers.by_ref().for_each(|observe| observe(event));
+        while let Err(payload) = catch_unwind(AssertUnwindSafe(&mut notify_rest)) {
+            discard(payload);
+            log::observer_panicked();
         }
     }
 }

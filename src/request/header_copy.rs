@@ -22,6 +22,7 @@ const SENSITIVE: u64 = 1 << 63;
 const USUAL: usize = 64;
 
 impl HeaderCopy {
+    #[inline]
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let lines = headers.len();
         let mut text = Vec::with_capacity(lines * USUAL);

@@ -221,12 +221,12 @@ pub(crate) fn check_header(value: &HeaderValue) -> Result<(), InvalidKey> {
 ///
 /// Fails if the key is invalid, or if there is more than one line.
 pub(crate) fn has_key(headers: &HeaderMap, header: &HeaderName) -> Result<bool, InvalidKey> {
-    let Some(value) = headers.get(header) else {
-        return Ok(false);
-    };
-    match headers.get_all(header).iter().count() {
-        1 => check_header(value).map(|()| true),
-        lines => Err(InvalidKey::several_lines(lines)),
+    let lines = headers.iter().filter(|(name, _)| *name == header);
+    let mut values = lines.map(|(_, value)| value);
+    match (values.next(), values.count()) {
+        (None, _) => Ok(false),
+        (Some(value), 0) => check_header(value).map(|()| true),
+        (Some(_), others) => Err(InvalidKey::several_lines(others + 1)),
     }
 }
 

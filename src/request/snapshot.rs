@@ -5,24 +5,44 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Method, Version};
-use reqwest::{Body, Request, Url};
+use reqwest::{Body, Request, Response, Url};
 
 use super::body::{BodyFactory, bytes_of};
 use super::header_copy::HeaderCopy;
 use super::options::RequestOptions;
+use super::without_fragment;
 
 /// The parts of a request, saved before the first attempt is sent.
 ///
 /// Retries and dead letters are made from it. It is not a `Request`, because most snapshots are never used and a
 /// clone of the headers is expensive: see [`HeaderCopy`].
 pub(crate) struct RequestSnapshot {
-    method: Method,
-    url: Url,
+    target: RequestTarget,
     headers: HeaderCopy,
     version: Version,
     timeout: Option<Duration>,
     body: SnapshotBody,
     extensions: SavedExtensions,
+}
+
+/// Method and URL of a request.
+pub(crate) struct RequestTarget {
+    pub(crate) method: Method,
+    pub(crate) url: Url,
+}
+
+impl RequestTarget {
+    fn of(request: &Request) -> Self {
+        Self {
+            method: request.method().clone(),
+            url: request.url().clone(),
+        }
+    }
+
+    /// Returns whether the response comes from this URL, and not from a redirect.
+    pub(crate) fn is_url_of(&self, response: &Response) -> bool {
+        without_fragment(&self.url) == without_fragment(response.url())
+    }
 }
 
 /// What a snapshot keeps of a body.
@@ -63,11 +83,11 @@ impl SavedExtensions {
 
 impl RequestSnapshot {
     /// Saves a request. `has_factory`: a [`BodyFactory`] builds its body.
+    #[inline]
     pub(crate) fn of(request: &mut Request, has_factory: bool, extensions: &Extensions) -> Self {
         let body = SnapshotBody::of(request.body_mut().as_mut(), has_factory);
         Self {
-            method: request.method().clone(),
-            url: request.url().clone(),
+            target: RequestTarget::of(request),
             headers: HeaderCopy::of(request.headers()),
             version: request.version(),
             timeout: request.timeout().copied(),
@@ -76,9 +96,16 @@ impl RequestSnapshot {
         }
     }
 
-    /// Returns method and URL.
-    pub(crate) fn target(&self) -> (&Method, &Url) {
-        (&self.method, &self.url)
+    pub(crate) fn target(&self) -> &RequestTarget {
+        &self.target
+    }
+
+    pub(crate) fn headers(&self) -> HeaderMap {
+        self.headers.to_header_map()
+    }
+
+    pub(crate) fn body(&self) -> &SnapshotBody {
+        &self.body
     }
 
     /// Whether the request has no body, or its body can be sent again.
@@ -88,8 +115,9 @@ impl RequestSnapshot {
 
     /// Builds the request of the next attempt.
     pub(crate) fn request(&self, body: Option<&BodyFactory>) -> Request {
-        let mut request = Request::new(self.method.clone(), self.url.clone());
-        *request.headers_mut() = self.headers.to_header_map();
+        let RequestTarget { method, url } = &self.target;
+        let mut request = Request::new(method.clone(), url.clone());
+        *request.headers_mut() = self.headers();
         *request.version_mut() = self.version;
         if self.timeout.is_some() {
             *request.timeout_mut() = self.timeout;
@@ -112,12 +140,6 @@ impl RequestSnapshot {
                 only_options
             }
         };
-    }
-
-    /// Returns the parts that a dead letter needs.
-    pub(crate) fn into_parts(self) -> (Method, Url, HeaderMap, SnapshotBody) {
-        let headers = self.headers.to_header_map();
-        (self.method, self.url, headers, self.body)
     }
 }
 

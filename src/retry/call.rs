@@ -8,8 +8,8 @@ mod attempt;
 mod decision;
 mod ending;
 mod events;
-mod extras;
 mod letter;
+mod record;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,12 +26,14 @@ use crate::clock;
 use crate::decide::{RepeatRules, is_idempotent};
 use crate::entropy::up_to;
 use crate::handoff::{Handoff, Terms, ThrottleVisit};
+use crate::host::HostPlace;
 use crate::log::TWO_RETRIES_IN_ONE_CHAIN;
+use crate::observe::EventKind;
 use crate::outcome::{Attempt, FailedReport};
 use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
 use crate::schedule::CallTime;
 pub(crate) use decision::{Decision, Stop};
-use extras::{CallExtras, History};
+use record::{CallRecord, History};
 
 /// The state of one call, which only its loop holds.
 pub(crate) struct Call<'a> {
@@ -44,6 +46,8 @@ pub(crate) struct Call<'a> {
     has_key: bool,
     /// A response to a HEAD has no body, whatever its length says.
     is_head: bool,
+    /// `None` if the call cannot be retried and is not tracked.
+    host: Option<HostPlace>,
     budget: Budget,
     /// False inside a call with the same budget: one deposit for one call.
     makes_deposit: bool,
@@ -65,19 +69,25 @@ pub(crate) struct Call<'a> {
     /// What a throttle left, once the attempt has ended.
     visit: Option<ThrottleVisit>,
     /// `None` if the request is never needed again.
-    snapshot: Option<Box<RequestSnapshot>>,
-
-    extras: Option<Box<CallExtras<'a>>>,
+    record: Option<Box<CallRecord<'a>>>,
 }
 
-impl<'a> Call<'a> {
-    /// Reads what the request asks for, sets its key, and works out what this call may do.
+/// What is known of a request before its call starts.
+pub(crate) struct Opening {
+    options: Option<Arc<RequestOptions>>,
+    /// The handoff of a retry around this one.
+    outer: Option<(Handoff, Terms)>,
+    has_key: bool,
+}
+
+impl Opening {
+    /// Reads what the request asks for, and sets its key.
     ///
     /// # Errors
     ///
     /// If the request's options or its key are invalid.
-    pub(crate) fn start(
-        settings: &'a RetrySettings,
+    pub(crate) fn read(
+        settings: &RetrySettings,
         request: &mut Request,
         extensions: &mut Extensions,
     ) -> Result<Self> {
@@ -94,24 +104,18 @@ impl<'a> Call<'a> {
             options.check(request).map_err(Error::middleware)?;
         }
         let has_key = settings.keys.apply(request, options.as_deref());
-        let has_key = has_key.map_err(Error::middleware)?;
-        let mut call = Self::new(settings, request, options, has_key);
-        if let Some((outer, terms)) = outer {
-            call.nest_in(outer, terms);
-        }
-        if settings.tracks(call.could_retry()) {
-            let events = call.track(request.method(), request.url());
-            events.call_started();
-        }
-        Ok(call)
+        Ok(Self {
+            options,
+            outer,
+            has_key: has_key.map_err(Error::middleware)?,
+        })
     }
+}
 
-    fn new(
-        settings: &'a RetrySettings,
-        request: &Request,
-        options: Option<Arc<RequestOptions>>,
-        has_key: bool,
-    ) -> Self {
+impl<'a> Call<'a> {
+    /// Works out what a call may do.
+    pub(crate) fn new(settings: &'a RetrySettings, opening: &Opening, request: &Request) -> Self {
+        let (options, has_key) = (opening.options.clone(), opening.has_key);
         let own = options.as_deref();
         let max_retries = own.and_then(|own| own.max_retries);
         let max_retries = max_retries.unwrap_or(settings.max_retries);
@@ -130,10 +134,12 @@ impl<'a> Call<'a> {
             attempt: own.and_then(|own| own.attempt_timeout).or(limits.attempt),
         };
         let could_retry = max_retries > 0 && rules.allows_any();
-        let budget = match could_retry {
-            true => settings.budgets.of(request.url()),
+        let is_followed = could_retry || settings.tracks(could_retry);
+        let host = is_followed.then(|| HostPlace::of(request.url()));
+        let budget = match host {
+            Some(host) if could_retry => settings.budgets.of(host.text(request.url()), host.hash),
             // It takes no retry and makes no deposit.
-            false => Budget::unlimited(),
+            _ => Budget::unlimited(),
         };
         // A call that cannot be retried and sets no deadline makes no difference to others, and others make none to
         // it, unless they set a deadline.
@@ -144,16 +150,17 @@ impl<'a> Call<'a> {
                 true => max_retries,
                 false => u32::MAX,
             };
-            let opened =
-                ScopeHandle::open(retries, time.end(), could_retry.then(|| budget.clone()));
-            time.bound_by(opened.deadline());
+            let end = time.end();
+            let opened = ScopeHandle::open(retries, end, could_retry.then(|| budget.clone()));
+            if opened.deadline() != end {
+                time.bound_by(opened.deadline());
+            }
             makes_deposit = !opened.shares_budget();
             scope = Some(opened);
         }
         if makes_deposit {
             budget.on_request(time.started);
         }
-        let wants_target = settings.classifier.by_user.is_some() || settings.retry_without_key;
         Self {
             settings,
             time,
@@ -162,6 +169,7 @@ impl<'a> Call<'a> {
             has_key,
             is_head: options.is_some() && request.method() == Method::HEAD,
             options,
+            host,
             budget,
             makes_deposit,
             scope,
@@ -172,8 +180,33 @@ impl<'a> Call<'a> {
             sent_at: Duration::ZERO,
             handed_off: None,
             visit: None,
-            snapshot: None,
-            extras: wants_target.then(|| CallExtras::with_target(request)),
+            record: None,
+        }
+    }
+
+    /// Saves the request if it may be needed again, and notifies observers.
+    pub(crate) fn start(
+        &mut self,
+        opening: Opening,
+        request: &mut Request,
+        extensions: &Extensions,
+    ) {
+        let (settings, could_retry) = (self.settings, self.could_retry());
+        let is_tracked = settings.tracks(could_retry);
+        if is_tracked || could_retry || opening.outer.is_some() || settings.needs_target() {
+            let has_factory = self.body_factory().is_some();
+            self.record = Some(Box::new(CallRecord {
+                request: RequestSnapshot::of(request, has_factory, extensions),
+                history: None,
+                events: None,
+            }));
+        }
+        if let Some((outer, terms)) = opening.outer {
+            self.nest_in(outer, terms);
+        }
+        if is_tracked {
+            self.track();
+            self.notify(EventKind::CallStarted);
         }
     }
 
@@ -230,16 +263,17 @@ impl<'a> Call<'a> {
     }
 
     fn history(&self) -> Option<&History> {
-        self.extras.as_ref()?.history.as_ref()
+        self.record.as_ref()?.history.as_deref()
     }
 
     fn history_mut(&mut self) -> Option<&mut History> {
-        self.extras.as_mut()?.history.as_mut()
+        self.record.as_mut()?.history.as_deref_mut()
     }
 
     fn history_or_new(&mut self) -> &mut History {
-        let extras = self.extras.get_or_insert_default();
-        extras.history.get_or_insert_default()
+        let record = self.record.as_mut();
+        let record = record.expect("a call that is retried or nested has one");
+        record.history.get_or_insert_default()
     }
 
     /// Returns how long all attempts so far waited in throttles' queues.

@@ -1,7 +1,7 @@
 //! What a retry costs, and when that is spent.
 
 use crate::admit::{BudgetHold, ScopeHold};
-use crate::handoff::Handoff;
+use crate::handoff::{Handoff, Seen};
 
 /// The permit for a retry that is not sent yet. Dropping it refunds both parts.
 #[must_use = "it is refunded when dropped"]
@@ -23,24 +23,38 @@ pub(crate) struct HandedOff {
     pub(crate) handoff: Handoff,
     /// `None` for a first attempt, or for a retry that was paid for when it began.
     permit: Option<RetryPermit>,
+    is_over: bool,
 }
 
 impl HandedOff {
     pub(crate) fn new(handoff: Handoff, permit: Option<RetryPermit>) -> Self {
-        Self { handoff, permit }
+        Self {
+            handoff,
+            permit,
+            is_over: false,
+        }
     }
 
-    /// Ends an attempt that was not dropped.
-    pub(crate) fn end(self) {
-        self.handoff.end();
+    /// Ends an attempt that was not dropped, and returns what happened to it. `left` is in the extensions now.
+    pub(crate) fn end(mut self, left: Option<&Handoff>) -> Seen {
+        self.is_over = true;
+        let seen = self.handoff.end(left);
+        self.pay(seen.paid);
+        seen
+    }
+
+    fn pay(&mut self, is_paid: bool) {
+        if let Some(permit) = self.permit.take().filter(|_| is_paid) {
+            permit.spend();
+        }
     }
 }
 
 impl Drop for HandedOff {
     fn drop(&mut self) {
-        let is_paid = self.handoff.close();
-        if let Some(permit) = self.permit.take().filter(|_| is_paid) {
-            permit.spend();
+        if !self.is_over {
+            let is_paid = self.handoff.close();
+            self.pay(is_paid);
         }
     }
 }

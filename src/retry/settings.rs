@@ -107,6 +107,11 @@ impl RetrySettings {
         !self.observers.is_empty() || self.dead_letters.sink.is_some()
     }
 
+    /// Returns whether the class of an outcome can depend on the method and the URL.
+    pub(crate) fn needs_target(&self) -> bool {
+        self.classifier.by_user.is_some() || self.retry_without_key
+    }
+
     /// Returns whether the log mentions calls that fail.
     pub(crate) fn logs_problems(&self) -> bool {
         #[cfg(feature = "tracing")]
@@ -116,6 +121,7 @@ impl RetrySettings {
     }
 
     /// Notifies observers and the log.
+    #[inline]
     pub(crate) fn notify(&self, event: &Event<'_>) {
         self.observers.notify(event);
         #[cfg(feature = "tracing")]
@@ -142,7 +148,7 @@ impl Default for RetrySettings {
             launch_spread: Duration::ZERO,
             budgets: Budgets::default(),
             attempt_header: None,
-            entropy: Entropy::System,
+            entropy: Entropy::default(),
             dry_run: false,
             dead_letters: DeadLetters::default(),
             observers: Observers::default(),

@@ -39,6 +39,8 @@ const DEADLINE_MARGIN: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(super) struct Gate {
     key: GateKey<'static>,
+    /// The hash of the key's host, for events.
+    host_hash: u64,
     settings: Arc<ThrottleSettings>,
     /// Every [`Time`] inside counts from here.
     born: Instant,
@@ -62,6 +64,7 @@ impl Gate {
     ) -> Arc<Self> {
         let gate = Arc::new_cyclic(|gate| Self {
             store: GateStore::new(gate, &key, settings),
+            host_hash: key.host_hash(),
             key,
             settings: Arc::clone(settings),
             born: now,
@@ -76,6 +79,7 @@ impl Gate {
     /// Reuses the memory of this gate for a new one, which no fleet shares.
     pub(super) fn renew(&mut self, key: &GateKey<'_>, now: Instant) {
         key.clone_into(&mut self.key);
+        self.host_hash = key.host_hash();
         self.born = now;
         *self.state.get_mut().unwrap_or_else(PoisonError::into_inner) =
             GateState::new(&self.settings);
@@ -191,6 +195,9 @@ impl Gate {
 
     /// Unlocks after a change, and does the work that had to wait for that.
     fn unlock(&self, mut state: MutexGuard<'_, GateState>, now: Time) {
+        if self.store.is_none() && state.after_unlock.is_empty() {
+            return;
+        }
         let ask = state.lease_ask(now);
         let after = std::mem::take(&mut state.after_unlock);
         drop(state);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use reqwest::Request;
 use url::Position;
 
+use crate::hashed::hash_of;
 use crate::host::Host;
 
 /// Selects which requests share one gate: those with the same key.
@@ -104,6 +105,14 @@ impl<'r> GateKey<'r> {
         }
         (*self.text).clone_into(text);
         key.host = self.host;
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        hash_of(&*self.text)
+    }
+
+    pub(super) fn host_hash(&self) -> u64 {
+        hash_of(self.host().unwrap_or_default())
     }
 
     /// Whether the text may be shown.

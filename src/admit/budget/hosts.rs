@@ -2,15 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use reqwest::Url;
-
 use super::Budget;
 use super::builder::BudgetBuilder;
 use super::fleet_budget::FleetBudget;
 use super::state::{BudgetState, BudgetUnits};
 use crate::config::ConfigError;
 use crate::fleet::FleetLimits;
-use crate::host::{BoundedTable, Host};
+use crate::host::BoundedTable;
 
 #[derive(Debug)]
 pub(crate) enum Budgets {
@@ -68,24 +66,24 @@ impl Budgets {
         }
     }
 
-    /// Returns the budget for a URL.
-    pub(crate) fn of(&self, url: &Url) -> Budget {
+    /// Returns the budget of a host. `hash` is the hash of its name.
+    pub(crate) fn of(&self, host: &str, hash: u64) -> Budget {
         match self {
             Self::Single(budget) => budget.clone(),
-            Self::PerHost(hosts) => hosts.get(Host(url)),
+            Self::PerHost(hosts) => hosts.get(host, hash),
         }
     }
 }
 
 impl HostBudgets {
-    fn get(&self, host: Host<'_>) -> Budget {
+    fn get(&self, host: &str, hash: u64) -> Budget {
         let new = |now| {
             let units = *self.units.get_or_init(|| self.settings.units());
             let terms = self.settings.retry_terms();
-            let shared = |fleet| FleetBudget::new(fleet, host.as_str(), terms, now);
+            let shared = |fleet| FleetBudget::new(fleet, host, terms, now);
             let state = BudgetState::new(units, now, self.fleet.as_ref().map(shared));
             Budget(Some(Arc::new(state)))
         };
-        (self.table).get(host.parts(), new, |old, now| *old = new(now))
+        (self.table).get(hash, new, |old, now| *old = new(now))
     }
 }

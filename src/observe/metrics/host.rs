@@ -1,6 +1,6 @@
 //! The metrics of one host.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use super::catalogue::{
 };
 use crate::lock::lock;
 use crate::observe::{LimitHeader, LimitHeaders, LoadChange, ThrottleLoad};
-use crate::outcome::{AttemptOutcome, DeadLetterOutcome};
+use crate::outcome::{AttemptOutcome, DeadLetterOutcome, StopReason};
 
 /// The recorder's handles for one host. They are kept, so that counting needs no lookup in the recorder.
 pub(super) struct HostMetrics {
     host: Arc<str>,
-    /// By the label of a [`StopReason`](crate::StopReason), and `abandoned`.
-    requests: Mutex<BTreeMap<&'static str, Counter>>,
+    /// Indexed by [`StopReason`]. Each is registered with its first count.
+    stopped: [OnceLock<Counter>; StopReason::ALL.len()],
+    abandoned: OnceLock<Counter>,
     retries: Mutex<HashMap<AttemptOutcome, Counter>>,
     /// Registered with the first balance. Without a budget, a gauge at 0 would look like an empty budget.
     budget_balance: OnceLock<Gauge>,
@@ -48,7 +49,8 @@ impl HostMetrics {
             counter
         };
         Self {
-            requests: Mutex::default(),
+            stopped: Default::default(),
+            abandoned: OnceLock::new(),
             retries: Mutex::default(),
             budget_balance: OnceLock::new(),
             budget_exhausted: from_zero(counter!(BUDGET_EXHAUSTED, "host" => host.clone())),
@@ -68,10 +70,19 @@ impl HostMetrics {
     }
 
     /// Counts a call that ended.
-    pub(super) fn request(&self, outcome: &'static str) {
+    pub(super) fn stopped(&self, reason: StopReason) {
+        let counter = &self.stopped[reason as usize];
+        self.count_request(counter, reason.label());
+    }
+
+    /// Counts a call that its caller dropped.
+    pub(super) fn abandoned(&self) {
+        self.count_request(&self.abandoned, "abandoned");
+    }
+
+    fn count_request(&self, counter: &OnceLock<Counter>, outcome: &'static str) {
         let make = || counter!(REQUESTS, "host" => self.host.clone(), "outcome" => outcome);
-        let mut counters = lock(&self.requests);
-        counters.entry(outcome).or_insert_with(make).increment(1);
+        counter.get_or_init(make).increment(1);
     }
 
     pub(super) fn retry(&self, cause: AttemptOutcome) {

@@ -11,6 +11,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use metrics_util::registry::{AtomicStorage, Registry};
 
 use super::*;
+use crate::hashed::hash_of;
 use crate::observe::{LimitHeaders, LoadChange};
 use crate::outcome::{AttemptOutcome, FailureKind, RefusalReason, StopReason};
 
@@ -19,6 +20,7 @@ fn to(host: &str) -> CallInfo<'_> {
         method: &Method::GET,
         host,
         attempt: 1,
+        host_hash: hash_of(host),
     }
 }
 
@@ -111,29 +113,54 @@ fn a_thousand_hosts_make_a_hundred_and_one_labels() {
     }
 }
 
+/// Returns where the metrics of a host are.
+fn place(metrics: &Metrics, host: &str) -> usize {
+    let mut place = 0;
+    metrics.count(&to(host), |host| place = std::ptr::from_ref(host).addr());
+    place
+}
+
+fn hosts(metrics: &Metrics) -> usize {
+    metrics.0.named.read().unwrap().len()
+}
+
 #[test]
 fn every_host_is_found_again_and_the_limit_holds() {
-    let metrics = Metrics::with_max_hosts(2000);
+    let recorder = DebuggingRecorder::new();
     let name = |number: u32| format!("host-{number}.example.com");
-    for number in 0..2000 {
-        let added = metrics.host(&to(&name(number)));
-        let again = metrics.host(&to(&name(number)));
-        assert!(Arc::ptr_eq(&added, &again));
+    with_local_recorder(&recorder, || {
+        let metrics = Metrics::with_max_hosts(2000);
+        for _ in 0..2 {
+            for number in 0..2000 {
+                metrics.count(&to(&name(number)), HostMetrics::abandoned);
+            }
+        }
+        metrics.count(&to(&name(2000)), HostMetrics::abandoned);
+        assert_eq!(hosts(&metrics), 2000);
+    });
+    let counts: Vec<String> = (seen(&recorder).into_iter())
+        .filter(|line| line.starts_with("steady_requests_total"))
+        .collect();
+    assert_eq!(counts.len(), 2001);
+    for line in counts {
+        let expected = if line.contains("host=other") {
+            " 1"
+        } else {
+            " 2"
+        };
+        assert!(line.ends_with(expected), "{line}");
     }
-    let late = metrics.host(&to(&name(2000)));
-    assert!(Arc::ptr_eq(&late, &metrics.0.other()));
-    assert_eq!(metrics.0.count(), 2000);
 }
 
 #[test]
 fn threads_that_add_the_same_host_share_it() {
     let metrics = Metrics::with_max_hosts(1);
     let found = std::thread::scope(|scope| {
-        let threads = [(); 4].map(|()| scope.spawn(|| metrics.host(&to("a"))));
+        let threads = [(); 4].map(|()| scope.spawn(|| place(&metrics, "a")));
         threads.map(|thread| thread.join().unwrap())
     });
-    assert!(found.iter().all(|host| Arc::ptr_eq(host, &found[0])));
-    assert_eq!(metrics.0.count(), 1);
+    assert!(found.iter().all(|host| *host == found[0]));
+    assert_eq!(hosts(&metrics), 1);
 }
 
 #[test]

@@ -50,8 +50,9 @@ pub(super) fn letter(input: &mut Unstructured<'_>) -> Result<Arc<DeadLetter>> {
     };
     *request.body_mut() = body.clone().map(Body::from);
 
+    let snapshot = RequestSnapshot::of(&mut request, false, &Extensions::new());
     let draft = LetterDraft {
-        request: RequestSnapshot::of(&mut request, false, &Extensions::new()),
+        request: &snapshot,
         factory: None,
         key_header: &key_header,
         has_key,

@@ -16,7 +16,6 @@ use crate::admit::{BudgetHold, ScopeHandle};
 use crate::clock;
 use crate::decide::{self, CallFacts, ClassifiedOutcome};
 use crate::outcome::StopReason;
-use crate::request::RequestSnapshot;
 use crate::response;
 use crate::schedule::{self, server_hint};
 
@@ -166,12 +165,11 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         headers: Option<&HeaderMap>,
     ) -> StageResult<()> {
-        let snapshot = self.snapshot.as_deref();
         let call = CallFacts {
             rules: self.rules,
             retries: self.attempt.retries(),
             max_retries: self.max_retries,
-            replayable: snapshot.is_some_and(RequestSnapshot::is_replayable),
+            replayable: (self.record.as_ref()).is_some_and(|it| it.request.is_replayable()),
         };
         decide::decide(outcome, headers, call)
     }

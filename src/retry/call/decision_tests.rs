@@ -6,6 +6,7 @@ use crate::admit::{Budget, Budgets, Scope};
 use crate::decide::StatusClass;
 use crate::handoff::ThrottleVisit;
 use crate::outcome::{Attempt, AttemptOutcome, FailureKind};
+use crate::retry::call::Opening;
 use crate::retry::settings::RetrySettings;
 use crate::schedule::{Backoff, Jitter};
 
@@ -23,7 +24,9 @@ fn call_with(settings: &RetrySettings, method: Method, body: Option<Body>) -> Ca
     let mut request = Request::new(method, "http://api.example.com/".parse().unwrap());
     *request.body_mut() = body;
     let mut extensions = http::Extensions::new();
-    let mut call = Call::start(settings, &mut request, &mut extensions).unwrap();
+    let opening = Opening::read(settings, &mut request, &mut extensions).unwrap();
+    let mut call = Call::new(settings, &opening, &request);
+    call.start(opening, &mut request, &extensions);
     call.begin_attempt(&mut request, &mut extensions);
     call
 }

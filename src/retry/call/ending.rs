@@ -71,11 +71,11 @@ impl Call<'_> {
             None => retry.permit.spend(),
         }
         let body = self.options.as_ref().and_then(|own| own.body.as_ref());
-        let snapshot = self.snapshot.as_mut();
-        let snapshot = snapshot.expect("`may_retry` asks for a snapshot");
-        snapshot.restore(extensions);
+        let record = self.record.as_ref();
+        let record = record.expect("`may_retry` asks for a record");
+        record.request.restore(extensions);
         extensions.insert(self.attempt);
-        snapshot.request(body)
+        record.request.request(body)
     }
 
     /// Ends the call: completes its report, notifies observers, and attaches the report to the result.
@@ -96,8 +96,9 @@ impl Call<'_> {
             stop: stop.reason,
         };
         let mut letter = None;
-        if stop.reason == StopReason::Succeeded && self.extras.is_none() {
-            // There are no events, so the time is not needed.
+        let is_plain = self.history().is_none() && !self.is_tracked();
+        if stop.reason == StopReason::Succeeded && is_plain {
+            // There are no events and no history, so the time is not needed.
             self.deposit(None);
         } else {
             letter = self.conclude(stop, &mut report, result);

@@ -1,33 +1,30 @@
 //! One call as observers and the log see it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
-use reqwest::{Response, Url};
+use reqwest::Response;
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::super::settings::RetrySettings;
 use super::decision::Retry;
+use super::record::CallRecord;
 use super::{Call, Stop};
-use crate::admit::Budget;
 use crate::clock;
 use crate::decide::ClassifiedOutcome;
-use crate::host::Host;
+use crate::host::HostPlace;
 use crate::observe::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeaders,
     RetryScheduled, Stopped,
 };
 use crate::outcome::{Attempt, AttemptOutcome, RetryReport, StopReason};
-use crate::request::RequestSnapshot;
+use crate::request::RequestTarget;
 
-/// Notifies observers and the log of one call. If this is dropped before the call is over, the caller has dropped
-/// the call.
+/// What observers and the log know of a call.
 pub(crate) struct CallEvents<'a> {
     settings: &'a RetrySettings,
-    pub(super) method: Method,
-    pub(super) host: Arc<str>,
+    /// In the URL of the request.
+    host: HostPlace,
     pub(super) attempt: Attempt,
     started: Instant,
     stage: Stage,
@@ -42,71 +39,57 @@ enum Stage {
     Over,
 }
 
-impl<'a> CallEvents<'a> {
-    pub(super) fn new(
-        settings: &'a RetrySettings,
-        method: &Method,
-        url: &Url,
-        started: Instant,
-    ) -> Self {
-        Self {
-            settings,
-            method: method.clone(),
-            host: Host(url).as_str().into(),
-            attempt: Attempt::FIRST,
-            started,
-            stage: Stage::Waiting,
-            retry_of: None,
+impl CallEvents<'_> {
+    pub(super) fn call<'t>(&self, target: &'t RequestTarget) -> CallInfo<'t> {
+        CallInfo {
+            method: &target.method,
+            host: self.host.text(&target.url),
+            attempt: self.attempt.number(),
+            host_hash: self.host.hash,
+        }
+    }
+}
+
+impl CallRecord<'_> {
+    fn notify(&self, kind: EventKind) {
+        if let Some(events) = &self.events {
+            let call = events.call(self.request.target());
+            events.settings.notify(&Event { call, kind });
         }
     }
 
-    fn notify(&self, kind: EventKind) {
-        self.settings.notify(&self.event(kind));
-    }
-
-    fn event(&self, kind: EventKind) -> Event<'_> {
-        let call = CallInfo {
-            method: &self.method,
-            host: &self.host,
-            attempt: self.attempt.number(),
-        };
-        Event { call, kind }
-    }
-
-    pub(super) fn call_started(&self) {
-        self.notify(EventKind::CallStarted);
-    }
-
-    pub(super) fn attempt_started(&mut self, attempt: Attempt) {
-        self.attempt = attempt;
-        self.stage = Stage::InAttempt;
-        self.notify(EventKind::AttemptStarted);
-    }
-
-    fn attempt_finished(
+    fn notify_finished(
         &mut self,
         outcome: ClassifiedOutcome,
         result: &Result<Response>,
         took: Duration,
     ) {
-        self.stage = Stage::Waiting;
+        let Some(events) = &mut self.events else {
+            return;
+        };
+        events.stage = Stage::Waiting;
         let headers = result.as_ref().ok().map(Response::headers);
-        self.notify(EventKind::AttemptFinished(AttemptFinished {
+        let finished = AttemptFinished {
             outcome: outcome.outcome,
-            retry_of: self.retry_of,
+            retry_of: events.retry_of,
             took,
             limit_headers: headers.map(LimitHeaders::in_response).unwrap_or_default(),
-        }));
+        };
+        self.notify(EventKind::AttemptFinished(finished));
     }
 }
 
-impl Drop for CallEvents<'_> {
+impl Drop for CallRecord<'_> {
+    /// Notifies of a call that was dropped before it was over.
     fn drop(&mut self) {
-        if self.stage != Stage::Over {
+        let Some(events) = &self.events else {
+            return;
+        };
+        if events.stage != Stage::Over {
             self.notify(EventKind::Abandoned(Abandoned {
-                in_attempt: self.stage == Stage::InAttempt,
-                retry_of: self.retry_of,
-                took: clock::now().saturating_duration_since(self.started),
+                in_attempt: events.stage == Stage::InAttempt,
+                retry_of: events.retry_of,
+                took: clock::now().saturating_duration_since(events.started),
             }));
         }
     }
@@ -114,30 +97,53 @@ impl Drop for CallEvents<'_> {
 
 impl<'a> Call<'a> {
     /// Tracks this call from now on.
-    pub(super) fn track(&mut self, method: &Method, url: &Url) -> &mut CallEvents<'a> {
-        let mut events = CallEvents::new(self.settings, method, url, self.time.started);
-        events.attempt = self.attempt;
-        self.extras.get_or_insert_default().events.insert(events)
+    pub(super) fn track(&mut self) {
+        if let (Some(record), Some(host)) = (&mut self.record, self.host) {
+            record.events = Some(CallEvents {
+                settings: self.settings,
+                host,
+                attempt: self.attempt,
+                started: self.time.started,
+                stage: Stage::Waiting,
+                retry_of: None,
+            });
+        }
+    }
+
+    pub(super) fn is_tracked(&self) -> bool {
+        (self.record.as_ref()).is_some_and(|record| record.events.is_some())
     }
 
     /// Tracks a call whose attempt failed, if it is not tracked yet. For the log alone, no call is tracked earlier.
     fn track_failed(&mut self) {
-        if self.events_mut().is_some() || !self.settings.logs_problems() {
+        if !self.is_tracked() && self.settings.logs_problems() {
+            self.track();
+        }
+    }
+
+    /// Returns the record of a tracked call.
+    fn tracked(&mut self) -> Option<&mut CallRecord<'a>> {
+        let record = self.record.as_deref_mut();
+        record.filter(|record| record.events.is_some())
+    }
+
+    /// Notifies observers and the log of a tracked call.
+    pub(super) fn notify(&self, kind: EventKind) {
+        if let Some(record) = &self.record {
+            record.notify(kind);
+        }
+    }
+
+    /// Notifies of an attempt that begins.
+    pub(super) fn notify_attempt(&mut self) {
+        let Some(record) = &mut self.record else {
             return;
+        };
+        if let Some(events) = &mut record.events {
+            events.attempt = self.attempt;
+            events.stage = Stage::InAttempt;
+            record.notify(EventKind::AttemptStarted);
         }
-        let target = self.snapshot.as_deref().map(RequestSnapshot::target);
-        if let Some((method, url)) = target.map(|(method, url)| (method.clone(), url.clone())) {
-            self.track(&method, &url);
-        }
-    }
-
-    pub(super) fn events_mut(&mut self) -> Option<&mut CallEvents<'a>> {
-        self.extras.as_mut()?.events.as_mut()
-    }
-
-    fn events_and_budget(&mut self) -> Option<(&mut CallEvents<'a>, &Budget)> {
-        let events = self.extras.as_mut()?.events.as_mut()?;
-        Some((events, &self.budget))
     }
 
     fn max_attempts(&self) -> u32 {
@@ -147,21 +153,22 @@ impl<'a> Call<'a> {
     /// Notifies of an attempt that a retry follows.
     pub(super) fn notify_retry(&mut self, retry: &Retry, result: &Result<Response>) {
         self.track_failed();
-        let max_attempts = self.max_attempts();
-        let took = self.attempt_took(self.time.elapsed(retry.decided));
-        let Some((events, budget)) = self.events_and_budget() else {
-            return;
-        };
-        events.attempt_finished(retry.outcome, result, took);
-        events.retry_of = Some(retry.outcome.outcome);
-        events.notify(EventKind::RetryScheduled(RetryScheduled {
+        let scheduled = RetryScheduled {
             cause: retry.outcome.outcome,
             wait: retry.plan.wait,
             hint: retry.hint,
-            max_attempts,
-            budget: budget.balance_at(retry.decided),
-            dry_run: events.settings.dry_run,
-        }));
+            max_attempts: self.max_attempts(),
+            budget: self.budget.balance_at(retry.decided),
+            dry_run: self.settings.dry_run,
+        };
+        let took = self.attempt_took(self.time.elapsed(retry.decided));
+        if let Some(record) = self.tracked() {
+            record.notify_finished(retry.outcome, result, took);
+            if let Some(events) = &mut record.events {
+                events.retry_of = Some(retry.outcome.outcome);
+            }
+            record.notify(EventKind::RetryScheduled(scheduled));
+        }
     }
 
     /// Notifies of the last attempt. `elapsed` counts from the start of the call.
@@ -174,18 +181,19 @@ impl<'a> Call<'a> {
     ) {
         self.track_failed();
         let took = self.attempt_took(elapsed);
-        let Some((events, budget)) = self.events_and_budget() else {
+        let Some(record) = self.tracked() else {
             return;
         };
         // `notify_retry` has reported the attempt of a dry run.
         if stop.reason != StopReason::DryRun {
-            events.attempt_finished(stop.outcome, result, took);
+            record.notify_finished(stop.outcome, result, took);
         }
         if stop.reason == StopReason::BudgetEmpty {
-            events.notify(EventKind::BudgetRefused(BudgetRefused {
+            let refused = BudgetRefused {
                 cause: stop.outcome.outcome,
-                budget: budget.balance_at(now),
-            }));
+                budget: self.budget.balance_at(now),
+            };
+            self.notify(EventKind::BudgetRefused(refused));
         }
     }
 
@@ -197,25 +205,35 @@ impl<'a> Call<'a> {
         took: Duration,
         now: Instant,
     ) {
-        let (max_attempts, could_retry) = (self.max_attempts(), self.could_retry());
+        if !self.is_tracked() {
+            return;
+        }
+        let budget = self.could_retry().then(|| self.budget.balance_at(now));
+        let stopped = EventKind::Stopped(Stopped {
+            reason: report.stop,
+            outcome: report.last.outcome,
+            max_attempts: self.max_attempts(),
+            waited,
+            took,
+            budget,
+        });
         let is_inner = self.is_inner;
-        let Some((events, budget)) = self.events_and_budget() else {
+        let Some(record) = self.record.as_deref_mut() else {
+            return;
+        };
+        let Some(events) = &mut record.events else {
             return;
         };
         events.stage = Stage::Over;
         events.attempt = Attempt::after(report.retries());
-        let stopped = EventKind::Stopped(Stopped {
-            reason: report.stop,
-            outcome: report.last.outcome,
-            max_attempts,
-            waited,
-            took,
-            budget: could_retry.then(|| budget.balance_at(now)),
-        });
+        let event = Event {
+            call: events.call(record.request.target()),
+            kind: stopped,
+        };
         match is_inner {
             // The retry around this one logs the end of the call.
-            true => events.settings.observers.notify(&events.event(stopped)),
-            false => events.notify(stopped),
+            true => events.settings.observers.notify(&event),
+            false => events.settings.notify(&event),
         }
     }
 

@@ -35,25 +35,32 @@ impl Call<'_> {
 
     /// Writes a letter about a call that was given up although it might have worked later.
     pub(super) fn write_letter(
-        &mut self,
+        &self,
         report: &RetryReport,
         pause: Duration,
     ) -> Option<LetterDelivery> {
         let settings = self.settings;
         let letters = &settings.dead_letters;
+        let record = self.record.as_deref()?;
+        let events = record.events.as_ref()?;
         let latest = self.time.end();
         let draft = LetterDraft {
-            request: *self.snapshot.take()?,
+            request: &record.request,
             factory: self.body_factory(),
             key_header: settings.keys.header_of(self.options.as_deref()),
             has_key: self.has_key,
             repeatable: self.rules.repeatable,
         };
         let letter = draft.into_letter(letters, report, clock::wall(), pause);
-        let events = self.events_mut()?;
-
         // The delivery may end after the call.
-        let (method, host, attempt) = (events.method.clone(), events.host.clone(), events.attempt);
+        let target = record.request.target();
+        let CallInfo {
+            method,
+            host,
+            attempt,
+            host_hash,
+        } = events.call(target);
+        let (method, host) = (method.clone(), host.to_owned());
         let observers = settings.observers.clone();
         let place = LogContext::current();
         let tell = move |outcome: DeadLetterOutcome, error: Option<String>| {
@@ -63,7 +70,8 @@ impl Call<'_> {
             let call = CallInfo {
                 method: &method,
                 host: &host,
-                attempt: attempt.number(),
+                attempt,
+                host_hash,
             };
             let kind = EventKind::DeadLettered(outcome);
             observers.notify(&Event { call, kind });

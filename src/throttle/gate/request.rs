@@ -22,6 +22,7 @@ use super::state::{GateSnapshot, GateState, Grant};
 use super::{Gate, GateEntry};
 use crate::clock::{self, Time};
 use crate::handoff::{Handoff, Terms};
+use crate::hashed::hash_of;
 use crate::host::Host;
 use crate::lock::lock;
 use crate::observe::{CallInfo, Event, EventKind, LoadChange, ThrottleRefused, ThrottleWaited};
@@ -53,22 +54,31 @@ struct Observed<'a> {
     method: Method,
     /// Borrowed from the gate, unless a user's function makes the keys.
     host: Cow<'a, str>,
+    host_hash: u64,
 }
 
 impl<'a> GateRequest<'a> {
     pub(crate) fn new(gate: &'a Gate, request: &Request, extensions: &Extensions) -> Self {
-        let observed = || Observed {
-            method: request.method().clone(),
-            host: match gate.key.host() {
-                Some(host) => Cow::Borrowed(host),
-                None => Cow::Owned(Host(request.url()).as_str().to_owned()),
-            },
+        let observed = || {
+            let method = request.method().clone();
+            let (host, host_hash) = match gate.key.host() {
+                Some(host) => (Cow::Borrowed(host), gate.host_hash),
+                None => {
+                    let host = Host(request.url()).as_str();
+                    (Cow::Owned(host.to_owned()), hash_of(host))
+                }
+            };
+            Observed {
+                method,
+                host,
+                host_hash,
+            }
         };
         Self {
             gate,
             stage: Stage::Outside,
             attempt: Attempt::of(extensions),
-            handoff: Handoff::of(extensions),
+            handoff: None,
             waited: Duration::ZERO,
             observed: (!gate.settings.observers.is_empty()).then(observed),
         }
@@ -80,8 +90,13 @@ impl<'a> GateRequest<'a> {
         request: &Request,
         extensions: &mut Extensions,
     ) -> Result<(), Error> {
-        let handoff = self.handoff.as_ref();
-        let terms = handoff.map(Handoff::terms).unwrap_or_default();
+        let terms = match Handoff::of(extensions) {
+            Some((handoff, terms)) => {
+                self.handoff = Some(handoff);
+                terms
+            }
+            None => Terms::default(),
+        };
         let now = clock::now();
         match self.gate.enter(now, self.attempt.is_retry(), terms) {
             Ok(GateEntry::Admitted(grant, snapshot)) => {
@@ -241,12 +256,18 @@ impl<'a> GateRequest<'a> {
     }
 
     fn notify(&self, kind: EventKind) {
-        if let Some(Observed { method, host }) = &self.observed {
+        if let Some(Observed {
+            method,
+            host,
+            host_hash,
+        }) = &self.observed
+        {
             let attempt = self.attempt.number();
             let call = CallInfo {
                 method,
                 host,
                 attempt,
+                host_hash: *host_hash,
             };
             self.gate.settings.observers.notify(&Event { call, kind });
         }

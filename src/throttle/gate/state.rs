@@ -44,6 +44,12 @@ pub(super) struct AfterUnlock {
     pub(super) pause: Option<Duration>,
 }
 
+impl AfterUnlock {
+    pub(super) fn is_empty(&self) -> bool {
+        self.to_wake.is_empty() && self.to_drop.is_empty() && self.pause.is_none()
+    }
+}
+
 /// A request that the state counts as in flight. Given back with `end` or `undo_send`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::throttle) struct Grant {

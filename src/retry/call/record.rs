@@ -1,24 +1,24 @@
-//! What most calls do without, in one box beside the call.
+//! What a call keeps of its request and its attempts.
 
 use std::time::Duration;
 
-use reqwest::{Request, Response};
+use reqwest::Response;
 use reqwest_middleware::Result;
 
 use super::super::permit::RetryPermit;
 use super::events::CallEvents;
-use crate::decide::RequestTarget;
 use crate::outcome::{AttemptReport, RetryReport, StopReason};
+use crate::request::RequestSnapshot;
 use crate::response::HeldResponse;
 
-/// What most calls do without.
-#[derive(Default)]
-pub(super) struct CallExtras<'a> {
-    /// Where the request goes, if a classifier will ask: the request is gone when its response comes.
-    pub(super) target: Option<RequestTarget>,
+/// The request, the earlier attempts and the events of a call, in one box beside the call.
+///
+/// Its drop notifies observers of a call that the caller has dropped: see `events`.
+pub(super) struct CallRecord<'a> {
+    pub(super) request: RequestSnapshot,
     /// The attempts before the running one, if there were any.
-    pub(super) history: Option<History>,
-    /// For observers, the log and dead letters.
+    pub(super) history: Option<Box<History>>,
+    /// Set if observers or the log follow the call.
     pub(super) events: Option<CallEvents<'a>>,
 }
 
@@ -64,18 +64,5 @@ impl History {
     pub(super) fn waited(&self) -> Duration {
         let waits = self.attempts.iter().map(AttemptReport::waited);
         waits.fold(Duration::ZERO, Duration::saturating_add)
-    }
-}
-
-impl CallExtras<'_> {
-    pub(super) fn with_target(request: &Request) -> Box<Self> {
-        let target = RequestTarget {
-            method: request.method().clone(),
-            url: request.url().clone(),
-        };
-        Box::new(Self {
-            target: Some(target),
-            ..Self::default()
-        })
     }
 }
