@@ -1,4 +1,4 @@
-//! The settings of a retry middleware, and the checks that need more than one of them.
+//! The settings of a retry middleware, and their checks.
 
 use std::time::Duration;
 
@@ -45,8 +45,11 @@ pub(crate) struct RetrySettings {
 }
 
 impl RetrySettings {
-    /// Refuses settings that contradict each other.
+    /// Refuses invalid settings, and settings that contradict each other.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        longer_than_zero("dead_letter_max_wait", Some(self.dead_letters.max_wait))?;
+        self.backoff.check()?;
+        self.budgets.check()?;
         for (option, is_set) in [
             ("retry_without_key", self.retry_without_key),
             ("retry_unsent", self.retry_unsent),

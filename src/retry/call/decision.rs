@@ -200,10 +200,7 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         now: Instant,
     ) -> StageResult<RetryPermit> {
-        let budget = if self.is_paced() {
-            BudgetHold::free()
-        } else if self.is_free(outcome, now) {
-            self.budget.count_free();
+        let budget = if self.is_paced() || self.take_free(outcome, now) {
             BudgetHold::free()
         } else if self.budget.is_shared() && !self.settings.dry_run {
             // Boxed, because few budgets are shared.
@@ -223,15 +220,15 @@ impl Call<'_> {
         self.visit.is_some_and(|visit| visit.paced)
     }
 
-    /// Returns whether a retry costs no budget because the server provably did not process the attempt.
+    /// Takes a retry that costs no budget, if the server provably did not process the attempt.
     ///
     /// The server refused the stream or closed an idle connection, so the retry adds no work. This holds for the
     /// first two such attempts of a call, and only while the host is healthy: a server that refuses every stream
     /// may be overloaded.
-    fn is_free(&self, outcome: ClassifiedOutcome, now: Instant) -> bool {
+    fn take_free(&self, outcome: ClassifiedOutcome, now: Instant) -> bool {
         outcome.is_unprocessed()
             && self.history().map_or(0, |history| history.unprocessed) < MAX_FREE_RETRIES
-            && self.budget.allows_free(now)
+            && self.budget.take_free(now)
     }
 
     /// Ends the call where a retry would follow.

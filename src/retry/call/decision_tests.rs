@@ -2,7 +2,7 @@ use http::{HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request};
 
 use super::*;
-use crate::admit::{Budget, Budgets, Scope};
+use crate::admit::{Budget, Scope};
 use crate::decide::StatusClass;
 use crate::handoff::ThrottleVisit;
 use crate::outcome::{Attempt, AttemptOutcome, FailureKind};
@@ -153,10 +153,8 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
     let budget = budget.build().unwrap();
     let full = budget.balance();
     assert_eq!(full, 1.0);
-    let settings = RetrySettings {
-        budgets: Budgets::Single(budget.clone()),
-        ..settings()
-    };
+    let mut settings = settings();
+    settings.budgets.single = Some(budget.clone());
     let unavailable = status(503, StatusClass::Retry);
     let scope = Scope::new().max_retries(2);
     let admit = async |outcome, visit| {
@@ -184,10 +182,8 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
 #[tokio::test(start_paused = true)]
 async fn admit_lets_two_unprocessed_attempts_of_a_call_go_for_free() {
     let budget = Budget::builder().build().unwrap();
-    let settings = RetrySettings {
-        budgets: Budgets::Single(budget.clone()),
-        ..settings()
-    };
+    let mut settings = settings();
+    settings.budgets.single = Some(budget.clone());
     let full = budget.balance();
     let mut call = call(&settings);
     for (unprocessed, cost) in [(0, 0.0), (1, 0.0), (2, 1.0)] {
