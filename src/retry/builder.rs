@@ -75,7 +75,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: 5.
     pub fn max_retries(mut self, retries: u32) -> Self {
-        self.settings.max_retries = retries;
+        self.settings.limits.max_retries = retries;
         self
     }
 
@@ -98,7 +98,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: 60 s.
     pub fn max_server_delay(mut self, delay: Duration) -> Self {
-        self.settings.max_server_delay = delay;
+        self.settings.limits.max_server_delay = delay;
         self
     }
 
@@ -160,7 +160,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// [`build`](Self::build) refuses a spread longer than the [`retry_window`](Self::retry_window).
     pub fn launch_spread(mut self, spread: Duration) -> Self {
-        self.settings.launch_spread = spread;
+        self.settings.limits.launch_spread = spread;
         self
     }
 
@@ -385,7 +385,7 @@ impl RetryMiddlewareBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn client_follows_redirects(mut self, follows: bool) -> Self {
-        self.settings.client_follows_redirects = follows;
+        self.settings.client_follows_redirects = Some(follows);
         self
     }
 

@@ -176,7 +176,7 @@ impl Call<'_> {
 
     /// **Schedule**: when is it sent?
     fn schedule(&self, hint: Option<Duration>, now: Instant) -> StageResult<RetryPlan> {
-        if hint.is_some_and(|hint| hint > self.settings.max_server_delay) {
+        if hint.is_some_and(|hint| hint > self.settings.limits.max_server_delay) {
             return Err(StopReason::ServerDelayTooLong);
         }
         let mut plan = self.settings.entropy.with(|rng| {

@@ -58,13 +58,8 @@ fn paced(paced: bool) -> Option<ThrottleVisit> {
 
 #[test]
 fn decide_says_why_a_request_is_not_sent_again() {
-    let (usual, none) = (
-        settings(),
-        RetrySettings {
-            max_retries: 0,
-            ..settings()
-        },
-    );
+    let (usual, mut none) = (settings(), settings());
+    none.limits.max_retries = 0;
     let unavailable = status(503, StatusClass::Retry);
     let veto = HeaderMap::from_iter([(
         http::HeaderName::from_static("x-should-retry"),
@@ -108,7 +103,7 @@ fn decide_says_why_a_request_is_not_sent_again() {
     }
 
     let mut last = call(&usual);
-    last.attempt = Attempt::after(usual.max_retries);
+    last.attempt = Attempt::after(usual.limits.max_retries);
     let exhausted = Err(StopReason::RetriesExhausted);
     assert_eq!(last.may_retry(unavailable, None), exhausted);
 
@@ -123,7 +118,7 @@ async fn schedule_waits_for_backoff_and_hint_within_the_limits() {
     let mut settings = settings();
     settings.limits.window = 60 * SEC;
     settings.limits.deadline = Some(50 * SEC);
-    settings.max_server_delay = 40 * SEC;
+    settings.limits.max_server_delay = 40 * SEC;
     let mut call = call(&settings);
     let start = call.time.started;
     let wait = |call: &Call<'_>, hint, at| call.schedule(hint, at).map(|plan| plan.wait);
