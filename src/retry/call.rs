@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::permit::HandedOff;
 use super::settings::RetrySettings;
-use crate::admit::{Budget, Scope, ScopeHandle};
+use crate::admit::{Budget, Scope, ScopeHandle, ScopeNode};
 use crate::clock;
 use crate::decide::{RepeatRules, is_idempotent};
 use crate::entropy::up_to;
@@ -151,9 +151,9 @@ impl<'a> Call<'a> {
                 false => u32::MAX,
             };
             let end = time.end();
-            let opened = ScopeHandle::open(retries, end, could_retry.then(|| budget.clone()));
-            if opened.deadline() != end {
-                time.bound_by(opened.deadline());
+            let opened = ScopeNode::of_call(retries, end, could_retry.then(|| budget.clone()));
+            if opened.deadline != end {
+                time.bound_by(opened.deadline);
             }
             makes_deposit = !opened.shares_budget();
             scope = Some(opened);

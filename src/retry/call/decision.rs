@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::super::permit::RetryPermit;
 use super::Call;
-use crate::admit::{BudgetHold, ScopeHandle};
+use crate::admit::{BudgetHold, ScopeNode};
 use crate::clock;
 use crate::decide::{self, CallFacts, ClassifiedOutcome};
 use crate::outcome::StopReason;
@@ -210,7 +210,7 @@ impl Call<'_> {
             let paid = self.budget.withdraw_at(now);
             paid.ok_or(StopReason::BudgetEmpty)?
         };
-        let scope = self.scope.as_ref().and_then(ScopeHandle::take_retry);
+        let scope = self.scope.as_ref().and_then(ScopeNode::take_retry);
         let scope = scope.ok_or(StopReason::AllowanceSpent)?;
         Ok(RetryPermit { budget, scope })
     }
