@@ -26,6 +26,7 @@ pub(crate) struct RequestSnapshot {
 }
 
 /// Method and URL of a request.
+#[derive(Clone)]
 pub(crate) struct RequestTarget {
     pub(crate) method: Method,
     pub(crate) url: Url,

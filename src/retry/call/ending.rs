@@ -127,14 +127,12 @@ impl Call<'_> {
         }
         let elapsed = self.time.elapsed(now);
         self.notify_last(stop, result, elapsed, now);
-        let before = (self.history()).map_or(Duration::ZERO, |history| history.waited());
-        let waited = report.waited().saturating_add(before);
         let leaves_letter = self.leaves_letter(stop);
         let pause = leaves_letter.then(|| letter::pause_after(stop, result));
         if let Some(history) = self.history_mut() {
             history.complete(report, result);
         }
-        self.notify_stop(report, waited, elapsed, now);
+        self.notify_stop(report, elapsed, now);
         self.write_letter(report, pause?)
     }
 

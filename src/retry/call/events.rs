@@ -24,7 +24,7 @@ use crate::request::RequestTarget;
 pub(crate) struct CallEvents<'a> {
     settings: &'a RetrySettings,
     /// In the URL of the request.
-    host: HostPlace,
+    pub(super) host: HostPlace,
     pub(super) attempt: Attempt,
     started: Instant,
     stage: Stage,
@@ -39,25 +39,25 @@ enum Stage {
     Over,
 }
 
-impl CallEvents<'_> {
-    pub(super) fn call<'t>(&self, target: &'t RequestTarget) -> CallInfo<'t> {
-        CallInfo {
-            method: &target.method,
-            host: self.host.text(&target.url),
-            attempt: self.attempt.number(),
-            host_hash: self.host.hash,
-        }
+/// Returns what each event says about its call.
+pub(super) fn call_info(target: &RequestTarget, host: HostPlace, attempt: Attempt) -> CallInfo<'_> {
+    CallInfo {
+        method: &target.method,
+        host: host.text(&target.url),
+        attempt: attempt.number(),
+        host_hash: host.hash,
     }
 }
 
 impl CallRecord<'_> {
     fn notify(&self, kind: EventKind) {
         if let Some(events) = &self.events {
-            let call = events.call(self.request.target());
+            let call = call_info(self.request.target(), events.host, events.attempt);
             events.settings.notify(&Event { call, kind });
         }
     }
 
+    /// Notifies of an attempt that has ended.
     fn notify_finished(
         &mut self,
         outcome: ClassifiedOutcome,
@@ -71,7 +71,7 @@ impl CallRecord<'_> {
         let headers = result.as_ref().ok().map(Response::headers);
         let finished = AttemptFinished {
             outcome: outcome.outcome,
-            retry_of: events.retry_of,
+            retry_of: events.retry_of.replace(outcome.outcome),
             took,
             limit_headers: headers.map(LimitHeaders::in_response).unwrap_or_default(),
         };
@@ -95,7 +95,7 @@ impl Drop for CallRecord<'_> {
     }
 }
 
-impl<'a> Call<'a> {
+impl Call<'_> {
     /// Tracks this call from now on.
     pub(super) fn track(&mut self) {
         if let (Some(record), Some(host)) = (&mut self.record, self.host) {
@@ -121,12 +121,6 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the record of a tracked call.
-    fn tracked(&mut self) -> Option<&mut CallRecord<'a>> {
-        let record = self.record.as_deref_mut();
-        record.filter(|record| record.events.is_some())
-    }
-
     /// Notifies observers and the log of a tracked call.
     pub(super) fn notify(&self, kind: EventKind) {
         if let Some(record) = &self.record {
@@ -136,13 +130,12 @@ impl<'a> Call<'a> {
 
     /// Notifies of an attempt that begins.
     pub(super) fn notify_attempt(&mut self) {
-        let Some(record) = &mut self.record else {
-            return;
-        };
-        if let Some(events) = &mut record.events {
-            events.attempt = self.attempt;
-            events.stage = Stage::InAttempt;
-            record.notify(EventKind::AttemptStarted);
+        if let Some(record) = &mut self.record {
+            if let Some(events) = &mut record.events {
+                events.attempt = self.attempt;
+                events.stage = Stage::InAttempt;
+                record.notify(EventKind::AttemptStarted);
+            }
         }
     }
 
@@ -161,12 +154,10 @@ impl<'a> Call<'a> {
             budget: self.budget.balance_at(retry.decided),
             dry_run: self.settings.dry_run,
         };
-        let took = self.attempt_took(self.time.elapsed(retry.decided));
-        if let Some(record) = self.tracked() {
+        let elapsed = self.time.elapsed(retry.decided);
+        if let Some(record) = &mut self.record {
+            let took = elapsed.saturating_sub(self.sent_at);
             record.notify_finished(retry.outcome, result, took);
-            if let Some(events) = &mut record.events {
-                events.retry_of = Some(retry.outcome.outcome);
-            }
             record.notify(EventKind::RetryScheduled(scheduled));
         }
     }
@@ -180,12 +171,12 @@ impl<'a> Call<'a> {
         now: Instant,
     ) {
         self.track_failed();
-        let took = self.attempt_took(elapsed);
-        let Some(record) = self.tracked() else {
+        let Some(record) = &mut self.record else {
             return;
         };
         // `notify_retry` has reported the attempt of a dry run.
         if stop.reason != StopReason::DryRun {
+            let took = elapsed.saturating_sub(self.sent_at);
             record.notify_finished(stop.outcome, result, took);
         }
         if stop.reason == StopReason::BudgetEmpty {
@@ -193,51 +184,39 @@ impl<'a> Call<'a> {
                 cause: stop.outcome.outcome,
                 budget: self.budget.balance_at(now),
             };
-            self.notify(EventKind::BudgetRefused(refused));
+            record.notify(EventKind::BudgetRefused(refused));
         }
     }
 
-    /// Notifies of the end of the call. `waited` is the time before all attempts, and before one that a throttle refused.
-    pub(super) fn notify_stop(
-        &mut self,
-        report: &RetryReport,
-        waited: Duration,
-        took: Duration,
-        now: Instant,
-    ) {
-        if !self.is_tracked() {
-            return;
-        }
-        let budget = self.could_retry().then(|| self.budget.balance_at(now));
-        let stopped = EventKind::Stopped(Stopped {
-            reason: report.stop,
-            outcome: report.last.outcome,
-            max_attempts: self.max_attempts(),
-            waited,
-            took,
-            budget,
-        });
-        let is_inner = self.is_inner;
-        let Some(record) = self.record.as_deref_mut() else {
-            return;
-        };
-        let Some(events) = &mut record.events else {
+    /// Notifies of the end of the call.
+    pub(super) fn notify_stop(&mut self, report: &RetryReport, took: Duration, now: Instant) {
+        let (could_retry, max_attempts) = (self.could_retry(), self.max_attempts());
+        let record = self.record.as_deref_mut();
+        let Some(CallRecord {
+            request,
+            events: Some(events),
+            ..
+        }) = record
+        else {
             return;
         };
         events.stage = Stage::Over;
-        events.attempt = Attempt::after(report.retries());
-        let event = Event {
-            call: events.call(record.request.target()),
-            kind: stopped,
-        };
-        match is_inner {
+        let kind = EventKind::Stopped(Stopped {
+            reason: report.stop,
+            outcome: report.last.outcome,
+            max_attempts,
+            waited: report.waited(),
+            took,
+            budget: could_retry.then(|| self.budget.balance_at(now)),
+        });
+        let attempt = Attempt::after(report.retries());
+        events.attempt = attempt;
+        let call = call_info(request.target(), events.host, attempt);
+        let event = Event { call, kind };
+        match self.is_inner {
             // The retry around this one logs the end of the call.
             true => events.settings.observers.notify(&event),
             false => events.settings.notify(&event),
         }
-    }
-
-    fn attempt_took(&self, elapsed: Duration) -> Duration {
-        elapsed.saturating_sub(self.sent_at)
     }
 }

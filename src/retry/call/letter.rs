@@ -5,11 +5,12 @@ use std::time::Duration;
 use reqwest::Response;
 use reqwest_middleware::Result;
 
+use super::events::call_info;
 use super::{Call, Stop};
 use crate::clock;
 use crate::dead_letter::LetterDraft;
 use crate::log::LogContext;
-use crate::observe::{CallInfo, Event, EventKind};
+use crate::observe::{Event, EventKind};
 use crate::outcome::{DeadLetterOutcome, Refusal, RetryReport};
 use crate::schedule::server_hint;
 use crate::upstream::BoxFuture;
@@ -53,26 +54,15 @@ impl Call<'_> {
         };
         let letter = draft.into_letter(letters, report, clock::wall(), pause);
         // The delivery may end after the call.
-        let target = record.request.target();
-        let CallInfo {
-            method,
-            host,
-            attempt,
-            host_hash,
-        } = events.call(target);
-        let (method, host) = (method.clone(), host.to_owned());
+        let target = record.request.target().clone();
+        let (host, attempt) = (events.host, events.attempt);
         let observers = settings.observers.clone();
         let place = LogContext::current();
         let tell = move |outcome: DeadLetterOutcome, error: Option<String>| {
+            let call = call_info(&target, host, attempt);
             if outcome != DeadLetterOutcome::Delivered {
-                place.letter_not_delivered(&host, outcome.label(), error.as_deref());
+                place.letter_not_delivered(call.host, outcome.label(), error.as_deref());
             }
-            let call = CallInfo {
-                method: &method,
-                host: &host,
-                attempt,
-                host_hash,
-            };
             let kind = EventKind::DeadLettered(outcome);
             observers.notify(&Event { call, kind });
         };

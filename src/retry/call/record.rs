@@ -59,10 +59,4 @@ impl History {
             }
         }
     }
-
-    /// Returns how long the call waited before its earlier attempts.
-    pub(super) fn waited(&self) -> Duration {
-        let waits = self.attempts.iter().map(AttemptReport::waited);
-        waits.fold(Duration::ZERO, Duration::saturating_add)
-    }
 }
