@@ -39,18 +39,19 @@ const SCALE: u64 = 1_000_000;
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct BudgetBuilder {
-    ttl: Duration,
-    min_retries_per_sec: f64,
-    retry_ratio: f64,
+    /// The settings as a fleet's store knows them.
+    pub(super) terms: RetryTerms,
     deposit_on: Deposit,
 }
 
 impl Default for BudgetBuilder {
     fn default() -> Self {
         Self {
-            ttl: Duration::from_secs(10),
-            min_retries_per_sec: 2.0,
-            retry_ratio: 0.2,
+            terms: RetryTerms {
+                ttl: Duration::from_secs(10),
+                ratio: 0.2,
+                min_per_sec: 2.0,
+            },
             deposit_on: Deposit::Success,
         }
     }
@@ -61,7 +62,7 @@ impl BudgetBuilder {
     ///
     /// Default: 10 s.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.terms.ttl = ttl;
         self
     }
 
@@ -75,7 +76,7 @@ impl BudgetBuilder {
     ///
     /// [`build`](Self::build) refuses a reserve of less than one retry within `ttl`, unless it is 0.
     pub fn min_retries_per_sec(mut self, retries: f64) -> Self {
-        self.min_retries_per_sec = retries;
+        self.terms.min_per_sec = retries;
         self
     }
 
@@ -90,7 +91,7 @@ impl BudgetBuilder {
     /// [`build`](Self::build) refuses values below 0 or above 1, and NaN.
     #[doc(alias = "percent_can_retry")]
     pub fn retry_ratio(mut self, ratio: f64) -> Self {
-        self.retry_ratio = ratio;
+        self.terms.ratio = ratio;
         self
     }
 
@@ -108,31 +109,19 @@ impl BudgetBuilder {
     ///
     /// Refuses values out of range. The error names the setting and the value.
     pub fn build(self) -> Result<Budget, ConfigError> {
-        self.check()?;
+        self.terms.check()?;
         Ok(self.start(clock::now(), None))
-    }
-
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        self.retry_terms().check()
-    }
-
-    /// The settings as a fleet's store knows them.
-    pub(super) fn retry_terms(&self) -> RetryTerms {
-        RetryTerms {
-            ttl: self.ttl,
-            ratio: self.retry_ratio,
-            min_per_sec: self.min_retries_per_sec,
-        }
     }
 
     /// Starts a budget, which counts in whole numbers. The settings must be valid: then no number exceeds 4e15.
     pub(super) fn start(&self, now: Instant, fleet: Option<FleetBudget>) -> Budget {
-        let (deposit, cost) = ratio::fraction(self.retry_ratio);
+        let terms = &self.terms;
+        let (deposit, cost) = ratio::fraction(terms.ratio);
         let scale = SCALE / deposit.max(cost);
         let cost = cost * scale;
-        let reserve = self.min_retries_per_sec * self.ttl.as_secs_f64() * cost as f64;
+        let reserve = terms.min_per_sec * terms.ttl.as_secs_f64() * cost as f64;
         // Entries live for at least 15 slots.
-        let width = self.ttl.as_nanos().div_ceil(SLOTS as u128 - 1) as u64;
+        let width = terms.ttl.as_nanos().div_ceil(SLOTS as u128 - 1) as u64;
         Budget(Some(Arc::new(BudgetState {
             window: SlidingWindow::new(width),
             withdrawn: false.into(),

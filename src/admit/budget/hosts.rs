@@ -46,7 +46,7 @@ impl Budgets {
                 return Err(ConfigError::new(setting, value, rule));
             }
         }
-        self.per_host.iter().try_for_each(BudgetBuilder::check)
+        (self.per_host.iter()).try_for_each(|each| each.terms.check())
     }
 
     /// Returns the budget of a host. `hash` is the hash of its name. The settings must be valid.
@@ -56,8 +56,7 @@ impl Budgets {
         }
         let new = |now| {
             let settings = self.per_host.clone().unwrap_or_default();
-            let terms = settings.retry_terms();
-            let shared = |fleet| FleetBudget::new(fleet, host, terms, now);
+            let shared = |fleet| FleetBudget::new(fleet, host, settings.terms, now);
             settings.start(now, self.fleet.as_ref().map(shared))
         };
         (self.hosts).get(hash, new, |old, now| *old = new(now))
