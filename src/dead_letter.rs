@@ -20,7 +20,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 use reqwest::Url;
 
-use crate::host::Host;
+use crate::host::host_of;
 use crate::outcome::{AttemptReport, StopReason};
 
 pub use channel::{ChannelSink, DeadLetterReceiver, dead_letter_channel};
@@ -147,8 +147,8 @@ impl DeadLetter {
         places
     }
 
-    fn host(&self) -> Host<'_> {
-        Host(&self.url)
+    fn host(&self) -> &str {
+        host_of(&self.url)
     }
 }
 
@@ -161,7 +161,7 @@ impl fmt::Debug for DeadLetter {
         f.debug_struct("DeadLetter")
             .field("time", &self.time)
             .field("method", &self.method)
-            .field("host", &self.host().to_string())
+            .field("host", &self.host())
             .field("path", &self.url.path())
             .field("redacted", &self.redacted())
             .field("headers", &names)

@@ -1,11 +1,9 @@
 //! The host of a URL, and a bounded table of values by key.
 //!
-//! Budgets, throttles, events and metrics name a server by its [`Host`]. Budgets and throttles keep their state of each
+//! Budgets, throttles, events and metrics name a server by its host. Budgets and throttles keep their state of each
 //! host in a [`BoundedTable`], so that many hosts cannot exhaust memory.
 
 mod table;
-
-use std::fmt;
 
 use reqwest::Url;
 pub(crate) use table::BoundedTable;
@@ -13,15 +11,9 @@ use url::Position;
 
 use crate::hashed::hash_of;
 
-/// The host of a URL, and its port unless it is the default port of the scheme.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Host<'u>(pub(crate) &'u Url);
-
-impl<'u> Host<'u> {
-    /// Returns the text of host and port, without user info.
-    pub(crate) fn as_str(self) -> &'u str {
-        &self.0[Position::BeforeHost..Position::AfterPort]
-    }
+/// Returns the host of a URL, and its port unless it is the default port of the scheme.
+pub(crate) fn host_of(url: &Url) -> &str {
+    &url[Position::BeforeHost..Position::AfterPort]
 }
 
 /// Where the host stands in a URL, and the hash of its text.
@@ -46,12 +38,6 @@ impl HostPlace {
     }
 }
 
-impl fmt::Display for Host<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,7 +56,7 @@ mod tests {
             ("data:text", ""),
         ] {
             let url = Url::parse(url).unwrap();
-            assert_eq!(Host(&url).to_string(), expected);
+            assert_eq!(host_of(&url), expected);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::Request;
 use reqwest_middleware::Error;
 
-use crate::host::Host;
+use crate::host::host_of;
 
 labelled! {
     /// Says why a [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused a request.
@@ -57,7 +57,7 @@ impl Refusal {
 
     /// Adds the host of the request.
     pub(crate) fn of_request(mut self, request: &Request) -> Self {
-        self.host = Host(request.url()).as_str().to_owned();
+        self.host = host_of(request.url()).to_owned();
         self
     }
 

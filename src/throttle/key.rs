@@ -8,7 +8,7 @@ use reqwest::Request;
 use url::Position;
 
 use crate::hashed::hash_of;
-use crate::host::Host;
+use crate::host::host_of;
 
 /// Selects which requests share one gate: those with the same key.
 ///
@@ -52,7 +52,7 @@ impl KeyBy {
             Self::HostAndPath(segments) => prefix(url.path(), *segments),
             Self::With(KeyFn(key)) => return GateKey::new(key(request), None),
         };
-        let host = Host(url).as_str().len();
+        let host = host_of(url).len();
         // In a URL, the path follows the host.
         let text = &url[Position::BeforeHost..][..host + path.len()];
         GateKey::new(text, Some(host))

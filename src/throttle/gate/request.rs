@@ -23,7 +23,7 @@ use super::{Gate, GateEntry};
 use crate::clock::{self, Time};
 use crate::handoff::{Handoff, Terms};
 use crate::hashed::hash_of;
-use crate::host::Host;
+use crate::host::host_of;
 use crate::lock::lock;
 use crate::observe::{CallInfo, Event, EventKind, LoadChange, ThrottleRefused, ThrottleWaited};
 use crate::outcome::{Attempt, Refusal};
@@ -64,7 +64,7 @@ impl<'a> GateRequest<'a> {
             let (host, host_hash) = match gate.key.host() {
                 Some(host) => (Cow::Borrowed(host), gate.host_hash),
                 None => {
-                    let host = Host(request.url()).as_str();
+                    let host = host_of(request.url());
                     (Cow::Owned(host.to_owned()), hash_of(host))
                 }
             };
