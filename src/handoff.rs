@@ -173,18 +173,10 @@ impl Handoff {
         lock(&self.marks).seen(self.visit.as_deref())
     }
 
-    /// Passes on to an outer retry what the throttles inside this call did. The report has `queued` already.
-    pub(crate) fn pass_on_visit(&mut self, queued: Duration, paced: bool) {
-        self.visit = Some(Box::new(ThrottleVisit {
-            waited: Duration::ZERO,
-            reported: queued,
-            paced,
-        }));
-    }
-
-    /// Notes that another retry was inside the attempt.
-    pub(crate) fn mark_inner_retry(&self) {
+    /// Tells an outer retry that this one was inside, and passes on what its throttles did.
+    pub(crate) fn pass_on(&mut self, visit: Option<ThrottleVisit>) {
         lock(&self.marks).inner_retry = true;
+        self.visit = visit.map(Box::new);
     }
 }
 

@@ -120,9 +120,12 @@ fn an_inner_retry_pays_for_the_outer_and_reports_to_it() {
     assert_eq!(terms.queued_before, SEC);
     assert!(Handoff::of(&extensions).is_none());
     assert_eq!(inner.seen().visit, None);
-    inner.pass_on_visit(2 * SEC, false);
+    assert!(outer.seen().inner_retry);
+    inner.pass_on(Some(ThrottleVisit {
+        reported: 2 * SEC,
+        ..ThrottleVisit::default()
+    }));
     let visit = inner.seen().visit.unwrap();
     assert_eq!((visit.waited, visit.queued()), (Duration::ZERO, 2 * SEC));
-    assert!(outer.seen().inner_retry);
     assert!(outer.close());
 }

@@ -42,11 +42,6 @@ impl CallTime {
         self.deadline = self.deadline.into_iter().chain(left).min();
     }
 
-    /// Returns whether an attempt has a time limit at all.
-    pub(crate) fn limits_attempts(&self) -> bool {
-        self.deadline.is_some() || self.attempt.is_some()
-    }
-
     /// Returns whether the deadline is later than `elapsed` after the start.
     pub(crate) fn is_before_deadline(&self, elapsed: Duration) -> bool {
         self.deadline.is_none_or(|deadline| elapsed < deadline)

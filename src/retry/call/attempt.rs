@@ -56,7 +56,7 @@ impl Call<'_> {
     pub(crate) async fn run(&self, attempt: BoxFuture<'_, Result<Response>>) -> Result<Response> {
         // Dropped at the end of this function, after the handoff is marked.
         let mut attempt = in_scope(self.scope.clone(), attempt);
-        if !self.time.limits_attempts() {
+        if self.time.deadline.is_none() && self.time.attempt.is_none() {
             return attempt.await;
         }
         let limit = |now| self.attempt_limit(now).expect("there is one, as checked");

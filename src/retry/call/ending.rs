@@ -8,11 +8,12 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::decision::Retry;
-use super::letter::{self, LetterDelivery};
+use super::letter::LetterDelivery;
 use super::{Call, Stop};
 use crate::admit::ScopeNode;
 use crate::clock;
 use crate::decide::ClassifiedOutcome;
+use crate::handoff::ThrottleVisit;
 use crate::outcome::{AttemptReport, FailedReport, RetryReport, StopReason};
 use crate::response::{self, HeldResponse};
 
@@ -127,8 +128,7 @@ impl Call<'_> {
         }
         let elapsed = self.time.elapsed(now);
         self.notify_last(stop, result, elapsed, now);
-        let leaves_letter = self.leaves_letter(stop);
-        let pause = leaves_letter.then(|| letter::pause_after(stop, result));
+        let pause = self.letter_pause(stop, result);
         if let Some(history) = self.history_mut() {
             history.complete(report, result);
         }
@@ -174,10 +174,11 @@ impl Call<'_> {
             return;
         }
         let mut handoff = self.outer.take().unwrap_or_default();
-        handoff.mark_inner_retry();
-        if has_visit {
-            handoff.pass_on_visit(queued, self.visit.is_some_and(|visit| visit.paced));
-        }
+        handoff.pass_on(has_visit.then(|| ThrottleVisit {
+            waited: Duration::ZERO,
+            reported: queued,
+            paced: self.visit.is_some_and(|visit| visit.paced),
+        }));
         extensions.insert(handoff);
     }
 

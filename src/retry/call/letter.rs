@@ -18,20 +18,18 @@ use crate::upstream::BoxFuture;
 /// Ends when the letter is delivered, or when the call should not wait for it any longer.
 pub(crate) type LetterDelivery = BoxFuture<'static, ()>;
 
-/// Returns how long to leave the server alone.
-pub(super) fn pause_after(stop: Stop, result: &Result<Response>) -> Duration {
-    let pause = match result {
-        _ if stop.hint.is_some() => stop.hint,
-        Ok(response) => server_hint(response.status(), response.headers(), clock::wall()),
-        Err(error) => Refusal::of(error).map(Refusal::retry_after),
-    };
-    pause.unwrap_or_default()
-}
-
 impl Call<'_> {
-    /// Returns whether the call leaves a letter.
-    pub(super) fn leaves_letter(&self, stop: Stop) -> bool {
-        stop.reason.is_given_up() && self.settings.dead_letters.sink.is_some()
+    /// Returns how long to leave the server alone, if the call leaves a letter.
+    pub(super) fn letter_pause(&self, stop: Stop, result: &Result<Response>) -> Option<Duration> {
+        if !stop.reason.is_given_up() || self.settings.dead_letters.sink.is_none() {
+            return None;
+        }
+        let pause = match result {
+            _ if stop.hint.is_some() => stop.hint,
+            Ok(response) => server_hint(response.status(), response.headers(), clock::wall()),
+            Err(error) => Refusal::of(error).map(Refusal::retry_after),
+        };
+        Some(pause.unwrap_or_default())
     }
 
     /// Writes a letter about a call that was given up although it might have worked later.
