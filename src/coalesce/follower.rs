@@ -52,7 +52,7 @@ impl Follower {
 
     /// Sends the oldest follower as well if the leader takes too long. Returns when to look again.
     fn overtake(&self, now: Instant) -> Instant {
-        let max_wait = self.flight.max_wait();
+        let max_wait = self.flight.flights.max_wait;
         let led = self.flight.read(|flight| (flight.leader, flight.led_since));
         if let Some((leader, since)) = led {
             let too_long = clock::after(since, max_wait);
