@@ -46,10 +46,10 @@ impl Table {
     }
 }
 
-pub(super) struct Flight {
+struct Flight {
     /// The current leader. A leader that was overtaken finds another number here.
-    pub(super) leader: u64,
-    pub(super) led_since: Instant,
+    leader: u64,
+    led_since: Instant,
     /// How many leaders have failed or left.
     failures: u32,
     /// In the order of arrival, so their numbers rise.
@@ -182,10 +182,11 @@ pub(super) struct FlightRef {
 }
 
 impl FlightRef {
-    /// Reads the flight. Returns `None` if it has ended.
-    pub(super) fn read<T>(&self, work: impl FnOnce(&Flight) -> T) -> Option<T> {
+    /// The leader and the start of its lead, unless the flight has ended.
+    pub(super) fn led(&self) -> Option<(u64, Instant)> {
         let mut table = lock(&self.flights.table);
-        self.entry(&mut table).map(|flight| work(flight.get()))
+        let flight = self.entry(&mut table)?;
+        Some((flight.get().leader, flight.get().led_since))
     }
 
     /// Removes a follower.
