@@ -1,7 +1,7 @@
 //! **Admit**: is there room for a retry now?
 //!
 //! A retry that is safe and due may still be one too many. The [`Budget`] limits what a client adds to the load of a
-//! server in trouble. Scopes ([`ScopeHandle`]) limit what layers of retries add up to.
+//! server in trouble. Scopes ([`ScopeNode`]) limit what layers of retries add up to.
 
 mod budget;
 mod current;
@@ -18,4 +18,4 @@ pub use budget::{Budget, BudgetBuilder, Deposit};
 pub(crate) use budget::{BudgetHold, Budgets};
 pub(crate) use current::{current_deadline, in_scope};
 pub use scope::Scope;
-pub(crate) use scope_node::{ScopeHandle, ScopeHold};
+pub(crate) use scope_node::{ScopeHandle, ScopeHold, ScopeNode};

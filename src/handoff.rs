@@ -9,17 +9,17 @@
 //! see `docs/decisions/retry.md`. A middleware that passes on empty extensions loses it. Then retries are paid and the
 //! clock runs.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Extensions;
 use tokio::time::Instant;
 
 use crate::clock;
+use crate::lock::lock;
 
 /// What is known of one attempt on its way through throttles.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Handoff {
     /// Shared by the retry, the throttle and all copies of the request.
     marks: Arc<Mutex<Marks>>,
@@ -114,7 +114,7 @@ impl Handoff {
     pub(crate) fn take_outer(extensions: &mut Extensions) -> Option<(Self, Terms)> {
         let mut outer = extensions.remove::<Self>()?;
         outer.visit = None;
-        let mut marks = outer.marks();
+        let mut marks = lock(&outer.marks);
         if marks.over {
             // An earlier call with the same extensions has left it.
             return None;
@@ -128,7 +128,7 @@ impl Handoff {
 
     /// Returns since when the attempt's timeout counts, if a throttle has changed that.
     pub(crate) fn clock_start(&self, now: Instant) -> Option<Instant> {
-        let marks = self.marks();
+        let marks = lock(&self.marks);
         match marks.queued {
             0 => marks.sent,
             _ => Some(now),
@@ -137,7 +137,7 @@ impl Handoff {
 
     /// Notes that the attempt's timeout is over, before the attempt is dropped.
     pub(crate) fn time_out(&self) {
-        self.marks().timed_out = true;
+        lock(&self.marks).timed_out = true;
     }
 
     /// Ends the attempt and the retry's part in it. If no throttle saw the attempt, it may have been sent.
@@ -149,7 +149,7 @@ impl Handoff {
             Some(left) if Arc::ptr_eq(&left.marks, &self.marks) => (Some(left), None),
             other => (None, other),
         };
-        let mut marks = self.marks();
+        let mut marks = lock(&self.marks);
         marks.paid |= !marks.is_seen();
         marks.over = true;
         let mut seen = marks.seen(copy.and_then(|copy| copy.visit.as_deref()));
@@ -163,14 +163,14 @@ impl Handoff {
 
     /// Ends the retry's part in an attempt that was dropped. Returns whether it is paid.
     pub(crate) fn close(&self) -> bool {
-        let mut marks = self.marks();
+        let mut marks = lock(&self.marks);
         marks.over = true;
         marks.paid
     }
 
     /// Returns what a throttle and another retry have left.
     pub(crate) fn seen(&self) -> Seen {
-        self.marks().seen(self.visit.as_deref())
+        lock(&self.marks).seen(self.visit.as_deref())
     }
 
     /// Passes on to an outer retry what the throttles inside this call did. The report has `queued` already.
@@ -184,7 +184,7 @@ impl Handoff {
 
     /// Notes that another retry was inside the attempt.
     pub(crate) fn mark_inner_retry(&self) {
-        self.marks().inner_retry = true;
+        lock(&self.marks).inner_retry = true;
     }
 }
 
@@ -193,13 +193,13 @@ impl Handoff {
     /// Returns the handoff of an attempt that is under way, and the terms of its retry.
     pub(crate) fn of(extensions: &Extensions) -> Option<(Self, Terms)> {
         let handoff = extensions.get::<Self>()?;
-        let marks = handoff.marks();
+        let marks = lock(&handoff.marks);
         (!marks.over).then(|| (handoff.clone(), marks.terms))
     }
 
     /// Stops the attempt's timeout until the value is dropped.
     pub(crate) fn enter_queue(&self, now: Instant) -> QueueStay {
-        let mut marks = self.marks();
+        let mut marks = lock(&self.marks);
         marks.queued += 1;
         marks.queued_since.get_or_insert(now);
         drop(marks);
@@ -208,14 +208,14 @@ impl Handoff {
 
     /// Notes that the attempt is sent now.
     pub(crate) fn send(&self, now: Instant) {
-        let mut marks = self.marks();
+        let mut marks = lock(&self.marks);
         marks.sent = Some(now);
         marks.paid = true;
     }
 
     /// Notes that the attempt is not sent.
     pub(crate) fn refuse(&self) {
-        self.marks().refused = true;
+        lock(&self.marks).refused = true;
     }
 
     /// Leaves what the retry around the throttle needs to know.
@@ -224,14 +224,7 @@ impl Handoff {
     }
 
     pub(crate) fn has_timed_out(&self) -> bool {
-        self.marks().timed_out
-    }
-}
-
-impl Handoff {
-    fn marks(&self) -> MutexGuard<'_, Marks> {
-        // Nothing panics halfway through a change.
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.marks).timed_out
     }
 }
 
@@ -256,21 +249,12 @@ impl Marks {
     }
 }
 
-impl fmt::Debug for Handoff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handoff")
-            .field("marks", &*self.marks())
-            .field("visit", &self.visit)
-            .finish()
-    }
-}
-
 /// A copy of the request in a throttle's queue.
 pub(crate) struct QueueStay(Handoff);
 
 impl Drop for QueueStay {
     fn drop(&mut self) {
-        let mut marks = self.0.marks();
+        let mut marks = lock(&self.0.marks);
         marks.queued = marks.queued.saturating_sub(1);
         // The attempt timed out in the queue, so it was never sent.
         marks.refused |= marks.timed_out;

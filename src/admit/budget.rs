@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::clock;
 pub use builder::BudgetBuilder;
 pub(crate) use hold::BudgetHold;
+use hold::HoldSource;
 pub(crate) use hosts::Budgets;
 use state::BudgetState;
 
@@ -119,8 +120,8 @@ impl Budget {
 
     /// Credits one call.
     pub fn deposit(&self) {
-        if self.0.is_some() {
-            self.deposit_at(clock::now());
+        if let Some(state) = &self.0 {
+            state.deposit(clock::now());
         }
     }
 
@@ -141,8 +142,9 @@ impl Budget {
 
     /// Credits a call when it begins, if requests feed the budget.
     pub(crate) fn on_request(&self, now: Instant) {
-        if self.is_fed_by(Deposit::Request) {
-            self.deposit_at(now);
+        let state = self.0.as_ref();
+        if let Some(state) = state.filter(|state| state.deposit_on == Deposit::Request) {
+            state.deposit(now);
         }
     }
 
@@ -151,33 +153,23 @@ impl Budget {
     pub(crate) fn on_success(&self, now: Option<Instant>) {
         if let Some(state) = &self.0 {
             state.count_success();
-        }
-        if self.is_fed_by(Deposit::Success) {
-            self.deposit_at(now.unwrap_or_else(clock::now));
+            if state.deposit_on == Deposit::Success {
+                state.deposit(now.unwrap_or_else(clock::now));
+            }
         }
     }
 
-    /// Whether a retry of an attempt that the server did not process costs nothing: the host is healthy.
-    pub(crate) fn allows_free(&self, now: Instant) -> bool {
-        (self.0.as_ref()).is_none_or(|state| state.allows_free(now))
-    }
-
-    /// Counts a free retry.
-    pub(crate) fn count_free(&self) {
-        if let Some(state) = &self.0 {
-            state.count_free();
-        }
+    /// Counts a free retry of an attempt that the server did not process. Returns false if the host is not healthy.
+    pub(crate) fn take_free(&self, now: Instant) -> bool {
+        (self.0.as_ref()).is_none_or(|state| state.take_free(now))
     }
 
     /// Pays for one retry from this worker's own window. Dropping the hold gives the retry back.
     pub(crate) fn withdraw_at(&self, now: Instant) -> Option<BudgetHold> {
-        match &self.0 {
-            None => Some(BudgetHold::free()),
-            Some(state) => {
-                let slot = state.try_take(now)?;
-                Some(BudgetHold::of_window(state, slot))
-            }
-        }
+        Some(BudgetHold(match &self.0 {
+            None => HoldSource::Free,
+            Some(state) => HoldSource::Window(Arc::clone(state), state.try_take(now)?),
+        }))
     }
 
     /// Whether workers of a fleet share this budget.
@@ -195,19 +187,6 @@ impl Budget {
 
     fn is_in_debt(&self, now: Instant) -> bool {
         (self.0.as_ref()).is_some_and(|state| state.is_in_debt(now))
-    }
-
-    fn is_fed_by(&self, deposit: Deposit) -> bool {
-        (self.0.as_ref()).is_some_and(|state| state.units.deposit_on == deposit)
-    }
-
-    fn deposit_at(&self, now: Instant) {
-        if let Some(state) = &self.0 {
-            state.deposit(now);
-            if let Some(fleet) = &state.fleet {
-                fleet.deposit(now);
-            }
-        }
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) fn carried_scope() -> Option<Scope> {
 
 /// Returns the deadline of the call or scope that the running code is in.
 pub(crate) fn current_deadline() -> Option<Instant> {
-    let deadline = |current: &RefCell<Option<ScopeHandle>>| current.borrow().as_ref()?.deadline();
+    let deadline = |current: &RefCell<Option<ScopeHandle>>| current.borrow().as_ref()?.deadline;
     let current = CURRENT.try_with(deadline).ok().flatten();
     match carried_scope() {
         None => current,

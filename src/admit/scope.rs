@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::current::in_scope;
-use super::scope_node::ScopeHandle;
+use super::scope_node::ScopeNode;
 use crate::clock;
 
 /// Limits the retries and the time of several requests together.
@@ -79,7 +79,7 @@ use crate::clock;
 #[derive(Clone, Debug)]
 #[must_use = "a scope does nothing until `run` is called"]
 pub struct Scope {
-    left: Arc<AtomicU32>,
+    pub(super) left: Arc<AtomicU32>,
     deadline: Option<Duration>,
     start: Arc<Start>,
 }
@@ -136,10 +136,6 @@ impl Scope {
         SCOPES.load(Ordering::Relaxed) > 0
     }
 
-    pub(super) fn left(&self) -> &Arc<AtomicU32> {
-        &self.left
-    }
-
     /// Returns when all requests in it have to end. Its time starts now, if it has not started.
     pub(super) fn end(&self) -> Option<Instant> {
         let limit = self.deadline?;
@@ -149,7 +145,7 @@ impl Scope {
 
     /// Runs a future in this scope. Inside another scope or call, the limits of both hold.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
-        in_scope(Some(ScopeHandle::open_scope(self)), pin!(future)).await
+        in_scope(Some(ScopeNode::of_scope(self)), pin!(future)).await
     }
 }
 
@@ -222,7 +218,7 @@ mod tests {
 
     /// Takes retries as a call that begins here, and returns how many there were.
     fn draws_of_a_call() -> usize {
-        let call = ScopeHandle::open(u32::MAX, None, None);
+        let call = ScopeNode::of_call(u32::MAX, None, None);
         (0..10)
             .filter(|_| call.take_retry().map(ScopeHold::spend).is_some())
             .count()

@@ -15,14 +15,17 @@ use super::scope::Scope;
 
 /// What one call or scope allows, linked to the one around it.
 #[derive(Debug)]
-struct ScopeNode {
+pub(crate) struct ScopeNode {
     left: RetriesLeft,
     /// No later than the deadline of any node around it.
-    deadline: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
     /// `None` for a scope, and for a call that cannot be retried.
     call: Option<Budget>,
     around: Option<ScopeHandle>,
 }
+
+/// A node, which all calls inside it share.
+pub(crate) type ScopeHandle = Arc<ScopeNode>;
 
 /// How many retries are left. Every call has a counter, so that of a call takes no allocation.
 #[derive(Debug)]
@@ -32,102 +35,86 @@ enum RetriesLeft {
     Scope(Arc<AtomicU32>),
 }
 
-impl RetriesLeft {
-    fn counter(&self) -> &AtomicU32 {
-        match self {
-            Self::Call(left) => left,
-            Self::Scope(left) => left,
-        }
-    }
-}
-
 impl ScopeNode {
+    /// Opens a node for a call that begins here. `budget`: if it could be retried.
+    pub(crate) fn of_call(
+        retries: u32,
+        deadline: Option<Instant>,
+        budget: Option<Budget>,
+    ) -> ScopeHandle {
+        let left = RetriesLeft::Call(retries.into());
+        Self::new(left, deadline, budget, around())
+    }
+
+    /// Opens a node for a scope that is entered here.
+    pub(super) fn of_scope(scope: &Scope) -> ScopeHandle {
+        Self::of_scope_in(scope, around())
+    }
+
+    fn of_scope_in(scope: &Scope, around: Option<ScopeHandle>) -> ScopeHandle {
+        // A scope that is opened within itself is not drawn from twice.
+        let left = match &around {
+            Some(around) if around.contains(scope) => RetriesLeft::Call(u32::MAX.into()),
+            _ => RetriesLeft::Scope(Arc::clone(&scope.left)),
+        };
+        Self::new(left, scope.end(), None, around)
+    }
+
     fn new(
         left: RetriesLeft,
         deadline: Option<Instant>,
         call: Option<Budget>,
         around: Option<ScopeHandle>,
-    ) -> Self {
-        let limit = around.as_ref().and_then(ScopeHandle::deadline);
-        Self {
+    ) -> ScopeHandle {
+        let limit = around.as_ref().and_then(|around| around.deadline);
+        Arc::new(Self {
             left,
             deadline: deadline.into_iter().chain(limit).min(),
             call,
             around,
-        }
-    }
-
-    fn of_scope(scope: &Scope, around: Option<ScopeHandle>) -> Self {
-        // A scope that is opened within itself is not drawn from twice.
-        let left = match &around {
-            Some(around) if around.0.contains(scope) => RetriesLeft::Call(u32::MAX.into()),
-            _ => RetriesLeft::Scope(Arc::clone(scope.left())),
-        };
-        Self::new(left, scope.end(), None, around)
+        })
     }
 
     /// Returns whether this scope is among this node and those around it.
     fn contains(&self, scope: &Scope) -> bool {
         self.chain().any(|node| match &node.left {
-            RetriesLeft::Scope(left) => Arc::ptr_eq(left, scope.left()),
+            RetriesLeft::Scope(left) => Arc::ptr_eq(left, &scope.left),
             RetriesLeft::Call(_) => false,
         })
     }
 
     /// Returns this node, and all around it.
     fn chain(&self) -> impl Iterator<Item = &Self> + Clone {
-        std::iter::successors(Some(self), |node| node.around())
-    }
-
-    fn around(&self) -> Option<&Self> {
-        self.around.as_ref().map(|around| &*around.0)
+        std::iter::successors(Some(self), |node| node.around.as_deref())
     }
 
     /// Returns the counters of this node and all around it.
     fn counters(&self) -> impl Iterator<Item = &AtomicU32> + Clone {
-        self.chain().map(|node| node.left.counter())
+        self.chain().map(|node| match &node.left {
+            RetriesLeft::Call(left) => left,
+            RetriesLeft::Scope(left) => left,
+        })
     }
 
     /// Returns the budgets of all calls around this node that could be retried.
     fn calls_around(&self) -> impl Iterator<Item = &Budget> {
         self.chain().skip(1).filter_map(|node| node.call.as_ref())
     }
-}
-
-/// What is left of the retries and the time of a call or scope, for itself and for the calls inside it.
-#[derive(Clone, Debug)]
-pub(crate) struct ScopeHandle(Arc<ScopeNode>);
-
-impl ScopeHandle {
-    /// Opens a node for a call that begins here. `budget`: if it could be retried.
-    pub(crate) fn open(retries: u32, deadline: Option<Instant>, budget: Option<Budget>) -> Self {
-        let left = RetriesLeft::Call(retries.into());
-        Self(Arc::new(ScopeNode::new(left, deadline, budget, around())))
-    }
-
-    /// Opens a node for a scope that is entered here.
-    pub(super) fn open_scope(scope: &Scope) -> Self {
-        Self(Arc::new(ScopeNode::of_scope(scope, around())))
-    }
-
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.0.deadline
-    }
 
     /// Returns whether this call could be retried, and another one around it as well.
     pub(crate) fn is_in_another_call(&self) -> bool {
-        self.0.call.is_some() && self.0.calls_around().next().is_some()
+        self.call.is_some() && self.calls_around().next().is_some()
     }
 
     /// Returns whether a call around this one has the same budget.
     pub(crate) fn shares_budget(&self) -> bool {
-        let is_own = |other: &Budget| self.0.call.as_ref().is_some_and(|own| own.is_same(other));
-        self.0.calls_around().any(is_own)
+        let is_own = |other: &Budget| self.call.as_ref().is_some_and(|own| own.is_same(other));
+        self.calls_around().any(is_own)
     }
 
     /// Takes a retry, if this call and all around it have one left.
-    pub(crate) fn take_retry(&self) -> Option<ScopeHold> {
-        retries_left::take(self.0.counters()).then(|| ScopeHold(Some(self.clone())))
+    pub(crate) fn take_retry(self: &Arc<Self>) -> Option<ScopeHold> {
+        retries_left::take(self.counters()).then(|| ScopeHold(Some(Arc::clone(self))))
     }
 }
 
@@ -135,8 +122,8 @@ impl ScopeHandle {
 fn around() -> Option<ScopeHandle> {
     let current = current();
     match carried_scope() {
-        Some(scope) if !(current.as_ref()).is_some_and(|current| current.0.contains(&scope)) => {
-            Some(ScopeHandle(Arc::new(ScopeNode::of_scope(&scope, current))))
+        Some(scope) if !(current.as_ref()).is_some_and(|current| current.contains(&scope)) => {
+            Some(ScopeNode::of_scope_in(&scope, current))
         }
         _ => current,
     }
@@ -156,7 +143,7 @@ impl ScopeHold {
 impl Drop for ScopeHold {
     fn drop(&mut self) {
         if let Some(scope) = self.0.take() {
-            retries_left::put_back(scope.0.counters());
+            retries_left::put_back(scope.counters());
         }
     }
 }

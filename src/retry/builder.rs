@@ -7,8 +7,8 @@ use http::StatusCode;
 
 use super::RetryMiddleware;
 use super::settings::RetrySettings;
-use crate::admit::{Budget, BudgetBuilder, Budgets};
-use crate::config::{ConfigError, longer_than_zero, unreserved_header_name};
+use crate::admit::{Budget, BudgetBuilder};
+use crate::config::{ConfigError, unreserved_header_name};
 use crate::dead_letter::{DeadLetterSink, Secrets};
 use crate::decide::{AttemptView, AutoKey, ClassifyFn, StatusClass};
 use crate::entropy::Entropy;
@@ -64,9 +64,6 @@ use crate::schedule::Backoff;
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RetryMiddlewareBuilder {
     settings: RetrySettings,
-    budget: Option<Budget>,
-    budget_per_host: Option<BudgetBuilder>,
-    fleet: Option<FleetLimits>,
     /// The first invalid setting that could not be stored.
     refused: Option<ConfigError>,
 }
@@ -78,7 +75,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: 5.
     pub fn max_retries(mut self, retries: u32) -> Self {
-        self.settings.max_retries = retries;
+        self.settings.limits.max_retries = retries;
         self
     }
 
@@ -101,7 +98,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: 60 s.
     pub fn max_server_delay(mut self, delay: Duration) -> Self {
-        self.settings.max_server_delay = delay;
+        self.settings.limits.max_server_delay = delay;
         self
     }
 
@@ -163,7 +160,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// [`build`](Self::build) refuses a spread longer than the [`retry_window`](Self::retry_window).
     pub fn launch_spread(mut self, spread: Duration) -> Self {
-        self.settings.launch_spread = spread;
+        self.settings.limits.launch_spread = spread;
         self
     }
 
@@ -189,7 +186,7 @@ impl RetryMiddlewareBuilder {
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
     pub fn budget_per_host(mut self, each: BudgetBuilder) -> Self {
-        self.budget_per_host = Some(each);
+        self.settings.budgets.per_host = Some(each);
         self
     }
 
@@ -219,7 +216,7 @@ impl RetryMiddlewareBuilder {
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
     pub fn fleet(mut self, fleet: FleetLimits) -> Self {
-        self.fleet = Some(fleet);
+        self.settings.budgets.fleet = Some(fleet);
         self
     }
 
@@ -230,7 +227,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: one budget per host.
     pub fn budget(mut self, budget: Budget) -> Self {
-        self.budget = Some(budget);
+        self.settings.budgets.single = Some(budget);
         self
     }
 
@@ -388,7 +385,7 @@ impl RetryMiddlewareBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn client_follows_redirects(mut self, follows: bool) -> Self {
-        self.settings.client_follows_redirects = follows;
+        self.settings.client_follows_redirects = Some(follows);
         self
     }
 
@@ -571,28 +568,9 @@ impl RetryMiddlewareBuilder {
         if let Some(error) = self.refused {
             return Err(error);
         }
-        let mut settings = self.settings;
-        longer_than_zero("dead_letter_max_wait", Some(settings.dead_letters.max_wait))?;
-        settings.backoff.check()?;
-        match (self.budget, self.budget_per_host) {
-            (None, None) => {}
-            (Some(budget), None) => settings.budgets = Budgets::Single(budget),
-            (None, Some(each)) => settings.budgets = Budgets::per_host(each),
-            (Some(_), Some(_)) => {
-                return Err(ConfigError::new(
-                    "budget_per_host",
-                    "with `budget` or `no_budget`",
-                    "is ambiguous: remove one of them, because a call has one budget",
-                ));
-            }
-        }
-        if let Some(fleet) = self.fleet {
-            settings.budgets.share(fleet)?;
-        }
-        settings.budgets.check()?;
-        settings.check()?;
+        self.settings.check()?;
         Ok(RetryMiddleware {
-            settings: Arc::new(settings),
+            settings: Arc::new(self.settings),
         })
     }
 

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::permit::HandedOff;
 use super::settings::RetrySettings;
-use crate::admit::{Budget, Scope, ScopeHandle};
+use crate::admit::{Budget, Scope, ScopeHandle, ScopeNode};
 use crate::clock;
 use crate::decide::{RepeatRules, is_idempotent};
 use crate::entropy::up_to;
@@ -117,8 +117,9 @@ impl<'a> Call<'a> {
     pub(crate) fn new(settings: &'a RetrySettings, opening: &Opening, request: &Request) -> Self {
         let (options, has_key) = (opening.options.clone(), opening.has_key);
         let own = options.as_deref();
+        let limits = &settings.limits;
         let max_retries = own.and_then(|own| own.max_retries);
-        let max_retries = max_retries.unwrap_or(settings.max_retries);
+        let max_retries = max_retries.unwrap_or(limits.max_retries);
         let is_idempotent =
             own.is_some_and(|own| own.idempotent) || is_idempotent(request.method());
         let rules = RepeatRules {
@@ -126,7 +127,6 @@ impl<'a> Call<'a> {
             without_key: settings.retry_without_key,
             unsent: settings.retry_unsent,
         };
-        let limits = &settings.limits;
         let mut time = CallTime {
             window: limits.window,
             started: clock::now(),
@@ -151,9 +151,9 @@ impl<'a> Call<'a> {
                 false => u32::MAX,
             };
             let end = time.end();
-            let opened = ScopeHandle::open(retries, end, could_retry.then(|| budget.clone()));
-            if opened.deadline() != end {
-                time.bound_by(opened.deadline());
+            let opened = ScopeNode::of_call(retries, end, could_retry.then(|| budget.clone()));
+            if opened.deadline != end {
+                time.bound_by(opened.deadline);
             }
             makes_deposit = !opened.shares_budget();
             scope = Some(opened);
@@ -227,7 +227,7 @@ impl<'a> Call<'a> {
 
     /// Waits a random time before the first attempt, so that calls that start together spread out.
     pub(crate) async fn launch_delay(&mut self) {
-        let spread = self.settings.launch_spread;
+        let spread = self.settings.limits.launch_spread;
         if spread.is_zero() {
             return;
         }

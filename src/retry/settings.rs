@@ -1,4 +1,4 @@
-//! The settings of a retry middleware, and the checks that need more than one of them.
+//! The settings of a retry middleware, and their checks.
 
 use std::time::Duration;
 
@@ -15,22 +15,19 @@ use crate::log::WarnOnce;
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observers};
 use crate::request::DEFAULT_HEADER;
-use crate::schedule::{Backoff, TimeLimits};
+use crate::schedule::Backoff;
 
 /// The settings of a retry middleware. Checked when it is built, and never changed after that.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct RetrySettings {
-    pub(crate) max_retries: u32,
+    pub(crate) limits: CallLimits,
     pub(crate) classifier: Classifier,
     pub(crate) retry_without_key: bool,
     pub(crate) retry_unsent: bool,
-    /// If true, `retry_without_key` and `retry_unsent` are false (checked in `build`).
-    pub(crate) client_follows_redirects: bool,
+    /// Unless this is `Some(false)`, `retry_without_key` and `retry_unsent` are false (checked in `build`).
+    pub(crate) client_follows_redirects: Option<bool>,
     pub(crate) keys: KeyRule,
     pub(crate) backoff: Backoff,
-    pub(crate) max_server_delay: Duration,
-    pub(crate) limits: TimeLimits,
-    pub(crate) launch_spread: Duration,
     pub(crate) budgets: Budgets,
     pub(crate) attempt_header: Option<HeaderName>,
     pub(crate) entropy: Entropy,
@@ -44,14 +41,41 @@ pub(crate) struct RetrySettings {
     pub(crate) chain_warning: WarnOnce,
 }
 
+/// What a call may do at most. A request can have its own retries, deadline and timeout.
+#[derive(Debug)]
+pub(crate) struct CallLimits {
+    pub(crate) max_retries: u32,
+    pub(crate) max_server_delay: Duration,
+    pub(crate) window: Duration,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) attempt: Option<Duration>,
+    pub(crate) launch_spread: Duration,
+}
+
+impl Default for CallLimits {
+    fn default() -> Self {
+        Self {
+            max_retries: 5,
+            max_server_delay: Duration::from_secs(60),
+            window: Duration::from_secs(5 * 60),
+            deadline: None,
+            attempt: None,
+            launch_spread: Duration::ZERO,
+        }
+    }
+}
+
 impl RetrySettings {
-    /// Refuses settings that contradict each other.
+    /// Refuses invalid settings, and settings that contradict each other.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        longer_than_zero("dead_letter_max_wait", Some(self.dead_letters.max_wait))?;
+        self.backoff.check()?;
+        self.budgets.check()?;
         for (option, is_set) in [
             ("retry_without_key", self.retry_without_key),
             ("retry_unsent", self.retry_unsent),
         ] {
-            if is_set && self.client_follows_redirects {
+            if is_set && self.client_follows_redirects != Some(false) {
                 return Err(ConfigError::new(
                     option,
                     "for a client that follows redirects",
@@ -68,7 +92,7 @@ impl RetrySettings {
             let rule = format!("should not be longer than the deadline ({deadline:?})");
             ensure(attempt <= deadline, "attempt_timeout", attempt, rule)?;
         }
-        let (spread, window) = (self.launch_spread, self.limits.window);
+        let (spread, window) = (self.limits.launch_spread, self.limits.window);
         let rule = format!("should not be longer than the retry_window ({window:?})");
         ensure(spread <= window, "launch_spread", spread, rule)?;
         // A request can have a key in the default header, even if this client uses another one.
@@ -126,37 +150,5 @@ impl RetrySettings {
         self.observers.notify(event);
         #[cfg(feature = "tracing")]
         self.levels.log(event);
-    }
-}
-
-impl Default for RetrySettings {
-    fn default() -> Self {
-        Self {
-            max_retries: 5,
-            classifier: Classifier::default(),
-            retry_without_key: false,
-            retry_unsent: false,
-            client_follows_redirects: true,
-            keys: KeyRule::default(),
-            backoff: Backoff::default(),
-            max_server_delay: Duration::from_secs(60),
-            limits: TimeLimits {
-                window: Duration::from_secs(5 * 60),
-                deadline: None,
-                attempt: None,
-            },
-            launch_spread: Duration::ZERO,
-            budgets: Budgets::default(),
-            attempt_header: None,
-            entropy: Entropy::default(),
-            dry_run: false,
-            dead_letters: DeadLetters::default(),
-            observers: Observers::default(),
-            #[cfg(feature = "tracing")]
-            levels: LogLevels::default(),
-            timers: Timers::default(),
-            inner_retry: InnerRetry::default(),
-            chain_warning: WarnOnce::default(),
-        }
     }
 }

@@ -8,14 +8,6 @@ use tokio::time::Instant;
 use crate::clock::{self, TIMER_TICK};
 use crate::outcome::{StopReason, TimeLimit, TimedOut};
 
-/// The time limits of a retry middleware, as configured.
-#[derive(Clone, Debug)]
-pub(crate) struct TimeLimits {
-    pub(crate) window: Duration,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) attempt: Option<Duration>,
-}
-
 /// The time limits of one call, which count from its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallTime {
@@ -144,23 +136,18 @@ mod tests {
 
     const SEC: Duration = Duration::from_secs(1);
 
-    fn call(limits: &TimeLimits) -> CallTime {
+    fn call(window: Duration, deadline: Option<Duration>, attempt: Option<Duration>) -> CallTime {
         CallTime {
-            window: limits.window,
+            window,
             started: clock::now(),
-            deadline: limits.deadline,
-            attempt: limits.attempt,
+            deadline,
+            attempt,
         }
     }
 
     #[test]
     fn a_wait_may_end_with_the_window_but_must_leave_time_before_the_deadline() {
-        let limits = TimeLimits {
-            window: 10 * SEC,
-            deadline: Some(10 * SEC),
-            attempt: None,
-        };
-        let call = call(&limits);
+        let call = call(10 * SEC, Some(10 * SEC), None);
         let now = call.started + 4 * SEC;
         let almost = 6 * SEC - 2 * TIMER_TICK;
         assert_eq!(call.allow_wait(now, almost), Ok(()));
@@ -178,12 +165,7 @@ mod tests {
     #[test]
     fn an_attempt_ends_at_whichever_limit_comes_first() {
         let end = |attempt, deadline, sent_at| {
-            let limits = TimeLimits {
-                window: Duration::MAX,
-                deadline,
-                attempt,
-            };
-            let call = call(&limits);
+            let call = call(Duration::MAX, deadline, attempt);
             let limit = call.attempt_limit(call.started + sent_at)?;
             Some((limit.end - call.started, limit.error.limit))
         };
@@ -203,12 +185,7 @@ mod tests {
 
     #[test]
     fn the_longest_durations_overflow_nothing() {
-        let limits = TimeLimits {
-            window: Duration::MAX,
-            deadline: Some(Duration::MAX),
-            attempt: Some(Duration::MAX),
-        };
-        let call = call(&limits);
+        let call = call(Duration::MAX, Some(Duration::MAX), Some(Duration::MAX));
         let start = clock::after(call.started, Duration::MAX);
         assert!(call.attempt_limit(start).is_some());
         assert!(call.drain_end(call.started) > call.started);

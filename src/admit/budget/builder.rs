@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::{BudgetState, BudgetUnits, SLOTS};
+use tokio::time::Instant;
+
+use super::fleet_budget::FleetBudget;
+use super::state::{BudgetState, SLOTS};
+use super::window::SlidingWindow;
 use super::{Budget, Deposit, ratio};
 use crate::clock;
 use crate::config::ConfigError;
@@ -105,8 +109,7 @@ impl BudgetBuilder {
     /// Refuses values out of range. The error names the setting and the value.
     pub fn build(self) -> Result<Budget, ConfigError> {
         self.check()?;
-        let state = BudgetState::new(self.units(), clock::now(), None);
-        Ok(Budget(Some(Arc::new(state))))
+        Ok(self.start(clock::now(), None))
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
@@ -122,20 +125,24 @@ impl BudgetBuilder {
         }
     }
 
-    /// The settings in whole numbers. They must be valid: then no number exceeds 4e15.
-    pub(super) fn units(&self) -> BudgetUnits {
+    /// Starts a budget, which counts in whole numbers. The settings must be valid: then no number exceeds 4e15.
+    pub(super) fn start(&self, now: Instant, fleet: Option<FleetBudget>) -> Budget {
         let (deposit, cost) = ratio::fraction(self.retry_ratio);
         let scale = SCALE / deposit.max(cost);
         let cost = cost * scale;
         let reserve = self.min_retries_per_sec * self.ttl.as_secs_f64() * cost as f64;
         // Entries live for at least 15 slots.
         let width = self.ttl.as_nanos().div_ceil(SLOTS as u128 - 1) as u64;
-        BudgetUnits {
-            slot_width: width,
+        Budget(Some(Arc::new(BudgetState {
+            window: SlidingWindow::new(width),
+            withdrawn: false.into(),
+            unpaid: 0.into(),
+            created: now,
             deposit_on: self.deposit_on,
             deposit: (deposit * scale) as i64,
             cost: cost as i64,
             reserve: reserve.round() as i64,
-        }
+            fleet: fleet.map(Arc::new),
+        })))
     }
 }

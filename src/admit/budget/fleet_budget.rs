@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::Budget;
-use super::hold::BudgetHold;
+use super::hold::{BudgetHold, HoldSource};
 use crate::clock;
 use crate::fleet::{FleetLimits, Payment, RetriesAsk, RetryTerms, WorkerRetries, store_key};
 
@@ -142,7 +142,7 @@ impl Budget {
             });
         }
         match payment {
-            Payment::Paid => Some(BudgetHold::of_fleet(fleet)),
+            Payment::Paid => Some(BudgetHold(HoldSource::Fleet(Arc::clone(fleet)))),
             Payment::Ask | Payment::Refused => None,
             Payment::StoreLost => self.withdraw_at(clock::now()),
         }

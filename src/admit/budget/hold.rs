@@ -8,10 +8,10 @@ use super::window::SlotEnd;
 
 /// Gives the retry back to its budget when dropped, unless it is [spent](BudgetHold::spend).
 #[must_use = "the retry is given back when this is dropped"]
-pub(crate) struct BudgetHold(HoldSource);
+pub(crate) struct BudgetHold(pub(super) HoldSource);
 
 /// Where the retry was paid from.
-enum HoldSource {
+pub(super) enum HoldSource {
     /// The retry costs nothing, or was spent.
     Free,
     /// The worker's own window.
@@ -26,14 +26,6 @@ impl BudgetHold {
         Self(HoldSource::Free)
     }
 
-    pub(super) fn of_window(state: &Arc<BudgetState>, slot: SlotEnd) -> Self {
-        Self(HoldSource::Window(Arc::clone(state), slot))
-    }
-
-    pub(super) fn of_fleet(fleet: &Arc<FleetBudget>) -> Self {
-        Self(HoldSource::Fleet(Arc::clone(fleet)))
-    }
-
     /// Keeps what was paid, because the retry is sent.
     pub(crate) fn spend(mut self) {
         self.0 = HoldSource::Free;
@@ -44,7 +36,7 @@ impl Drop for BudgetHold {
     fn drop(&mut self) {
         match &self.0 {
             HoldSource::Free => {}
-            HoldSource::Window(state, slot) => state.give_back(*slot),
+            HoldSource::Window(state, slot) => state.window.give_back(*slot, state.cost),
             HoldSource::Fleet(fleet) => fleet.retries.put_back(),
         }
     }

@@ -1,89 +1,65 @@
 //! Which budget a call uses: one per host, or one for all.
 
-use std::sync::{Arc, OnceLock};
-
 use super::Budget;
 use super::builder::BudgetBuilder;
 use super::fleet_budget::FleetBudget;
-use super::state::{BudgetState, BudgetUnits};
 use crate::config::ConfigError;
 use crate::fleet::FleetLimits;
 use crate::host::BoundedTable;
 
+/// The budgets of a retry middleware, as configured.
 #[derive(Debug)]
-pub(crate) enum Budgets {
-    /// One per host, and per port that is not the scheme's default.
-    PerHost(Box<HostBudgets>),
-    Single(Budget),
-}
-
-/// A bounded table of budgets. It forgets budgets that are as good as new before those in debt.
-#[derive(Debug)]
-pub(crate) struct HostBudgets {
-    table: BoundedTable<Budget>,
-    settings: BudgetBuilder,
-    /// Computed once, after the settings were checked.
-    units: OnceLock<BudgetUnits>,
-    fleet: Option<FleetLimits>,
+pub(crate) struct Budgets {
+    /// Replaces the budgets of all hosts.
+    pub(crate) single: Option<Budget>,
+    /// The settings for each host. `None` stands for the defaults.
+    pub(crate) per_host: Option<BudgetBuilder>,
+    /// Shares the budgets of all hosts with other workers.
+    pub(crate) fleet: Option<FleetLimits>,
+    /// One per host, and per port that is not the scheme's default. It forgets budgets that are as good as new before
+    /// those in debt.
+    hosts: BoundedTable<Budget>,
 }
 
 impl Default for Budgets {
     fn default() -> Self {
-        Self::per_host(BudgetBuilder::default())
+        Self {
+            single: None,
+            per_host: None,
+            fleet: None,
+            hosts: BoundedTable::new(Budget::is_in_debt),
+        }
     }
 }
 
 impl Budgets {
-    /// Creates a table of budgets with these settings. [`check`](Self::check) must accept them before use.
-    pub(crate) fn per_host(settings: BudgetBuilder) -> Self {
-        Self::PerHost(Box::new(HostBudgets {
-            table: BoundedTable::new(Budget::is_in_debt),
-            settings,
-            units: OnceLock::new(),
-            fleet: None,
-        }))
-    }
-
-    /// Shares the budgets of all hosts with other workers.
-    pub(crate) fn share(&mut self, fleet: FleetLimits) -> Result<(), ConfigError> {
-        match self {
-            Self::PerHost(hosts) => {
-                hosts.fleet = Some(fleet);
-                Ok(())
-            }
-            Self::Single(_) => Err(ConfigError::new(
-                "fleet",
-                "with `budget` or `no_budget`",
-                "should be given with budgets per host, because it shares those",
-            )),
-        }
-    }
-
+    /// Refuses invalid settings, and those of hosts beside a single budget.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        match self {
-            Self::PerHost(hosts) => hosts.settings.check(),
-            Self::Single(_) => Ok(()),
+        let ambiguous = "is ambiguous: remove one of them, because a call has one budget";
+        let unshared = "should be given with budgets per host, because it shares those";
+        for (setting, is_set, rule) in [
+            ("budget_per_host", self.per_host.is_some(), ambiguous),
+            ("fleet", self.fleet.is_some(), unshared),
+        ] {
+            if is_set && self.single.is_some() {
+                let value = "with `budget` or `no_budget`";
+                return Err(ConfigError::new(setting, value, rule));
+            }
         }
+        self.per_host.iter().try_for_each(BudgetBuilder::check)
     }
 
-    /// Returns the budget of a host. `hash` is the hash of its name.
+    /// Returns the budget of a host. `hash` is the hash of its name. The settings must be valid.
     pub(crate) fn of(&self, host: &str, hash: u64) -> Budget {
-        match self {
-            Self::Single(budget) => budget.clone(),
-            Self::PerHost(hosts) => hosts.get(host, hash),
+        if let Some(budget) = &self.single {
+            return budget.clone();
         }
-    }
-}
-
-impl HostBudgets {
-    fn get(&self, host: &str, hash: u64) -> Budget {
         let new = |now| {
-            let units = *self.units.get_or_init(|| self.settings.units());
-            let terms = self.settings.retry_terms();
+            let settings = self.per_host.clone().unwrap_or_default();
+            let terms = settings.retry_terms();
             let shared = |fleet| FleetBudget::new(fleet, host, terms, now);
-            let state = BudgetState::new(units, now, self.fleet.as_ref().map(shared));
-            Budget(Some(Arc::new(state)))
+            settings.start(now, self.fleet.as_ref().map(shared))
         };
-        (self.table).get(hash, new, |old, now| *old = new(now))
+        (self.hosts).get(hash, new, |old, now| *old = new(now))
     }
 }

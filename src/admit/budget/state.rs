@@ -17,65 +17,45 @@ const FREE_RETRY: u32 = 2;
 /// A burst of 500 free retries, as when a connection with many calls in flight closes.
 const MAX_UNPAID: u32 = 500 * FREE_RETRY;
 
+/// The counters and settings of a budget, in whole numbers. A retry costs `cost` units.
 pub(super) struct BudgetState {
-    window: SlidingWindow<SLOTS>,
+    pub(super) window: SlidingWindow<SLOTS>,
     /// False until the first withdrawal. Then there can be no debt.
-    withdrawn: AtomicBool,
+    pub(super) withdrawn: AtomicBool,
     /// Twice the number of free retries, less the successes since, at least 0. Free retries end at
     /// [`MAX_UNPAID`]; racing threads may exceed it by a few.
-    unpaid: AtomicU32,
-    created: Instant,
-    pub(super) units: BudgetUnits,
-    /// Set if workers of a fleet share the budget. While their store is lost, `window` decides.
-    pub(super) fleet: Option<Arc<FleetBudget>>,
-}
-
-/// The settings of a budget in whole numbers. A retry costs `cost` units.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BudgetUnits {
-    /// In nanoseconds.
-    pub(super) slot_width: u64,
+    pub(super) unpaid: AtomicU32,
+    pub(super) created: Instant,
     pub(super) deposit_on: Deposit,
     pub(super) deposit: i64,
     pub(super) cost: i64,
     pub(super) reserve: i64,
+    /// Set if workers of a fleet share the budget. While their store is lost, `window` decides.
+    pub(super) fleet: Option<Arc<FleetBudget>>,
 }
 
 impl BudgetState {
-    pub(super) fn new(units: BudgetUnits, now: Instant, fleet: Option<FleetBudget>) -> Self {
-        Self {
-            window: SlidingWindow::new(units.slot_width),
-            withdrawn: AtomicBool::new(false),
-            unpaid: AtomicU32::new(0),
-            created: now,
-            units,
-            fleet: fleet.map(Arc::new),
-        }
-    }
-
+    /// Credits a call.
     pub(super) fn deposit(&self, now: Instant) {
-        self.window.add(self.nanos(now), self.units.deposit);
+        self.window.add(self.nanos(now), self.deposit);
+        if let Some(fleet) = &self.fleet {
+            fleet.deposit(now);
+        }
     }
 
     /// How many retries the window would pay for.
     pub(super) fn balance(&self, now: Instant) -> f64 {
-        let units = self.window.net(self.nanos(now)) + self.units.reserve;
-        units.max(0) as f64 / self.units.cost as f64
+        let units = self.window.net(self.nanos(now)) + self.reserve;
+        units.max(0) as f64 / self.cost as f64
     }
 
     /// Takes one retry from the window. Of a fleet's reserve, this worker has its part.
     pub(super) fn try_take(&self, now: Instant) -> Option<SlotEnd> {
         let workers = self.fleet.as_ref().map_or(1, |fleet| fleet.workers());
-        let floor = -self.units.reserve / workers.max(1);
-        let slot = self
-            .window
-            .try_take(self.nanos(now), self.units.cost, floor)?;
+        let floor = -self.reserve / workers.max(1);
+        let slot = (self.window).try_take(self.nanos(now), self.cost, floor)?;
         self.withdrawn.store(true, Ordering::Relaxed);
         Some(slot)
-    }
-
-    pub(super) fn give_back(&self, slot: SlotEnd) {
-        self.window.give_back(slot, self.units.cost);
     }
 
     /// Whether more was withdrawn than deposited, or the fleet has just refused a retry: the host fails more
@@ -86,12 +66,13 @@ impl BudgetState {
         overdrawn() || (self.fleet.as_ref()).is_some_and(|fleet| fleet.is_empty(now))
     }
 
-    pub(super) fn allows_free(&self, now: Instant) -> bool {
-        self.unpaid.load(Ordering::Relaxed) < MAX_UNPAID && !self.is_in_debt(now)
-    }
-
-    pub(super) fn count_free(&self) {
-        self.unpaid.fetch_add(FREE_RETRY, Ordering::Relaxed);
+    /// Counts a free retry, if the host is healthy.
+    pub(super) fn take_free(&self, now: Instant) -> bool {
+        let is_healthy = self.unpaid.load(Ordering::Relaxed) < MAX_UNPAID && !self.is_in_debt(now);
+        if is_healthy {
+            self.unpaid.fetch_add(FREE_RETRY, Ordering::Relaxed);
+        }
+        is_healthy
     }
 
     pub(super) fn count_success(&self) {

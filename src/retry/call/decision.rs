@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::super::permit::RetryPermit;
 use super::Call;
-use crate::admit::{BudgetHold, ScopeHandle};
+use crate::admit::{BudgetHold, ScopeNode};
 use crate::clock;
 use crate::decide::{self, CallFacts, ClassifiedOutcome};
 use crate::outcome::StopReason;
@@ -176,7 +176,7 @@ impl Call<'_> {
 
     /// **Schedule**: when is it sent?
     fn schedule(&self, hint: Option<Duration>, now: Instant) -> StageResult<RetryPlan> {
-        if hint.is_some_and(|hint| hint > self.settings.max_server_delay) {
+        if hint.is_some_and(|hint| hint > self.settings.limits.max_server_delay) {
             return Err(StopReason::ServerDelayTooLong);
         }
         let mut plan = self.settings.entropy.with(|rng| {
@@ -200,10 +200,7 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         now: Instant,
     ) -> StageResult<RetryPermit> {
-        let budget = if self.is_paced() {
-            BudgetHold::free()
-        } else if self.is_free(outcome, now) {
-            self.budget.count_free();
+        let budget = if self.is_paced() || self.take_free(outcome, now) {
             BudgetHold::free()
         } else if self.budget.is_shared() && !self.settings.dry_run {
             // Boxed, because few budgets are shared.
@@ -213,7 +210,7 @@ impl Call<'_> {
             let paid = self.budget.withdraw_at(now);
             paid.ok_or(StopReason::BudgetEmpty)?
         };
-        let scope = self.scope.as_ref().and_then(ScopeHandle::take_retry);
+        let scope = self.scope.as_ref().and_then(ScopeNode::take_retry);
         let scope = scope.ok_or(StopReason::AllowanceSpent)?;
         Ok(RetryPermit { budget, scope })
     }
@@ -223,15 +220,15 @@ impl Call<'_> {
         self.visit.is_some_and(|visit| visit.paced)
     }
 
-    /// Returns whether a retry costs no budget because the server provably did not process the attempt.
+    /// Takes a retry that costs no budget, if the server provably did not process the attempt.
     ///
     /// The server refused the stream or closed an idle connection, so the retry adds no work. This holds for the
     /// first two such attempts of a call, and only while the host is healthy: a server that refuses every stream
     /// may be overloaded.
-    fn is_free(&self, outcome: ClassifiedOutcome, now: Instant) -> bool {
+    fn take_free(&self, outcome: ClassifiedOutcome, now: Instant) -> bool {
         outcome.is_unprocessed()
             && self.history().map_or(0, |history| history.unprocessed) < MAX_FREE_RETRIES
-            && self.budget.allows_free(now)
+            && self.budget.take_free(now)
     }
 
     /// Ends the call where a retry would follow.

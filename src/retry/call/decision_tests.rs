@@ -2,7 +2,7 @@ use http::{HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request};
 
 use super::*;
-use crate::admit::{Budget, Budgets, Scope};
+use crate::admit::{Budget, Scope};
 use crate::decide::StatusClass;
 use crate::handoff::ThrottleVisit;
 use crate::outcome::{Attempt, AttemptOutcome, FailureKind};
@@ -58,13 +58,8 @@ fn paced(paced: bool) -> Option<ThrottleVisit> {
 
 #[test]
 fn decide_says_why_a_request_is_not_sent_again() {
-    let (usual, none) = (
-        settings(),
-        RetrySettings {
-            max_retries: 0,
-            ..settings()
-        },
-    );
+    let (usual, mut none) = (settings(), settings());
+    none.limits.max_retries = 0;
     let unavailable = status(503, StatusClass::Retry);
     let veto = HeaderMap::from_iter([(
         http::HeaderName::from_static("x-should-retry"),
@@ -108,7 +103,7 @@ fn decide_says_why_a_request_is_not_sent_again() {
     }
 
     let mut last = call(&usual);
-    last.attempt = Attempt::after(usual.max_retries);
+    last.attempt = Attempt::after(usual.limits.max_retries);
     let exhausted = Err(StopReason::RetriesExhausted);
     assert_eq!(last.may_retry(unavailable, None), exhausted);
 
@@ -123,7 +118,7 @@ async fn schedule_waits_for_backoff_and_hint_within_the_limits() {
     let mut settings = settings();
     settings.limits.window = 60 * SEC;
     settings.limits.deadline = Some(50 * SEC);
-    settings.max_server_delay = 40 * SEC;
+    settings.limits.max_server_delay = 40 * SEC;
     let mut call = call(&settings);
     let start = call.time.started;
     let wait = |call: &Call<'_>, hint, at| call.schedule(hint, at).map(|plan| plan.wait);
@@ -153,10 +148,8 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
     let budget = budget.build().unwrap();
     let full = budget.balance();
     assert_eq!(full, 1.0);
-    let settings = RetrySettings {
-        budgets: Budgets::Single(budget.clone()),
-        ..settings()
-    };
+    let mut settings = settings();
+    settings.budgets.single = Some(budget.clone());
     let unavailable = status(503, StatusClass::Retry);
     let scope = Scope::new().max_retries(2);
     let admit = async |outcome, visit| {
@@ -184,10 +177,8 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
 #[tokio::test(start_paused = true)]
 async fn admit_lets_two_unprocessed_attempts_of_a_call_go_for_free() {
     let budget = Budget::builder().build().unwrap();
-    let settings = RetrySettings {
-        budgets: Budgets::Single(budget.clone()),
-        ..settings()
-    };
+    let mut settings = settings();
+    settings.budgets.single = Some(budget.clone());
     let full = budget.balance();
     let mut call = call(&settings);
     for (unprocessed, cost) in [(0, 0.0), (1, 0.0), (2, 1.0)] {

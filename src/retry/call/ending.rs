@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::decision::Retry;
 use super::letter::{self, LetterDelivery};
 use super::{Call, Stop};
-use crate::admit::ScopeHandle;
+use crate::admit::ScopeNode;
 use crate::clock;
 use crate::decide::ClassifiedOutcome;
 use crate::outcome::{AttemptReport, FailedReport, RetryReport, StopReason};
@@ -171,7 +171,7 @@ impl Call<'_> {
         let queued = self.queued().saturating_sub(outside.unwrap_or_default());
         let has_visit = self.visit.is_some() || !queued.is_zero();
         let is_nested = self.outer.is_some()
-            || (self.scope.as_ref()).is_some_and(ScopeHandle::is_in_another_call);
+            || (self.scope.as_deref()).is_some_and(ScopeNode::is_in_another_call);
         if !has_visit && !is_nested {
             return;
         }
