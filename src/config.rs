@@ -79,10 +79,21 @@ pub(crate) fn header_name(setting: &'static str, name: &str) -> Result<HeaderNam
         .map_err(|_| ConfigError::new(setting, format_args!("{name:?}"), rule))
 }
 
+/// Returns whether a header has one of these names. A `*` stands for the rest of a name, or for its beginning.
+pub(crate) fn is_listed(header: &HeaderName, patterns: &str) -> bool {
+    let name = header.as_str();
+    patterns
+        .split(' ')
+        .any(|pattern| match pattern.split_once('*') {
+            Some((start, end)) => name.starts_with(start) && name.ends_with(end),
+            None => name == pattern,
+        })
+}
+
 /// The effect of headers with credentials, in [`RESERVED`] and in error messages.
 pub(crate) const CREDENTIALS: &str = "carries credentials";
 
-/// Headers with a meaning in HTTP, by their effect. `*` stands for the rest of a name.
+/// Headers with a meaning in HTTP, by their effect, as patterns for [`is_listed`].
 ///
 /// A number or key in one of them would break the message, redirect it, replace credentials or change its meaning.
 /// `dead_letter::Secrets` has the names that servers invented for credentials.
@@ -119,11 +130,7 @@ pub(crate) fn unreserved_header_name(
     name: &str,
 ) -> Result<HeaderName, ConfigError> {
     let header = header_name(setting, name)?;
-    let is_reserved = |pattern: &str| match pattern.strip_suffix('*') {
-        Some(beginning) => header.as_str().starts_with(beginning),
-        None => header.as_str() == pattern,
-    };
-    match (RESERVED.iter()).find(|(_, patterns)| patterns.split(' ').any(is_reserved)) {
+    match (RESERVED.iter()).find(|(_, patterns)| is_listed(&header, patterns)) {
         None => Ok(header),
         Some((effect, _)) => Err(reserved(setting, name, effect)),
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::CoalesceMiddleware;
-use super::ignored::Ignored;
-use crate::config::{ConfigError, Timers, header_name, longer_than_zero};
+use super::ignored::{Ignored, NEVER_IGNORED};
+use crate::config::{ConfigError, Timers, ensure, header_name, is_listed, longer_than_zero};
 use crate::log::WarnOnce;
 
 /// The checked settings of a [`CoalesceMiddleware`]. They never change.
@@ -109,8 +109,9 @@ impl CoalesceMiddlewareBuilder {
         let name = name.as_ref();
         let added = header_name(setting, name).and_then(|header| {
             let rule = "should not be a header that selects the response or carries credentials";
-            let ignored = self.settings.ignored.add(header);
-            ignored.map_err(|_| ConfigError::new(setting, format_args!("{name:?}"), rule))
+            ensure(!is_listed(&header, NEVER_IGNORED), setting, name, rule)?;
+            self.settings.ignored.headers.push(header.as_str().into());
+            Ok(())
         });
         if let Err(error) = added {
             self.refused.get_or_insert(error);

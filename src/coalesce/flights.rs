@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -18,6 +18,7 @@ use super::identity::Identity;
 use super::leader::Leader;
 use crate::clock;
 use crate::hashed::HashedMap;
+use crate::lock::lock;
 use crate::response::BufferedResponse;
 
 /// A follower that has seen this many leaders fail or leave sends its own request.
@@ -38,29 +39,21 @@ struct Table {
 }
 
 impl Table {
-    /// A number for a flight, a leader or a follower. No number is used twice.
+    /// A number for a leader or a follower. No number is used twice.
     fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
     }
 }
 
-pub(super) struct Flight {
-    /// Tells this flight from an earlier one with the same identity.
-    number: u64,
+struct Flight {
     /// The current leader. A leader that was overtaken finds another number here.
-    pub(super) leader: u64,
-    pub(super) led_since: Instant,
+    leader: u64,
+    led_since: Instant,
     /// How many leaders have failed or left.
     failures: u32,
     /// In the order of arrival, so their numbers rise.
     followers: VecDeque<Waiting>,
-}
-
-impl Flight {
-    pub(super) fn is_awaited(&self) -> bool {
-        !self.followers.is_empty()
-    }
 }
 
 /// A follower, as its flight knows it.
@@ -123,22 +116,22 @@ impl Flights {
     pub(super) fn join(self: &Arc<Self>, identity: Identity, now: Instant) -> Role {
         let timeout_end = identity.timeout().map(|timeout| clock::after(now, timeout));
         let key = Arc::new(identity);
-        let mut table = self.lock();
+        let mut table = lock(&self.table);
         let number = table.next_number();
-        let flight = match table.flights.entry(key.clone()) {
-            Entry::Occupied(flight) => flight.into_mut(),
+        let mut entry = match table.flights.entry(key.clone()) {
+            Entry::Occupied(entry) => entry,
             Entry::Vacant(vacant) => {
                 vacant.insert(Flight {
-                    number,
                     leader: number,
                     led_since: now,
                     failures: 0,
                     followers: VecDeque::new(),
                 });
-                let flight = self.flight_ref(key, number);
-                return Role::Leader(Leader::new(flight, number));
+                return Role::Leader(Leader::new(self.flight_ref(key), number));
             }
         };
+        let flight_ref = self.flight_ref(entry.key().clone());
+        let flight = entry.get_mut();
         let (sender, receiver) = oneshot::channel();
         flight.followers.push_back(Waiting {
             number,
@@ -147,7 +140,7 @@ impl Flights {
             timeout_end,
         });
         Role::Follower(Follower {
-            flight: self.flight_ref(key, flight.number),
+            flight: flight_ref,
             number,
             first_leader: flight.leader,
             overtake_at: clock::after(flight.led_since, self.max_wait),
@@ -156,23 +149,15 @@ impl Flights {
         })
     }
 
-    fn flight_ref(self: &Arc<Self>, key: Arc<Identity>, number: u64) -> FlightRef {
-        FlightRef {
-            flights: self.clone(),
-            key,
-            number,
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        // Nothing panics halfway through a change.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn flight_ref(self: &Arc<Self>, key: Arc<Identity>) -> FlightRef {
+        let flights = self.clone();
+        FlightRef { flights, key }
     }
 
     /// How many followers each flight has.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> Vec<usize> {
-        let table = self.lock();
+        let table = lock(&self.table);
         let flights = table.flights.values();
         flights.map(|flight| flight.followers.len()).collect()
     }
@@ -182,7 +167,7 @@ impl fmt::Debug for Flights {
     /// Shows how many flights there are. Their identities contain credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Flights")
-            .field("in_flight", &self.lock().flights.len())
+            .field("in_flight", &lock(&self.table).flights.len())
             .field("max_wait", &self.max_wait)
             .finish()
     }
@@ -191,38 +176,37 @@ impl fmt::Debug for Flights {
 /// Finds one flight in the table, for its leaders and followers.
 #[derive(Clone)]
 pub(super) struct FlightRef {
-    flights: Arc<Flights>,
+    pub(super) flights: Arc<Flights>,
+    /// The key in the table itself. A later flight with the same identity has another.
     key: Arc<Identity>,
-    number: u64,
 }
 
 impl FlightRef {
-    pub(super) fn max_wait(&self) -> Duration {
-        self.flights.max_wait
-    }
-
-    /// Reads the flight. Returns `None` if it has ended.
-    pub(super) fn read<T>(&self, work: impl FnOnce(&Flight) -> T) -> Option<T> {
-        let mut table = self.flights.lock();
-        self.entry(&mut table).map(|flight| work(flight.get()))
+    /// The leader and the start of its lead, unless the flight has ended.
+    pub(super) fn led(&self) -> Option<(u64, Instant)> {
+        let mut table = lock(&self.flights.table);
+        let flight = self.entry(&mut table)?;
+        Some((flight.get().leader, flight.get().led_since))
     }
 
     /// Removes a follower.
     pub(super) fn leave(&self, follower: u64) {
-        let mut table = self.flights.lock();
-        if let Some(mut flight) = self.entry(&mut table) {
+        let mut table = lock(&self.flights.table);
+        let left = self.entry(&mut table).and_then(|mut flight| {
             let followers = &mut flight.get_mut().followers;
-            if let Ok(place) = followers.binary_search_by_key(&follower, |it| it.number) {
-                followers.remove(place);
-            }
-        }
+            let place = followers.binary_search_by_key(&follower, |it| it.number);
+            followers.remove(place.ok()?)
+        });
+        // Its sender wakes the follower, which must not happen under the lock.
+        drop(table);
+        drop(left);
     }
 
     /// Returns whether any follower waits. Otherwise the flight ends, if `leader` still leads it.
     pub(super) fn is_awaited(&self, leader: u64) -> bool {
-        let mut table = self.flights.lock();
+        let mut table = lock(&self.flights.table);
         match self.entry(&mut table) {
-            Some(flight) if flight.get().is_awaited() => true,
+            Some(flight) if !flight.get().followers.is_empty() => true,
             Some(flight) if flight.get().leader == leader => {
                 flight.remove();
                 false
@@ -233,7 +217,7 @@ impl FlightRef {
 
     /// Ends the flight, whichever leader it has, with one message for all followers.
     pub(super) fn end(&self, message: impl Fn() -> FlightMessage) {
-        let mut table = self.flights.lock();
+        let mut table = lock(&self.flights.table);
         let ended = self.entry(&mut table).map(OccupiedEntry::remove);
         drop(table);
         for follower in ended.into_iter().flat_map(|flight| flight.followers) {
@@ -244,7 +228,7 @@ impl FlightRef {
     /// Makes a follower the leader, if `leader` still leads. Without followers, the flight ends.
     pub(super) fn hand_over(&self, leader: u64, to: Successor, now: Instant) {
         let mut done_waiting = Vec::new();
-        let mut table = self.flights.lock();
+        let mut table = lock(&self.flights.table);
         let number = table.next_number();
         let successor = {
             let Some(mut entry) = self.entry(&mut table) else {
@@ -280,10 +264,10 @@ impl FlightRef {
         }
     }
 
-    /// The flight, unless it has ended. A later flight can have the same identity.
+    /// The flight, unless it has ended.
     fn entry<'a>(&self, table: &'a mut Table) -> Option<OccupiedEntry<'a, Arc<Identity>, Flight>> {
         match table.flights.entry(self.key.clone()) {
-            Entry::Occupied(entry) if entry.get().number == self.number => Some(entry),
+            Entry::Occupied(entry) if Arc::ptr_eq(entry.key(), &self.key) => Some(entry),
             _ => None,
         }
     }

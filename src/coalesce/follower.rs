@@ -25,35 +25,28 @@ impl Follower {
         loop {
             let wake = self.overtake_at;
             let wake = self.timeout_end.map_or(wake, |end| end.min(wake));
-            match clock::within(wake, &mut self.receiver).await {
-                Some(Ok(message)) => return message,
+            if let Some(message) = clock::within(wake, &mut self.receiver).await {
                 // A flight sends every follower a message. If it did not, the follower must not wait forever.
-                Some(Err(_)) => return FlightMessage::Alone,
-                None if self.timeout_end.is_some_and(|end| end <= wake) => {
-                    if self.first_leader_has_ended() {
-                        return FlightMessage::Alone;
-                    }
-                    // The timeout limits one attempt, and this leader may be at its second. If it ends
-                    // without a response, the flight lets followers go whose timeout has passed.
-                    self.timeout_end = None;
+                return message.unwrap_or(FlightMessage::Alone);
+            }
+            // If the flight has just ended, a message is on its way.
+            let led = self.flight.led();
+            if self.timeout_end.is_some_and(|end| end <= wake) {
+                if led.is_some_and(|(leader, _)| leader != self.first_leader) {
+                    return FlightMessage::Alone;
                 }
-                None => self.overtake_at = self.overtake(clock::now()),
+                // The timeout limits one attempt, and this leader may be at its second. If it ends
+                // without a response, the flight lets followers go whose timeout has passed.
+                self.timeout_end = None;
+            } else {
+                self.overtake_at = self.overtake(led, clock::now());
             }
         }
     }
 
-    /// Whether the leader of the time when this follower joined has failed or left.
-    fn first_leader_has_ended(&self) -> bool {
-        let has_another = |leader| leader != self.first_leader;
-        // If the flight has just ended, a message is on its way.
-        let leader = self.flight.read(|flight| flight.leader);
-        leader.is_some_and(has_another)
-    }
-
     /// Sends the oldest follower as well if the leader takes too long. Returns when to look again.
-    fn overtake(&self, now: Instant) -> Instant {
-        let max_wait = self.flight.max_wait();
-        let led = self.flight.read(|flight| (flight.leader, flight.led_since));
+    fn overtake(&self, led: Option<(u64, Instant)>, now: Instant) -> Instant {
+        let max_wait = self.flight.flights.max_wait;
         if let Some((leader, since)) = led {
             let too_long = clock::after(since, max_wait);
             if now < too_long {

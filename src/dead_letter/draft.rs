@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use http::HeaderName;
 
 use super::{DeadLetter, DeadLetters, LetterBody};
@@ -54,7 +53,7 @@ impl LetterDraft<'_> {
             url,
             url_redacted,
             headers: headers.collect(),
-            body: letter_body(self.request.body(), self.factory, settings.max_body),
+            body: letter_body(&self.request.body, self.factory, settings.max_body),
             key: keys.into_iter().next(),
             repeatable: self.repeatable || was_never_sent(report),
             attempts: report.attempts().cloned().collect(),
@@ -64,26 +63,21 @@ impl LetterDraft<'_> {
     }
 }
 
+/// Keeps the whole body or none of it, because half a body is useless.
 fn letter_body(body: &SnapshotBody, factory: Option<&BodyFactory>, max_body: usize) -> LetterBody {
-    match (body, factory) {
+    let bytes = match (body, factory) {
         // A panic of the user's function must not change the result of the call.
         (_, Some(factory)) => catch_unwind(AssertUnwindSafe(|| factory.build()))
             .ok()
-            .and_then(|mut body| bytes_of(&mut body))
-            .map_or(LetterBody::NotReplayable, |bytes| {
-                within_limit(bytes, max_body)
-            }),
-        (SnapshotBody::Empty, None) => LetterBody::Empty,
-        (SnapshotBody::Bytes(bytes), None) => within_limit(bytes.clone(), max_body),
-        (SnapshotBody::Stream | SnapshotBody::Rebuilt, None) => LetterBody::NotReplayable,
-    }
-}
-
-/// Keeps the whole body or none of it, because half a body is useless.
-fn within_limit(bytes: Bytes, max_body: usize) -> LetterBody {
-    match bytes.len() {
-        length if length > max_body => LetterBody::TooLarge(length as u64),
-        _ => LetterBody::Bytes(bytes),
+            .and_then(|mut body| bytes_of(&mut body)),
+        (SnapshotBody::Empty, None) => return LetterBody::Empty,
+        (SnapshotBody::Bytes(bytes), None) => Some(bytes.clone()),
+        (SnapshotBody::Stream | SnapshotBody::Rebuilt, None) => None,
+    };
+    match bytes {
+        Some(bytes) if bytes.len() > max_body => LetterBody::TooLarge(bytes.len() as u64),
+        Some(bytes) => LetterBody::Bytes(bytes),
+        None => LetterBody::NotReplayable,
     }
 }
 

@@ -43,19 +43,10 @@ impl StopReason {
     ///
     /// Such calls go to the [`DeadLetterSink`](crate::DeadLetterSink), if there is one.
     pub fn is_given_up(self) -> bool {
-        match self {
-            Self::Succeeded | Self::NotRetryable | Self::ServerVeto | Self::DryRun => false,
-            Self::NotIdempotent
-            | Self::BodyNotReplayable
-            | Self::RetriesExhausted
-            | Self::WindowClosed
-            | Self::DeadlineTooClose
-            | Self::BudgetEmpty
-            | Self::AllowanceSpent
-            | Self::ServerDelayTooLong
-            | Self::Disabled
-            | Self::Throttled => true,
-        }
+        !matches!(
+            self,
+            Self::Succeeded | Self::NotRetryable | Self::ServerVeto | Self::DryRun
+        )
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct RequestSnapshot {
     headers: HeaderCopy,
     version: Version,
     timeout: Option<Duration>,
-    body: SnapshotBody,
+    pub(crate) body: SnapshotBody,
     extensions: SavedExtensions,
 }
 
@@ -33,13 +33,6 @@ pub(crate) struct RequestTarget {
 }
 
 impl RequestTarget {
-    fn of(request: &Request) -> Self {
-        Self {
-            method: request.method().clone(),
-            url: request.url().clone(),
-        }
-    }
-
     /// Returns whether the response comes from this URL, and not from a redirect.
     pub(crate) fn is_url_of(&self, response: &Response) -> bool {
         without_fragment(&self.url) == without_fragment(response.url())
@@ -56,16 +49,6 @@ pub(crate) enum SnapshotBody {
     Stream,
 }
 
-impl SnapshotBody {
-    fn of(body: Option<&mut Body>, has_factory: bool) -> Self {
-        match body {
-            None => Self::Empty,
-            Some(_) if has_factory => Self::Rebuilt,
-            Some(body) => bytes_of(body).map_or(Self::Stream, Self::Bytes),
-        }
-    }
-}
-
 /// The extensions before the first attempt.
 enum SavedExtensions {
     All(Extensions),
@@ -73,27 +56,31 @@ enum SavedExtensions {
     OnlyOptions(Arc<RequestOptions>),
 }
 
-impl SavedExtensions {
-    fn of(extensions: &Extensions) -> Self {
-        match RequestOptions::of(extensions) {
-            Some(options) if extensions.len() == 1 => Self::OnlyOptions(Arc::clone(options)),
-            _ => Self::All(extensions.clone()),
-        }
-    }
-}
-
 impl RequestSnapshot {
     /// Saves a request. `has_factory`: a [`BodyFactory`] builds its body.
     #[inline]
     pub(crate) fn of(request: &mut Request, has_factory: bool, extensions: &Extensions) -> Self {
-        let body = SnapshotBody::of(request.body_mut().as_mut(), has_factory);
+        let body = match request.body_mut() {
+            None => SnapshotBody::Empty,
+            Some(_) if has_factory => SnapshotBody::Rebuilt,
+            Some(body) => bytes_of(body).map_or(SnapshotBody::Stream, SnapshotBody::Bytes),
+        };
+        let extensions = match RequestOptions::of(extensions) {
+            Some(options) if extensions.len() == 1 => {
+                SavedExtensions::OnlyOptions(Arc::clone(options))
+            }
+            _ => SavedExtensions::All(extensions.clone()),
+        };
         Self {
-            target: RequestTarget::of(request),
+            target: RequestTarget {
+                method: request.method().clone(),
+                url: request.url().clone(),
+            },
             headers: HeaderCopy::of(request.headers()),
             version: request.version(),
             timeout: request.timeout().copied(),
             body,
-            extensions: SavedExtensions::of(extensions),
+            extensions,
         }
     }
 
@@ -103,10 +90,6 @@ impl RequestSnapshot {
 
     pub(crate) fn headers(&self) -> HeaderMap {
         self.headers.to_header_map()
-    }
-
-    pub(crate) fn body(&self) -> &SnapshotBody {
-        &self.body
     }
 
     /// Whether the request has no body, or its body can be sent again.

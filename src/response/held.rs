@@ -32,7 +32,7 @@ impl HeldResponse {
         let Ok(reader) = &mut self.reader else {
             return;
         };
-        if !is_worth_reading(reader.response()) {
+        if !is_worth_reading(&reader.response) {
             return;
         }
         self.ended = clock::within(drain_end(latest), reader.read(HELD_BYTES)).await;

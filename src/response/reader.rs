@@ -44,7 +44,7 @@ pub(crate) enum Extent {
 
 /// A response whose body is being read into memory.
 pub(crate) struct BodyReader {
-    response: Response,
+    pub(super) response: Response,
     /// A body that ends before this length is an error.
     expected: Option<u64>,
     chunks: Chunks,
@@ -57,10 +57,6 @@ impl BodyReader {
             expected,
             chunks: Chunks::default(),
         }
-    }
-
-    pub(super) fn response(&self) -> &Response {
-        &self.response
     }
 
     /// Reads on, up to the limit. A dropped future loses nothing that was read.
