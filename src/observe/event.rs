@@ -22,7 +22,8 @@ pub struct CallInfo<'a> {
     pub host: &'a str,
     /// The number of the attempt: 1 for the first, 2 for the first retry, and so on.
     pub attempt: u32,
-    /// Finds the host in tables, without hashing its name for each event.
+    /// Finds the host in tables, without hashing its name for each event. Only metrics have such tables.
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
     pub(crate) host_hash: u64,
 }
 

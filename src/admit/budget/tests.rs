@@ -240,7 +240,7 @@ fn racing_threads_count_exactly_and_never_overdraw() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_nobody_polls_delays_no_other() {
     let (fleet, settings, start) = (FleetLimits::in_memory(), Budget::builder(), clock::now());
-    let shared = FleetBudget::new(&fleet, "a.example", settings.retry_terms(), start);
+    let shared = FleetBudget::new(&fleet, "a.example", settings.terms, start);
     let budget = settings.start(start, Some(shared));
     let mut idle = pin!(budget.withdraw_shared(None));
     assert!(poll_once(idle.as_mut()).await.is_none());
