@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use foldhash::quality::RandomState;
 
-/// Returns the hash of a text. It differs from process to process, so nobody can choose texts that collide.
+/// Returns the hash of a text. It differs from process to process, so an attacker cannot choose texts that collide.
 #[inline]
 pub(crate) fn hash_of(text: impl AsRef<[u8]>) -> u64 {
     static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::default);
@@ -18,13 +18,13 @@ pub(crate) fn hash_of(text: impl AsRef<[u8]>) -> u64 {
 }
 
 /// A map from keys whose `Hash` writes one `u64`, which comes from [`hash_of`].
-pub(crate) type HashedMap<K, V> = HashMap<K, V, BuildHasherDefault<HashItself>>;
+pub(crate) type HashedMap<K, V> = HashMap<K, V, BuildHasherDefault<PassThroughHasher>>;
 
-/// Takes the key as its own hash.
+/// Passes on the hash that a key carries.
 #[derive(Debug, Default)]
-pub(crate) struct HashItself(u64);
+pub(crate) struct PassThroughHasher(u64);
 
-impl Hasher for HashItself {
+impl Hasher for PassThroughHasher {
     fn write_u64(&mut self, hash: u64) {
         self.0 = hash;
     }

@@ -187,12 +187,14 @@ impl FlightRef {
     /// Removes a follower.
     pub(super) fn leave(&self, follower: u64) {
         let mut table = lock(&self.flights.table);
-        if let Some(mut flight) = self.entry(&mut table) {
+        let left = self.entry(&mut table).and_then(|mut flight| {
             let followers = &mut flight.get_mut().followers;
-            if let Ok(place) = followers.binary_search_by_key(&follower, |it| it.number) {
-                followers.remove(place);
-            }
-        }
+            let place = followers.binary_search_by_key(&follower, |it| it.number);
+            followers.remove(place.ok()?)
+        });
+        // Its sender wakes the follower, which must not happen under the lock.
+        drop(table);
+        drop(left);
     }
 
     /// Returns whether any follower waits. Otherwise the flight ends, if `leader` still leads it.

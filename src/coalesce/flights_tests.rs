@@ -1,6 +1,9 @@
 //! Which caller leads a flight, in every order of joining, failing and leaving.
 
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
 use http::Method;
@@ -48,6 +51,36 @@ async fn a_follower_that_leaves_is_forgotten_at_once() {
     leader.if_awaited().unwrap().dissolve();
     assert!(matches!(stays.wait().await, FlightMessage::Alone));
     assert!(flights.waiting().is_empty());
+}
+
+/// Looks at the flights when it is woken, and notes what it saw. `None`: the table stayed locked.
+struct Looker(Arc<Flights>, Mutex<Vec<Option<Vec<usize>>>>);
+
+impl Wake for Looker {
+    fn wake(self: Arc<Self>) {
+        let (sender, seen) = mpsc::channel();
+        let flights = self.0.clone();
+        thread::spawn(move || sender.send(flights.waiting()));
+        let seen = seen.recv_timeout(Duration::from_secs(5)).ok();
+        self.1.lock().unwrap().push(seen);
+    }
+}
+
+#[tokio::test]
+async fn a_follower_that_leaves_is_not_woken_under_the_lock() {
+    let flights = flights();
+    let _leader = lead(&flights);
+    let looker = Arc::new(Looker(flights.clone(), Mutex::default()));
+    {
+        let mut wait = pin!(follow(&flights).wait());
+        let waker = Waker::from(looker.clone());
+        assert!(
+            wait.as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+    }
+    assert_eq!(*looker.1.lock().unwrap(), [Some(vec![0])]);
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
-//! What a worker holds of a store, tokens or retries, until it uses them or they expire.
+//! What a worker holds from a store until it uses it or it expires.
 
 use super::Time;
 
+/// Tokens or retries that a worker holds from the store.
 #[derive(Debug, Default)]
 pub(super) struct Holding {
     pub(super) left: u32,
@@ -12,11 +13,13 @@ pub(super) struct Holding {
 }
 
 impl Holding {
+    /// Adds what the store granted. All that is held then expires at `expires`.
     pub(super) fn add(&mut self, granted: u32, expires: Time) {
         self.left = self.left.saturating_add(granted);
         self.expires = expires;
     }
 
+    /// Undoes the use of one.
     pub(super) fn put_back(&mut self) {
         self.left = self.left.saturating_add(1);
     }

@@ -24,7 +24,7 @@ impl Outage {
         !self.wait.is_zero()
     }
 
-    /// Whether to ask the store now. During an outage, the caller must ask then.
+    /// Returns whether to ask the store now. During an outage, `true` makes the caller the probe, so it must ask.
     pub(super) fn may_ask(&mut self, now: Time) -> bool {
         if !self.is_on() {
             return true;

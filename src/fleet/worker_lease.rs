@@ -1,7 +1,7 @@
 //! One worker's part of a shared limit: when its next request may go, and when to ask the store.
 //!
 //! This is pure: time and the store's responses come in, decisions and asks come out. Nothing here waits or
-//! locks. The user calls [`WorkerLease::turn`] before each request and [`WorkerLease::take`] for each request
+//! locks. The gate calls [`WorkerLease::turn`] before each request and [`WorkerLease::take`] for each request
 //! that goes. After every change, it sends what [`WorkerLease::ask`] returns to the store. At most one ask is
 //! under way.
 //!
@@ -119,7 +119,7 @@ impl WorkerLease {
         if let Some(pending) = &self.pending {
             return LeaseTurn::AwaitStore(pending.since.saturating_add(self.max_wait));
         }
-        let worth_asking = self.worth_asking(tokens, now);
+        let worth_asking = self.worth_asking_at(tokens, now);
         if now < worth_asking {
             return LeaseTurn::At(worth_asking);
         }
@@ -213,7 +213,7 @@ impl WorkerLease {
                     let lead = LEAD * f64::from(needed) * tokens.stretch(self.period);
                     f64::from(tokens.held.left) <= lead && self.demand.is_steady(now)
                 };
-                scarce && now >= self.worth_asking(tokens, now)
+                scarce && now >= self.worth_asking_at(tokens, now)
             }
         };
         if !due {
@@ -237,7 +237,7 @@ impl WorkerLease {
     }
 
     /// When [`give_back`](Self::give_back) will have something, if nothing happens before.
-    pub(crate) fn idle_at(&self) -> Option<Time> {
+    pub(crate) fn give_back_at(&self) -> Option<Time> {
         let held = &self.tokens.as_ref()?.held;
         (held.left > 0 || held.unused > 0).then_some(held.expires)
     }
@@ -273,7 +273,7 @@ impl WorkerLease {
 
     /// When an ask becomes useful for a waiting call: not before the store can have tokens, and not long
     /// before they could be sent.
-    fn worth_asking(&self, tokens: &Tokens, now: Time) -> Time {
+    fn worth_asking_at(&self, tokens: &Tokens, now: Time) -> Time {
         let lead = self.period.mul_f64(LEAD);
         let sendable = tokens.pacer.next(now).max(self.pause_until);
         self.next_ask.max(sendable.saturating_sub(lead))

@@ -15,8 +15,9 @@ use super::retries::MAX_DEPOSITS;
 use super::{Retries, RetriesAsk, RetryTerms, Time};
 use crate::lock::lock;
 
-/// Reports of deposits per `ttl`, unless an ask for a retry carries them. So the store may count half as
-/// many more for a moment. A report with every lease would double the number of round trips.
+/// Reports of deposits per `ttl`, unless an ask for a retry carries them. A deposit that is reported late also
+/// expires late, so the store may briefly count up to half as many more. A report with every lease would double
+/// the number of round trips.
 const REPORTS_PER_TTL: u32 = 2;
 /// Most retries that are prepaid without a waiting call, because other workers need some too.
 const MAX_PREPAID: u32 = 10;
@@ -161,8 +162,8 @@ impl WorkerRetries {
         }
     }
 
-    /// Whether a worker without leases must announce itself now, to learn the number of workers. The caller
-    /// then announces it with the period that this returns, and calls [`set_workers`](Self::set_workers).
+    /// Returns the period to announce this worker with, if that is due. A worker without leases announces itself
+    /// to learn the number of workers. Then call [`set_workers`](Self::set_workers).
     pub(crate) fn must_announce(&self, now: Time) -> Option<Duration> {
         let mut state = lock(&self.state);
         if state.outage.is_on() || now < state.announce_at {

@@ -2,8 +2,8 @@
 //!
 //! [`GateState`](state::GateState) has the limits, the controller and the queue, behind one lock that is
 //! never held across an `await`. [`GateRequest`] is one request on its way through the gate.
-//! No task runs behind a gate: each change admits all waiters that may go, and the next waiter keeps the
-//! time.
+//! No task runs behind a gate: each change admits all waiters that may go, and the next waiter sets a timer
+//! for the queue.
 
 mod fleet;
 mod queueing;
@@ -76,7 +76,8 @@ impl Gate {
         gate
     }
 
-    /// Reuses the memory of this gate for a new one, which no fleet shares.
+    /// Reuses the memory of this gate for another key. A gate that a fleet shares is not renewed: its store holds
+    /// a `Weak`, so `Arc::get_mut` fails.
     pub(super) fn renew(&mut self, key: &GateKey<'_>, now: Instant) {
         key.clone_into(&mut self.key);
         self.host_hash = key.host_hash();
@@ -205,5 +206,6 @@ impl Gate {
             store.send(ask, after.pause);
         }
         after.to_wake.into_iter().for_each(Waker::wake);
+        // `after.to_drop` is dropped here, without the lock.
     }
 }

@@ -3,17 +3,18 @@
 //! A retry asks the store before it is decided on, unless some are prepaid. At most one ask per host is under
 //! way, for all calls that wait. A background task sends it, so that a dropped call loses nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Budget;
 use super::hold::{BudgetHold, HoldSource};
 use crate::clock;
 use crate::fleet::{FleetLimits, Payment, RetriesAsk, RetryTerms, WorkerRetries, store_key};
+use crate::lock::lock;
 
 /// This worker's side of the shared budget of one host.
 pub(super) struct FleetBudget {
@@ -21,8 +22,9 @@ pub(super) struct FleetBudget {
     key: String,
     pub(super) retries: WorkerRetries,
     created: Instant,
-    /// Has one turn to ask. It is taken while an ask is under way.
-    turns: Arc<Semaphore>,
+    /// The end of the latest ask: it closes, however the ask ends. All calls see it at once, so that a call
+    /// which nobody polls delays no other.
+    ask_end: Mutex<watch::Receiver<()>>,
     /// Each call that waits for an ask holds a clone, so that they can be counted.
     waiting: Arc<()>,
 }
@@ -34,7 +36,7 @@ impl FleetBudget {
             key: store_key("retry", host, false),
             retries: WorkerRetries::new(terms, fleet.period()),
             created: now,
-            turns: Arc::new(Semaphore::new(1)),
+            ask_end: Mutex::new(watch::channel(()).1),
             waiting: Arc::default(),
         }
     }
@@ -72,17 +74,18 @@ impl FleetBudget {
         let Ok(runtime) = Handle::try_current() else {
             return Payment::StoreLost;
         };
-        let mut turn = Arc::clone(&self.turns).try_acquire_owned().ok();
         loop {
-            if let Some(turn) = turn {
+            let (mut ask_end, new) = self.join_ask();
+            if let Some(new) = new {
                 // In a task: if this call is dropped, what is granted is not lost.
-                runtime.spawn(Arc::clone(self).ask(turn));
+                runtime.spawn(Arc::clone(self).ask(new));
             }
             if self.retries.is_store_lost() {
                 // This ask probes whether the store is back. No call waits for it.
                 return Payment::StoreLost;
             }
-            turn = Arc::clone(&self.turns).acquire_owned().await.ok();
+            // Nothing is ever sent, so this ends when the ask does.
+            let _ = ask_end.changed().await;
             let payment = self.retries.take_again(self.age(clock::now()));
             if payment != Payment::Ask {
                 return payment;
@@ -90,14 +93,26 @@ impl FleetBudget {
         }
     }
 
-    async fn ask(self: Arc<Self>, turn: OwnedSemaphorePermit) {
+    /// Returns the end of the ask that is under way. If there is none, also what a new ask must hold.
+    fn join_ask(&self) -> (watch::Receiver<()>, Option<watch::Sender<()>>) {
+        let mut ask_end = lock(&self.ask_end);
+        let is_over = ask_end.has_changed().is_err();
+        let new = is_over.then(|| {
+            let (new, end) = watch::channel(());
+            *ask_end = end;
+            new
+        });
+        (ask_end.clone(), new)
+    }
+
+    async fn ask(self: Arc<Self>, under_way: watch::Sender<()>) {
         // Counted in the task, so that calls which come at the same moment are included.
         let waiting = Arc::strong_count(&self.waiting) - 1;
         let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
         self.send(self.retries.ask(self.age(clock::now()), waiting))
             .await;
         // No call waits for the rest.
-        drop(turn);
+        drop(under_way);
         self.announce().await;
     }
 

@@ -1,8 +1,13 @@
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
+use super::fleet_budget::FleetBudget;
 use super::state::SLOTS;
 use super::window::SlidingWindow;
 use super::*;
+use crate::fleet::FleetLimits;
 
 fn budget(ratio: f64) -> Budget {
     Budget::builder()
@@ -230,4 +235,31 @@ fn racing_threads_count_exactly_and_never_overdraw() {
     let added = (THREADS * OPERATIONS / 2 * 3) as i64;
     assert_eq!(window.net(0), added - taken.into_inner());
     assert!((0..4).contains(&window.net(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_nobody_polls_delays_no_other() {
+    let (fleet, settings, start) = (FleetLimits::in_memory(), Budget::builder(), clock::now());
+    let shared = FleetBudget::new(&fleet, "a.example", settings.retry_terms(), start);
+    let budget = settings.start(start, Some(shared));
+    let mut idle = pin!(budget.withdraw_shared(None));
+    assert!(poll_once(idle.as_mut()).await.is_none());
+    // The ask of the first call is under way, and this one waits for it as well.
+    assert!(budget.withdraw_shared(None).await.is_some());
+    assert_eq!(clock::now(), start, "it waited for the idle call");
+    assert!(budget.withdraw_shared(None).await.is_some());
+    assert_eq!(clock::now(), start, "it waited for the idle call");
+    assert!(idle.await.is_some());
+}
+
+/// Polls a future once.
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    poll_fn(|context| {
+        let polled = future.as_mut().poll(context);
+        Poll::Ready(match polled {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        })
+    })
+    .await
 }

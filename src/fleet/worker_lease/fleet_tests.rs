@@ -179,11 +179,11 @@ async fn work(
                 wake = wake.min(next_call);
             }
             wake = wake.min(to);
-        } else if pending.is_none() && held.idle_at().is_none() {
+        } else if pending.is_none() && held.give_back_at().is_none() {
             log.round_trips = fleet.round_trips();
             return log;
         }
-        if let Some(idle) = held.idle_at() {
+        if let Some(idle) = held.give_back_at() {
             wake = wake.min(idle.max(now + Duration::from_millis(1)));
         }
         let mut timer = Box::pin(sleep_until(clock::after(born, wake)));

@@ -88,12 +88,12 @@ fn tokens_unused_for_two_periods_are_given_back() {
     held.ask(Time::ZERO, 10, None).unwrap();
     held.receive(Time::ZERO, Ok(lease(10, 1)));
     held.take(Time::ZERO);
-    assert_eq!(held.idle_at(), Some(millis(1000)));
+    assert_eq!(held.give_back_at(), Some(millis(1000)));
     assert_eq!(held.give_back(millis(999)), None);
     let back = held.give_back(millis(1000)).unwrap();
     assert_eq!((back.want, back.unused), (0, 9));
     held.receive(millis(1001), Ok(lease(0, 1)));
-    assert_eq!(held.idle_at(), None);
+    assert_eq!(held.give_back_at(), None);
     assert_eq!(held.give_back(millis(1002)), None);
     assert_eq!(held.ask(millis(1002), 0, None), None);
     // Or with the next ask, if that comes first.

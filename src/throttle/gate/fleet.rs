@@ -120,9 +120,9 @@ impl Gate {
                     controller.adopt_rate(now, rate);
                 }
             }
-            let idle_at = lease.idle_at().filter(|_| !state.has_reminder)?;
+            let give_back_at = lease.give_back_at().filter(|_| !state.has_reminder)?;
             state.has_reminder = true;
-            Some(idle_at)
+            Some(give_back_at)
         });
         if let (Some(at), Some(store)) = (reminder, &self.store) {
             let at = clock::after(self.born, at);
@@ -138,7 +138,7 @@ impl Gate {
             return (None, None);
         };
         let ask = lease.give_back(now);
-        let next = lease.idle_at();
+        let next = lease.give_back_at();
         state.has_reminder = next.is_some();
         // A request to the store may be under way.
         let soon = now.saturating_add(LOOK_AGAIN);

@@ -1,7 +1,7 @@
 //! How a gate serves its queue.
 //!
-//! No task runs behind a gate. The first waiter keeps the time, and every change of the state is followed
-//! by [`GateState::admit_waiters`].
+//! No task runs behind a gate. The next waiter sets a timer for the queue, and every change of the state is
+//! followed by [`GateState::admit_waiters`].
 
 use super::super::controller::{Admission, Controller};
 use super::super::queue::{WaiterId, WaiterState};
@@ -9,7 +9,7 @@ use super::state::GateState;
 use crate::clock::Time;
 
 impl GateState {
-    /// Admits as many waiters as may go now. If some have to wait, one of them keeps the time.
+    /// Admits as many waiters as may go now. If some have to wait, one of them sets a timer.
     pub(super) fn admit_waiters(&mut self, now: Time) {
         while let Some(id) = self.next_waiter() {
             match self.admission(now) {
@@ -21,6 +21,7 @@ impl GateState {
                 Admission::At(due) => {
                     let has_timer = self.timer.is_some_and(|(it, at)| it == id && at <= due);
                     if !has_timer {
+                        // Wakes it, so that it sets its timer.
                         let waker = self.queue.get(id).waker.take();
                         self.after_unlock.to_wake.extend(waker);
                     }
@@ -29,6 +30,7 @@ impl GateState {
                 Admission::AfterResponse => return,
             }
         }
+        // The queue is empty.
         self.first_limit = None;
     }
 
@@ -50,8 +52,8 @@ impl GateState {
         }
     }
 
-    /// Sends a waiter whose time is over by local limits, if it only waits for the store of a fleet: no
-    /// call fails because the store does not respond.
+    /// Admits a waiter by local limits if its time is over and only the store of a fleet delays it. No call fails
+    /// because the store does not respond.
     pub(super) fn stop_waiting_for_store(&mut self, id: WaiterId, now: Time) {
         let waiter = self.queue.get(id);
         if !matches!(waiter.state, WaiterState::Waiting) || now < waiter.limit.at {
@@ -63,8 +65,8 @@ impl GateState {
         }
     }
 
-    /// Returns when a waiter has to look again: at its limit, or earlier if it is the next one and so
-    /// keeps the time for the queue.
+    /// Returns when a waiter has to look again: at its limit, or earlier if it is the next one and its timer
+    /// wakes the queue.
     pub(super) fn wake_at(&mut self, id: WaiterId, limit: Time, now: Time) -> Time {
         self.release_timer(id);
         if self.next_waiter() != Some(id) {

@@ -31,7 +31,7 @@ use crate::outcome::{Attempt, Refusal};
 /// A request at a gate. Dropped, it leaves the queue, or it counts as abandoned if it is in flight.
 pub(crate) struct GateRequest<'a> {
     gate: &'a Gate,
-    stage: Stage,
+    position: GatePosition,
     attempt: Attempt,
     /// From the retry around the throttle. A request that waits has one in any case.
     pub(crate) handoff: Option<Handoff>,
@@ -42,7 +42,7 @@ pub(crate) struct GateRequest<'a> {
 }
 
 #[derive(Clone, Copy)]
-enum Stage {
+enum GatePosition {
     /// Not yet at the gate, refused, or ended.
     Outside,
     Waiting(WaiterId),
@@ -76,7 +76,7 @@ impl<'a> GateRequest<'a> {
         };
         Self {
             gate,
-            stage: Stage::Outside,
+            position: GatePosition::Outside,
             attempt: Attempt::of(extensions),
             handoff: None,
             waited: Duration::ZERO,
@@ -100,7 +100,7 @@ impl<'a> GateRequest<'a> {
         let now = clock::now();
         match self.gate.enter(now, self.attempt.is_retry(), terms) {
             Ok(GateEntry::Admitted(grant, snapshot)) => {
-                self.stage = Stage::InFlight(grant);
+                self.position = GatePosition::InFlight(grant);
                 if let Some(handoff) = &self.handoff {
                     handoff.send(now);
                 }
@@ -108,7 +108,7 @@ impl<'a> GateRequest<'a> {
                 Ok(())
             }
             Ok(GateEntry::Queued(id)) => {
-                self.stage = Stage::Waiting(id);
+                self.position = GatePosition::Waiting(id);
                 let insert = || Handoff::insert(extensions, Terms::default());
                 let handoff = self.handoff.get_or_insert_with(insert).clone();
                 // In a box: few requests wait, and all would carry its size.
@@ -148,6 +148,7 @@ impl<'a> GateRequest<'a> {
         let stay = handoff.enter_queue(since);
         self.notify_load(LoadChange::Queued);
         self.notify_gate_change();
+        // Any time will do: the first poll resets it.
         let mut sleep = pin!(sleep_until(self.gate.born));
         let outcome = poll_fn(|context| {
             loop {
@@ -177,7 +178,7 @@ impl<'a> GateRequest<'a> {
         Ok(())
     }
 
-    /// Looks whether the request may go, and keeps the time if it is the next in the queue.
+    /// Looks whether the request may go. If it is the next in the queue, its timer wakes the queue.
     ///
     /// If it has to wait, it looks again at the returned time, or when woken.
     fn progress(
@@ -208,7 +209,7 @@ impl<'a> GateRequest<'a> {
                 WaiterState::Admitted(grant) => Ok(grant),
             };
             state.remove_waiter(id);
-            self.stage = outcome.map_or(Stage::Outside, Stage::InFlight);
+            self.position = outcome.map_or(GatePosition::Outside, GatePosition::InFlight);
             let refusal = |reason| gate.refusal(state, reason, now);
             ControlFlow::Break(outcome.map(drop).map_err(refusal))
         })
@@ -216,18 +217,18 @@ impl<'a> GateRequest<'a> {
 
     /// Whether this is one of the requests by which the middleware chain is checked.
     pub(crate) fn is_sample(&self) -> bool {
-        match self.stage {
-            Stage::InFlight(grant) => grant.record.is_none_or(|record| record.is_sample()),
+        match self.position {
+            GatePosition::InFlight(grant) => grant.record.is_none_or(|record| record.is_sample()),
             _ => false,
         }
     }
 
     /// Gives the slot back, and lets the controller learn from the signal.
     pub(crate) fn on_response(&mut self, signal: &Signal) {
-        let Stage::InFlight(grant) = self.stage else {
+        let GatePosition::InFlight(grant) = self.position else {
             return;
         };
-        self.stage = Stage::Outside;
+        self.position = GatePosition::Outside;
         let spread = match signal.kind {
             SignalKind::Accepted => 1.0,
             _ => self.spread(),
@@ -298,9 +299,9 @@ impl<'a> GateRequest<'a> {
 
 impl Drop for GateRequest<'_> {
     fn drop(&mut self) {
-        let change = match self.stage {
-            Stage::Outside => return,
-            Stage::Waiting(id) => {
+        let change = match self.position {
+            GatePosition::Outside => return,
+            GatePosition::Waiting(id) => {
                 self.gate.update(|state, _| {
                     if let WaiterState::Admitted(grant) = state.remove_waiter(id) {
                         state.undo_send(grant);
@@ -308,7 +309,7 @@ impl Drop for GateRequest<'_> {
                 });
                 LoadChange::Left
             }
-            Stage::InFlight(grant) => {
+            GatePosition::InFlight(grant) => {
                 let spread = self.spread();
                 let timed_out = (self.handoff.as_ref()).is_some_and(Handoff::has_timed_out);
                 self.gate.update(|state, now| {

@@ -25,7 +25,7 @@ pub(super) struct GateState {
     /// `None` if the throttle is not adaptive.
     pub(super) controller: Option<Controller>,
     pub(super) queue: WaitQueue,
-    /// The waiter that keeps the time for the queue, and when it wakes.
+    /// The waiter whose timer wakes the queue, and when it wakes.
     pub(super) timer: Option<(WaiterId, Time)>,
     /// No waiter has an earlier limit.
     pub(super) first_limit: Option<Time>,
@@ -141,16 +141,16 @@ impl GateState {
 
     /// Whether dropping the gate would lose something.
     pub(super) fn must_keep(&self, now: Time) -> bool {
-        const MEMORY: Duration = Duration::from_secs(60);
+        const REMEMBERED_FOR: Duration = Duration::from_secs(60);
         if self.in_flight > 0 || !self.queue.is_empty() {
             return true;
         }
         let has_learned = (self.controller.as_ref()).is_some_and(|it| it.has_learned(now));
-        let is_recent = now.saturating_sub(self.last_used) < MEMORY;
-        let lease_idle_at = self.lease.as_ref().and_then(|lease| lease.idle_at());
+        let is_recent = now.saturating_sub(self.last_used) < REMEMBERED_FOR;
+        let lease_gives_back_at = self.lease.as_ref().and_then(|lease| lease.give_back_at());
         self.not_before(now, 0) > now
             || (has_learned && is_recent)
-            || lease_idle_at.is_some_and(|at| now < at)
+            || lease_gives_back_at.is_some_and(|at| now < at)
     }
 
     /// Returns a time before which a call certainly cannot go, with this many waiters ahead.
