@@ -144,12 +144,12 @@ impl fmt::Debug for Metrics {
 
 impl Observer for Metrics {
     fn attempt_started(&self, call: &CallInfo<'_>) {
-        self.count(call, HostMetrics::attempt_started);
+        self.count(call, |host| host.add_attempts(1));
     }
 
     fn attempt_finished(&self, call: &CallInfo<'_>, attempt: &AttemptFinished) {
         self.count(call, |host| {
-            host.attempt_ended();
+            host.add_attempts(-1);
             host.limit_headers(attempt.limit_headers);
             let was_sent = attempt.outcome != AttemptOutcome::Failure(FailureKind::Throttled);
             if let Some(cause) = attempt.retry_of.filter(|_| was_sent) {
@@ -186,7 +186,7 @@ impl Observer for Metrics {
     fn abandoned(&self, call: &CallInfo<'_>, abandoned: &Abandoned) {
         self.count(call, |host| {
             if abandoned.in_attempt {
-                host.attempt_ended();
+                host.add_attempts(-1);
                 if let Some(cause) = abandoned.retry_of {
                     host.retry(cause);
                 }
