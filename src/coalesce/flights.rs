@@ -67,11 +67,6 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn is_done_waiting(&self, failures: u32, now: Instant) -> bool {
-        failures - self.failures_before >= MAX_FAILURES
-            || self.timeout_end.is_some_and(|end| end <= now)
-    }
-
     fn tell(self, message: FlightMessage) {
         // Fails if the follower has just left. Then a `Leader` in the message is dropped and hands over.
         let _ = self.sender.send(message);
@@ -242,7 +237,10 @@ impl FlightRef {
             flight.led_since = now;
             flight.failures += 1;
             // The oldest followers have seen the most failures, and their timeouts end first.
-            let is_done = |it: &&Waiting| it.is_done_waiting(flight.failures, now);
+            let is_done = |it: &&Waiting| {
+                flight.failures - it.failures_before >= MAX_FAILURES
+                    || it.timeout_end.is_some_and(|end| end <= now)
+            };
             let done = flight.followers.iter().take_while(is_done).count();
             done_waiting.extend(flight.followers.drain(..done));
             let successor = match to {

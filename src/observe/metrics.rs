@@ -76,7 +76,7 @@ pub struct Metrics(Arc<Hosts>);
 /// The hosts that have their own label.
 struct Hosts {
     /// By the hash of their names. At most `max` entries, which are never removed.
-    named: RwLock<HashedMap<u64, HostMetrics>>,
+    named: RwLock<HashedMap<u64, Arc<HostMetrics>>>,
     /// Shared by all hosts that are not in `named`.
     other: OnceLock<HostMetrics>,
     max: usize,
@@ -106,17 +106,19 @@ impl Metrics {
     fn count(&self, call: &CallInfo<'_>, count: impl FnOnce(&HostMetrics)) {
         let Hosts { named, other, max } = &*self.0;
         let hosts = named.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(host) = hosts.get(&call.host_hash) {
-            return count(host);
-        }
+        let known = hosts.get(&call.host_hash).cloned();
         let is_full = hosts.len() >= *max || call.host == OTHER;
+        // A recorder may run any code, even code that adds a host.
         drop(hosts);
+        if let Some(host) = known {
+            return count(&host);
+        }
         if is_full {
             return count(other.get_or_init(|| HostMetrics::new(OTHER)));
         }
         let mut hosts = named.write().unwrap_or_else(PoisonError::into_inner);
         if hosts.len() < *max {
-            let new = || HostMetrics::new(call.host);
+            let new = || Arc::new(HostMetrics::new(call.host));
             hosts.entry(call.host_hash).or_insert_with(new);
         }
         drop(hosts);
@@ -142,12 +144,12 @@ impl fmt::Debug for Metrics {
 
 impl Observer for Metrics {
     fn attempt_started(&self, call: &CallInfo<'_>) {
-        self.count(call, HostMetrics::attempt_started);
+        self.count(call, |host| host.add_attempts(1));
     }
 
     fn attempt_finished(&self, call: &CallInfo<'_>, attempt: &AttemptFinished) {
         self.count(call, |host| {
-            host.attempt_ended();
+            host.add_attempts(-1);
             host.limit_headers(attempt.limit_headers);
             let was_sent = attempt.outcome != AttemptOutcome::Failure(FailureKind::Throttled);
             if let Some(cause) = attempt.retry_of.filter(|_| was_sent) {
@@ -184,7 +186,7 @@ impl Observer for Metrics {
     fn abandoned(&self, call: &CallInfo<'_>, abandoned: &Abandoned) {
         self.count(call, |host| {
             if abandoned.in_attempt {
-                host.attempt_ended();
+                host.add_attempts(-1);
                 if let Some(cause) = abandoned.retry_of {
                     host.retry(cause);
                 }

@@ -64,10 +64,7 @@ impl Attempt {
     ///
     /// This is the value of OpenTelemetry's `http.request.resend_count`.
     pub fn resend_count(self) -> Option<u32> {
-        match self.retries() {
-            0 => None,
-            count => Some(count),
-        }
+        Some(self.retries()).filter(|count| *count > 0)
     }
 
     /// Returns the attempt that follows `earlier` others.

@@ -105,12 +105,9 @@ impl HostMetrics {
         }
     }
 
-    pub(super) fn attempt_started(&self) {
-        self.change_load(|load| load.attempts += 1);
-    }
-
-    pub(super) fn attempt_ended(&self) {
-        self.change_load(|load| load.attempts -= 1);
+    /// Adds to the attempts in progress.
+    pub(super) fn add_attempts(&self, step: i64) {
+        self.change_load(|load| load.attempts += step);
     }
 
     pub(super) fn throttle_load(&self, event: &ThrottleLoad) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use metrics::{
-    Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
     set_default_local_recorder, with_local_recorder,
 };
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
@@ -440,4 +440,49 @@ fn limit_headers_refused_budgets_and_dead_letters_are_counted_by_their_labels() 
     ] {
         assert!(lines.iter().any(|line| line == expected), "{expected}");
     }
+}
+
+/// A recorder whose waits are sent somewhere by a client with the same metrics.
+struct Sending(Arc<OnceLock<Metrics>>);
+
+impl HistogramFn for Sending {
+    fn record(&self, _: f64) {
+        if let Some(metrics) = self.0.get() {
+            metrics.attempt_started(&to("collector"));
+        }
+    }
+}
+
+impl Recorder for Sending {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Arc::new(Self(Arc::clone(&self.0))).into()
+    }
+}
+
+#[test]
+fn a_recorder_may_send_what_it_counts_with_the_same_metrics() {
+    let shared = Arc::new(OnceLock::new());
+    let recorder = Sending(Arc::clone(&shared));
+    let _local = set_default_local_recorder(&recorder);
+    let metrics = shared.get_or_init(Metrics::new);
+    let wait = Duration::from_secs(1);
+    metrics.throttle_waited(&to("a"), &ThrottleWaited { wait });
+    assert_eq!(
+        format!("{metrics:?}"),
+        "Metrics { hosts: 2, max_hosts: 100 }"
+    );
 }
