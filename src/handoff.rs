@@ -5,9 +5,10 @@
 //! side finds it by type. Clones of the extensions share its marks, which are nothing of value: the permit stays
 //! with the retry, so a clone that outlives the call delays no refund.
 //!
-//! The retry inserts one only where it has something to lose, and the throttle only where it has something to say:
-//! see `docs/decisions/retry.md`. A middleware that passes on empty extensions loses it. Then retries are paid and the
-//! clock runs.
+//! The retry inserts one for a permit, an attempt timeout, earlier time in a queue, or a retry with a deadline. The
+//! throttle inserts one if the attempt queues, fails or is buffered: see `docs/decisions/retry.md`. A middleware that
+//! passes on empty extensions loses it. Then a retry is charged even if a throttle refuses it, and its timeout also
+//! runs in the queue.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

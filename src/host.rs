@@ -16,7 +16,7 @@ pub(crate) fn host_of(url: &Url) -> &str {
     &url[Position::BeforeHost..Position::AfterPort]
 }
 
-/// Where the host stands in a URL, and the hash of its text.
+/// Where the host is in a URL, and the hash of its text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostPlace {
     start: usize,
@@ -32,7 +32,7 @@ impl HostPlace {
         Self { start, end, hash }
     }
 
-    /// Returns the text of host and port in a URL with the same host.
+    /// Returns host and port. `url` is the URL given to `of`, or a copy of it.
     pub(crate) fn text(self, url: &Url) -> &str {
         &url.as_str()[self.start..self.end]
     }

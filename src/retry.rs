@@ -98,7 +98,7 @@ impl RetryMiddleware {
             call.launch_delay().await;
             loop {
                 call.begin_attempt(&mut request, extensions);
-                // In a block, so that the future holds no room for the result: it moves into the next one.
+                // In a block, so that this future holds no room for the result, which moves into `after_attempt`.
                 let next = {
                     let mut result = call.run(upstream.send(request, extensions)).await;
                     let outcome = call.end_attempt(&result, extensions);
@@ -126,7 +126,7 @@ enum AfterAttempt {
 
 /// Decides what follows an attempt, waits for the next one, or ends the call.
 ///
-/// Boxed, because most calls end with their first response: unboxed it breaks three promises of the benchmark
+/// Boxed, because most calls end with their first response: unboxed it exceeds three limits of the benchmark
 /// `call_cost`.
 fn after_attempt<'c>(
     call: &'c mut Call<'_>,

@@ -1,8 +1,8 @@
 //! The table of flights. A flight is one request on the wire and the callers that wait for its response.
 //!
 //! The first caller with an identity is the leader and sends the request; the others follow. All of this
-//! runs in the callers' own futures, and each of them can be dropped at any time. So leading is a value:
-//! when a [`Leader`] is dropped before its flight has ended, another follower becomes the leader.
+//! runs in the callers' own futures, and each of them can be dropped at any time. So each leader holds a [`Leader`]:
+//! when that is dropped before its flight has ended, another follower becomes the leader.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, OccupiedEntry};
@@ -50,14 +50,14 @@ struct Flight {
     /// The current leader. A leader that was overtaken finds another number here.
     leader: u64,
     led_since: Instant,
-    /// How many leaders have failed or left.
+    /// How many leaders have failed, left or been overtaken.
     failures: u32,
     /// In the order of arrival, so their numbers rise.
-    followers: VecDeque<Waiting>,
+    followers: VecDeque<FollowerEntry>,
 }
 
 /// A follower, as its flight knows it.
-struct Waiting {
+struct FollowerEntry {
     number: u64,
     sender: oneshot::Sender<FlightMessage>,
     /// How many leaders had failed or left when it joined.
@@ -66,7 +66,7 @@ struct Waiting {
     timeout_end: Option<Instant>,
 }
 
-impl Waiting {
+impl FollowerEntry {
     fn tell(self, message: FlightMessage) {
         // Fails if the follower has just left. Then a `Leader` in the message is dropped and hands over.
         let _ = self.sender.send(message);
@@ -128,7 +128,7 @@ impl Flights {
         let flight_ref = self.flight_ref(entry.key().clone());
         let flight = entry.get_mut();
         let (sender, receiver) = oneshot::channel();
-        flight.followers.push_back(Waiting {
+        flight.followers.push_back(FollowerEntry {
             number,
             sender,
             failures_before: flight.failures,
@@ -237,7 +237,7 @@ impl FlightRef {
             flight.led_since = now;
             flight.failures += 1;
             // The oldest followers have seen the most failures, and their timeouts end first.
-            let is_done = |it: &&Waiting| {
+            let is_done = |it: &&FollowerEntry| {
                 flight.failures - it.failures_before >= MAX_FAILURES
                     || it.timeout_end.is_some_and(|end| end <= now)
             };

@@ -1,4 +1,4 @@
-//! Leading as a value: it ends a flight, or hands it over when it is dropped.
+//! The leader of a flight. It ends the flight, or hands it over when it is dropped.
 
 use std::sync::Arc;
 
@@ -45,13 +45,14 @@ impl Leader {
         self.flight.end(|| FlightMessage::Alone);
     }
 
-    /// Makes the oldest follower the leader.
+    /// Hands over after a failure: the oldest follower leads next.
     pub(super) fn fail(self) {
         let now = clock::now();
         self.flight.hand_over(self.number, Successor::Oldest, now);
+        // The drop that follows does nothing, because this leader no longer leads.
     }
 
-    /// Makes the newest follower the leader.
+    /// Hands over after running out of time: the newest follower leads next.
     pub(super) fn leave(self) {
         drop(self);
     }

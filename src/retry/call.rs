@@ -51,7 +51,7 @@ pub(crate) struct Call<'a> {
     budget: Budget,
     /// False inside a call with the same budget: one deposit for one call.
     makes_deposit: bool,
-    /// What this call and the calls inside it draw from, if it makes a difference to any.
+    /// What this call and the calls inside it draw from. `None` if it would change nothing.
     scope: Option<ScopeHandle>,
     /// Another retry of the same chain is around this one, and logs how the call ends.
     is_inner: bool,
@@ -64,7 +64,7 @@ pub(crate) struct Call<'a> {
     waited: Duration,
     /// When the attempt began, counted from the start of the call.
     sent_at: Duration,
-    /// `None` between attempts, and for an attempt with nothing to lose.
+    /// `None` between attempts, and if no throttle can change the cost or the time of the attempt.
     handed_off: Option<HandedOff>,
     /// What a throttle left, once the attempt has ended.
     visit: Option<ThrottleVisit>,
@@ -134,18 +134,17 @@ impl<'a> Call<'a> {
             attempt: own.and_then(|own| own.attempt_timeout).or(limits.attempt),
         };
         let could_retry = max_retries > 0 && rules.allows_any();
-        let is_followed = could_retry || settings.tracks(could_retry);
-        let host = is_followed.then(|| HostPlace::of(request.url()));
+        let needs_host = could_retry || settings.tracks(could_retry);
+        let host = needs_host.then(|| HostPlace::of(request.url()));
         let budget = match host {
             Some(host) if could_retry => settings.budgets.of(host.text(request.url()), host.hash),
             // It takes no retry and makes no deposit.
             _ => Budget::unlimited(),
         };
-        // A call that cannot be retried and sets no deadline makes no difference to others, and others make none to
-        // it, unless they set a deadline.
+        // A scope is needed only if this call can retry, has a deadline, or any `Scope` exists that may set one.
         let (mut scope, mut makes_deposit) = (None, true);
         if could_retry || time.deadline.is_some() || Scope::any_exists() {
-            // A call that is never retried itself takes nothing from the calls inside it.
+            // A call without retries does not limit the retries of calls inside it.
             let retries = match could_retry && !settings.dry_run {
                 true => max_retries,
                 false => u32::MAX,

@@ -23,7 +23,7 @@ impl Call<'_> {
             let number = HeaderValue::from(self.attempt.number());
             request.headers_mut().insert(name, number);
         }
-        self.notify_attempt();
+        self.notify_attempt_started();
         self.hand_off(extensions);
     }
 
@@ -37,7 +37,7 @@ impl Call<'_> {
         let is_retry = self.attempt.is_retry();
         let is_needed = permit.is_some()
             || self.time.attempt.is_some()
-            // No throttle sends it after the window, whatever the deadline leaves.
+            // The throttle sees the deadline itself, and would wait for it past the retry window.
             || (is_retry && self.time.deadline.is_some())
             || !queued_before.is_zero()
             || self.settings.inner_retry.may_exist();

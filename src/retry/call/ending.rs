@@ -25,7 +25,7 @@ impl Call<'_> {
         mut result: Result<Response>,
         extensions: &mut Extensions,
     ) {
-        self.leave_attempt(retry, &result, extensions);
+        self.close_attempt(retry, &result, extensions);
         let due = clock::after(retry.decided, retry.plan.wait);
         let drain_end = self.time.drain_end(due);
         if self.visit.is_some() {
@@ -40,8 +40,8 @@ impl Call<'_> {
         tokio::time::sleep_until(due).await;
     }
 
-    /// Adds the attempt that has ended to the history.
-    fn leave_attempt(
+    /// Notifies, adds the attempt that has ended to the history, and moves on to the next number.
+    fn close_attempt(
         &mut self,
         retry: &Retry,
         result: &Result<Response>,
@@ -49,7 +49,7 @@ impl Call<'_> {
     ) {
         self.notify_retry(retry, result);
         let mut ended = self.attempt_report(retry.outcome, retry.hint);
-        let inside = self.add_inside(&mut ended, result, extensions);
+        let inside = self.merge_inner(&mut ended, result, extensions);
         let queued = self.queued();
         let history = self.history_or_new();
         history.attempts.extend(inside);
@@ -73,7 +73,7 @@ impl Call<'_> {
         }
         let body = self.options.as_ref().and_then(|own| own.body.as_ref());
         let record = self.record.as_ref();
-        let record = record.expect("`may_retry` asks for a record");
+        let record = record.expect("`may_retry` allows no retry without a record");
         record.request.restore(extensions);
         extensions.insert(self.attempt);
         record.request.request(body)
@@ -91,7 +91,7 @@ impl Call<'_> {
     ) -> Option<LetterDelivery> {
         let mut last = self.attempt_report(stop.outcome, stop.hint);
         let mut report = RetryReport {
-            earlier: self.add_inside(&mut last, result, extensions),
+            earlier: self.merge_inner(&mut last, result, extensions),
             last,
             refused_wait: Duration::ZERO,
             stop: stop.reason,
@@ -127,7 +127,7 @@ impl Call<'_> {
             self.deposit(Some(now));
         }
         let elapsed = self.time.elapsed(now);
-        self.notify_last(stop, result, elapsed, now);
+        self.notify_last_attempt(stop, result, elapsed, now);
         let pause = self.letter_pause(stop, result);
         if let Some(history) = self.history_mut() {
             history.complete(report, result);
@@ -147,7 +147,7 @@ impl Call<'_> {
 
     /// Adds what happened inside an attempt that has ended: the wait in a throttle, and the attempts of another
     /// retry. Returns the attempts before that retry's last one.
-    fn add_inside(
+    fn merge_inner(
         &self,
         attempt: &mut AttemptReport,
         result: &Result<Response>,

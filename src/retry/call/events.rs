@@ -27,14 +27,14 @@ pub(crate) struct CallEvents<'a> {
     pub(super) host: HostPlace,
     pub(super) attempt: Attempt,
     started: Instant,
-    stage: Stage,
+    phase: CallPhase,
     /// The outcome of the attempt before the running one.
     retry_of: Option<AttemptOutcome>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Stage {
-    Waiting,
+enum CallPhase {
+    BetweenAttempts,
     InAttempt,
     Over,
 }
@@ -58,7 +58,7 @@ impl CallRecord<'_> {
     }
 
     /// Notifies of an attempt that has ended.
-    fn notify_finished(
+    fn notify_attempt_finished(
         &mut self,
         outcome: ClassifiedOutcome,
         result: &Result<Response>,
@@ -67,7 +67,7 @@ impl CallRecord<'_> {
         let Some(events) = &mut self.events else {
             return;
         };
-        events.stage = Stage::Waiting;
+        events.phase = CallPhase::BetweenAttempts;
         let headers = result.as_ref().ok().map(Response::headers);
         let finished = AttemptFinished {
             outcome: outcome.outcome,
@@ -85,9 +85,9 @@ impl Drop for CallRecord<'_> {
         let Some(events) = &self.events else {
             return;
         };
-        if events.stage != Stage::Over {
+        if events.phase != CallPhase::Over {
             self.notify(EventKind::Abandoned(Abandoned {
-                in_attempt: events.stage == Stage::InAttempt,
+                in_attempt: events.phase == CallPhase::InAttempt,
                 retry_of: events.retry_of,
                 took: clock::now().saturating_duration_since(events.started),
             }));
@@ -104,7 +104,7 @@ impl Call<'_> {
                 host,
                 attempt: self.attempt,
                 started: self.time.started,
-                stage: Stage::Waiting,
+                phase: CallPhase::BetweenAttempts,
                 retry_of: None,
             });
         }
@@ -114,7 +114,8 @@ impl Call<'_> {
         (self.record.as_ref()).is_some_and(|record| record.events.is_some())
     }
 
-    /// Tracks a call whose attempt failed, if it is not tracked yet. For the log alone, no call is tracked earlier.
+    /// Tracks a call whose attempt failed, if it is not tracked yet. The log needs no earlier tracking unless it
+    /// shows successes.
     fn track_failed(&mut self) {
         if !self.is_tracked() && self.settings.logs_problems() {
             self.track();
@@ -129,11 +130,11 @@ impl Call<'_> {
     }
 
     /// Notifies of an attempt that begins.
-    pub(super) fn notify_attempt(&mut self) {
+    pub(super) fn notify_attempt_started(&mut self) {
         if let Some(record) = &mut self.record {
             if let Some(events) = &mut record.events {
                 events.attempt = self.attempt;
-                events.stage = Stage::InAttempt;
+                events.phase = CallPhase::InAttempt;
                 record.notify(EventKind::AttemptStarted);
             }
         }
@@ -157,13 +158,13 @@ impl Call<'_> {
         let elapsed = self.time.elapsed(retry.decided);
         if let Some(record) = &mut self.record {
             let took = elapsed.saturating_sub(self.sent_at);
-            record.notify_finished(retry.outcome, result, took);
+            record.notify_attempt_finished(retry.outcome, result, took);
             record.notify(EventKind::RetryScheduled(scheduled));
         }
     }
 
     /// Notifies of the last attempt. `elapsed` counts from the start of the call.
-    pub(super) fn notify_last(
+    pub(super) fn notify_last_attempt(
         &mut self,
         stop: Stop,
         result: &Result<Response>,
@@ -177,7 +178,7 @@ impl Call<'_> {
         // `notify_retry` has reported the attempt of a dry run.
         if stop.reason != StopReason::DryRun {
             let took = elapsed.saturating_sub(self.sent_at);
-            record.notify_finished(stop.outcome, result, took);
+            record.notify_attempt_finished(stop.outcome, result, took);
         }
         if stop.reason == StopReason::BudgetEmpty {
             let refused = BudgetRefused {
@@ -200,7 +201,7 @@ impl Call<'_> {
         else {
             return;
         };
-        events.stage = Stage::Over;
+        events.phase = CallPhase::Over;
         let kind = EventKind::Stopped(Stopped {
             reason: report.stop,
             outcome: report.last.outcome,

@@ -38,7 +38,7 @@ pub(super) struct History {
     pub(super) unclear: bool,
     /// The result of the latest attempt, in case a throttle does not send another one.
     pub(super) held: Option<HeldResponse>,
-    /// What the next attempt costs, if a throttle may not send it.
+    /// The permit of the next attempt, kept here because a throttle may refuse that attempt.
     pub(super) permit: Option<RetryPermit>,
 }
 
