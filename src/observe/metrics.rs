@@ -78,7 +78,7 @@ struct Hosts {
     /// By the hash of their names. At most `max` entries, which are never removed.
     named: RwLock<HashedMap<u64, Arc<HostMetrics>>>,
     /// Shared by all hosts that are not in `named`.
-    other: OnceLock<HostMetrics>,
+    other: OnceLock<Arc<HostMetrics>>,
     max: usize,
 }
 
@@ -102,28 +102,38 @@ impl Metrics {
         }))
     }
 
-    /// Counts something for the host of a call.
+    /// Counts something for the host of a call. No lock is held meanwhile, because a recorder may run any code.
     fn count(&self, call: &CallInfo<'_>, count: impl FnOnce(&HostMetrics)) {
-        let Hosts { named, other, max } = &*self.0;
-        let hosts = named.read().unwrap_or_else(PoisonError::into_inner);
-        let known = hosts.get(&call.host_hash).cloned();
-        let is_full = hosts.len() >= *max || call.host == OTHER;
-        // A recorder may run any code, even code that adds a host.
-        drop(hosts);
-        if let Some(host) = known {
-            return count(&host);
+        let known = self.0.find(call.host_hash);
+        count(&known.unwrap_or_else(|| self.0.add(call)));
+    }
+}
+
+impl Hosts {
+    /// Returns the metrics of a host: its own, or those of all others if there are too many hosts.
+    fn find(&self, hash: u64) -> Option<Arc<HostMetrics>> {
+        let hosts = self.named.read().unwrap_or_else(PoisonError::into_inner);
+        let own = hosts.get(&hash);
+        // Hosts are never removed, so a full table stays full.
+        let host = if own.is_none() && hosts.len() >= self.max {
+            self.other.get()
+        } else {
+            own
+        };
+        host.cloned()
+    }
+
+    /// Gives a host its own label, or that of all others if there are too many.
+    fn add(&self, call: &CallInfo<'_>) -> Arc<HostMetrics> {
+        if call.host != OTHER {
+            let mut hosts = self.named.write().unwrap_or_else(PoisonError::into_inner);
+            if hosts.len() < self.max || hosts.contains_key(&call.host_hash) {
+                let new = || Arc::new(HostMetrics::new(call.host));
+                return Arc::clone(hosts.entry(call.host_hash).or_insert_with(new));
+            }
         }
-        if is_full {
-            return count(other.get_or_init(|| HostMetrics::new(OTHER)));
-        }
-        let mut hosts = named.write().unwrap_or_else(PoisonError::into_inner);
-        if hosts.len() < *max {
-            let new = || Arc::new(HostMetrics::new(call.host));
-            hosts.entry(call.host_hash).or_insert_with(new);
-        }
-        drop(hosts);
-        // Either it has its own label now, or another thread has just added the last one.
-        self.count(call, count);
+        let other = self.other.get_or_init(|| Arc::new(HostMetrics::new(OTHER)));
+        Arc::clone(other)
     }
 }
 
