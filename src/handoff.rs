@@ -77,7 +77,7 @@ pub(crate) struct ThrottleVisit {
 
 /// What happened to an attempt on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct AttemptTrace {
     pub(crate) visit: Option<ThrottleVisit>,
     /// Another retry was inside the attempt.
     pub(crate) inner_retry: bool,
@@ -137,7 +137,7 @@ impl Handoff {
     }
 
     /// Notes that the attempt's timeout is over, before the attempt is dropped.
-    pub(crate) fn time_out(&self) {
+    pub(crate) fn mark_timed_out(&self) {
         lock(&self.marks).timed_out = true;
     }
 
@@ -145,21 +145,21 @@ impl Handoff {
     ///
     /// `left` is what the extensions have now: usually a copy of this handoff. A middleware between may have
     /// replaced it.
-    pub(crate) fn end(&self, left: Option<&Self>) -> Seen {
+    pub(crate) fn end(&self, left: Option<&Self>) -> AttemptTrace {
         let (copy, other) = match left {
             Some(left) if Arc::ptr_eq(&left.marks, &self.marks) => (Some(left), None),
             other => (None, other),
         };
         let mut marks = lock(&self.marks);
-        marks.paid |= !marks.is_seen();
+        marks.paid |= !marks.reached_throttle();
         marks.over = true;
-        let mut seen = marks.seen(copy.and_then(|copy| copy.visit.as_deref()));
+        let mut trace = marks.trace(copy.and_then(|copy| copy.visit.as_deref()));
         drop(marks);
-        if let Some(other) = other.map(Self::seen) {
-            seen.visit = other.visit.or(seen.visit);
-            seen.inner_retry |= other.inner_retry;
+        if let Some(other) = other.map(Self::trace) {
+            trace.visit = other.visit.or(trace.visit);
+            trace.inner_retry |= other.inner_retry;
         }
-        seen
+        trace
     }
 
     /// Ends the retry's part in an attempt that was dropped. Returns whether it is paid.
@@ -170,8 +170,8 @@ impl Handoff {
     }
 
     /// Returns what a throttle and another retry have left.
-    pub(crate) fn seen(&self) -> Seen {
-        lock(&self.marks).seen(self.visit.as_deref())
+    pub(crate) fn trace(&self) -> AttemptTrace {
+        lock(&self.marks).trace(self.visit.as_deref())
     }
 
     /// Tells an outer retry that this one was inside, and passes on what its throttles did.
@@ -200,14 +200,14 @@ impl Handoff {
     }
 
     /// Notes that the attempt is sent now.
-    pub(crate) fn send(&self, now: Instant) {
+    pub(crate) fn mark_sent(&self, now: Instant) {
         let mut marks = lock(&self.marks);
         marks.sent = Some(now);
         marks.paid = true;
     }
 
     /// Notes that the attempt is not sent.
-    pub(crate) fn refuse(&self) {
+    pub(crate) fn mark_refused(&self) {
         lock(&self.marks).refused = true;
     }
 
@@ -222,11 +222,11 @@ impl Handoff {
 }
 
 impl Marks {
-    fn seen(&self, left: Option<&ThrottleVisit>) -> Seen {
+    fn trace(&self, left: Option<&ThrottleVisit>) -> AttemptTrace {
         // The throttle may have been dropped with the attempt, and then it has left nothing.
-        let was_cut_off = (self.timed_out && self.is_seen()) || !self.queue_time.is_zero();
+        let was_cut_off = (self.timed_out && self.reached_throttle()) || !self.queue_time.is_zero();
         let visit = left.copied().or(was_cut_off.then(ThrottleVisit::default));
-        Seen {
+        AttemptTrace {
             visit: visit.map(|visit| ThrottleVisit {
                 waited: self.queue_time,
                 ..visit
@@ -237,7 +237,7 @@ impl Marks {
     }
 
     /// Whether a throttle has queued, sent or refused a copy.
-    fn is_seen(&self) -> bool {
+    fn reached_throttle(&self) -> bool {
         self.queued > 0 || self.sent.is_some() || self.refused
     }
 }

@@ -22,15 +22,15 @@ fn is_paid(ended: bool, throttle: impl FnOnce(&Handoff)) -> bool {
 fn an_attempt_is_paid_if_it_was_or_may_have_been_sent() {
     type Acts = fn(&Handoff);
     let queues: Acts = |it| drop(it.enter_queue(clock::now()));
-    let sends: Acts = |it| it.send(clock::now());
-    let refuses: Acts = |it| it.refuse();
+    let sends: Acts = |it| it.mark_sent(clock::now());
+    let refuses: Acts = |it| it.mark_refused();
     let sends_one_refuses_one: Acts = |it| {
-        it.send(clock::now());
-        it.refuse();
+        it.mark_sent(clock::now());
+        it.mark_refused();
     };
     let times_out_in_queue: Acts = |it| {
         let _stay = it.enter_queue(clock::now());
-        it.time_out();
+        it.mark_timed_out();
     };
     for (name, throttle, dropped, ended) in [
         ("none", (|_| ()) as Acts, false, true),
@@ -63,9 +63,9 @@ async fn the_clock_stands_still_while_any_copy_waits() {
     drop(two);
     assert_eq!(retry.clock_start(clock::now()), None);
     // Both waited at the same time, so it counts once.
-    assert_eq!(retry.seen().visit.unwrap().waited, 2 * SEC);
+    assert_eq!(retry.trace().visit.unwrap().waited, 2 * SEC);
     let sent = clock::now();
-    copy.send(sent);
+    copy.mark_sent(sent);
     tokio::time::sleep(SEC).await;
     assert_eq!(retry.clock_start(clock::now()), Some(sent));
 }
@@ -73,18 +73,18 @@ async fn the_clock_stands_still_while_any_copy_waits() {
 #[test]
 fn only_a_throttle_with_something_to_say_leaves_a_visit() {
     let (_, retry) = handoff();
-    retry.send(clock::now());
-    assert_eq!(retry.seen().visit, None);
+    retry.mark_sent(clock::now());
+    assert_eq!(retry.trace().visit, None);
     // It was dropped with the attempt, and could not say so itself.
-    retry.time_out();
-    assert_eq!(retry.seen().visit, Some(ThrottleVisit::default()));
+    retry.mark_timed_out();
+    assert_eq!(retry.trace().visit, Some(ThrottleVisit::default()));
 
     let (mut extensions, retry) = handoff();
-    retry.time_out();
-    assert_eq!(retry.seen().visit, None);
+    retry.mark_timed_out();
+    assert_eq!(retry.trace().visit, None);
     extensions.get_mut::<Handoff>().unwrap().leave_visit(true);
     let left = extensions.get::<Handoff>().unwrap();
-    assert!(left.seen().visit.unwrap().paced);
+    assert!(left.trace().visit.unwrap().paced);
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn what_a_throttle_leaves_in_a_copy_of_the_extensions_is_not_seen() {
     let mut copy = extensions.clone();
     let throttle = copy.get_mut::<Handoff>().unwrap();
     throttle.leave_visit(true);
-    assert_eq!(extensions.get::<Handoff>().unwrap().seen().visit, None);
-    assert_eq!(retry.seen().visit, None);
+    assert_eq!(extensions.get::<Handoff>().unwrap().trace().visit, None);
+    assert_eq!(retry.trace().visit, None);
 }
 
 #[test]
@@ -119,13 +119,13 @@ fn an_inner_retry_pays_for_the_outer_and_reports_to_it() {
     let (mut inner, terms) = Handoff::take_outer(&mut extensions).unwrap();
     assert_eq!(terms.queued_before, SEC);
     assert!(Handoff::of(&extensions).is_none());
-    assert_eq!(inner.seen().visit, None);
-    assert!(outer.seen().inner_retry);
+    assert_eq!(inner.trace().visit, None);
+    assert!(outer.trace().inner_retry);
     inner.pass_on(Some(ThrottleVisit {
         reported: 2 * SEC,
         ..ThrottleVisit::default()
     }));
-    let visit = inner.seen().visit.unwrap();
+    let visit = inner.trace().visit.unwrap();
     assert_eq!((visit.waited, visit.queued()), (Duration::ZERO, 2 * SEC));
     assert!(outer.close());
 }

@@ -185,7 +185,7 @@ impl WorkerRetries {
     }
 
     /// Whether the store had no retry left a moment ago.
-    pub(crate) fn is_empty(&self, now: Time) -> bool {
+    pub(crate) fn is_store_empty(&self, now: Time) -> bool {
         now < lock(&self.state).empty_until
     }
 

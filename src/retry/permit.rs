@@ -1,7 +1,7 @@
 //! What a retry costs, and when that is spent.
 
 use crate::admit::{BudgetHold, ScopeHold};
-use crate::handoff::{Handoff, Seen};
+use crate::handoff::{AttemptTrace, Handoff};
 
 /// The permit for a retry that is not sent yet. Dropping it refunds both parts.
 #[must_use = "it is refunded when dropped"]
@@ -36,11 +36,11 @@ impl HandedOff {
     }
 
     /// Ends an attempt that was not dropped, and returns what happened to it. `left` is in the extensions now.
-    pub(crate) fn end(mut self, left: Option<&Handoff>) -> Seen {
+    pub(crate) fn end(mut self, left: Option<&Handoff>) -> AttemptTrace {
         self.is_over = true;
-        let seen = self.handoff.end(left);
-        self.pay(seen.paid);
-        seen
+        let trace = self.handoff.end(left);
+        self.pay(trace.paid);
+        trace
     }
 
     fn pay(&mut self, is_paid: bool) {

@@ -48,7 +48,7 @@ impl FleetBudget {
 
     /// Whether the store had no retry left a moment ago.
     pub(super) fn is_empty(&self, now: Instant) -> bool {
-        self.retries.is_empty(self.age(now))
+        self.retries.is_store_empty(self.age(now))
     }
 
     /// Credits a call for all workers. Now and then, this reports to the store.

@@ -68,8 +68,8 @@ impl Call<'_> {
             }
         }
         let error = limit(clock::now()).error();
-        if let Some(handoff) = self.moving_clock() {
-            handoff.time_out();
+        if let Some(handoff) = self.timeout_handoff() {
+            handoff.mark_timed_out();
         }
         Err(error)
     }
@@ -77,13 +77,13 @@ impl Call<'_> {
     /// Returns the time limit of the attempt, as far as it is known by now. It moves while the attempt waits in a
     /// throttle's queue.
     fn attempt_limit(&self, now: Instant) -> Option<Limit> {
-        let moved = self.moving_clock().and_then(|it| it.clock_start(now));
+        let moved = self.timeout_handoff().and_then(|it| it.clock_start(now));
         self.time
             .attempt_limit(moved.unwrap_or(self.attempt_start()))
     }
 
-    /// Returns the handoff by which a throttle stops the attempt's timeout. A deadline does not move.
-    fn moving_clock(&self) -> Option<&Handoff> {
+    /// Returns the handoff through which a throttle pauses the attempt's timeout. A deadline is never paused.
+    fn timeout_handoff(&self) -> Option<&Handoff> {
         self.time.attempt?;
         self.handed_off.as_ref().map(|it| &it.handoff)
     }
@@ -95,12 +95,12 @@ impl Call<'_> {
         extensions: &Extensions,
     ) -> ClassifiedOutcome {
         let left = extensions.get::<Handoff>();
-        let seen = match self.handed_off.take() {
+        let trace = match self.handed_off.take() {
             Some(handed_off) => handed_off.end(left),
-            None => left.map(Handoff::seen).unwrap_or_default(),
+            None => left.map(Handoff::trace).unwrap_or_default(),
         };
-        self.visit = seen.visit;
-        self.settings.inner_retry.learn(seen.inner_retry);
+        self.visit = trace.visit;
+        self.settings.inner_retry.learn(trace.inner_retry);
         self.classify(result)
     }
 

@@ -102,7 +102,7 @@ impl<'a> GateRequest<'a> {
             Ok(GateEntry::Admitted(grant, snapshot)) => {
                 self.position = GatePosition::InFlight(grant);
                 if let Some(handoff) = &self.handoff {
-                    handoff.send(now);
+                    handoff.mark_sent(now);
                 }
                 self.notify_snapshot(snapshot);
                 Ok(())
@@ -124,7 +124,7 @@ impl<'a> GateRequest<'a> {
 
     fn refuse(&self, refusal: Refusal, request: &Request) -> Error {
         if let Some(handoff) = &self.handoff {
-            handoff.refuse();
+            handoff.mark_refused();
         }
         let refusal = refusal.of_request(request);
         self.notify_gate_change();
@@ -170,7 +170,7 @@ impl<'a> GateRequest<'a> {
         drop(stay);
         self.notify_load(LoadChange::Left);
         outcome?;
-        handoff.send(now);
+        handoff.mark_sent(now);
         let wait = self.waited;
         self.notify(EventKind::ThrottleWaited(ThrottleWaited { wait }));
         self.notify_load(LoadChange::Sent);
