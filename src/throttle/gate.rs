@@ -196,10 +196,10 @@ impl Gate {
 
     /// Unlocks after a change, and does the work that had to wait for that.
     fn unlock(&self, mut state: MutexGuard<'_, GateState>, now: Time) {
-        if self.store.is_none() && state.after_unlock.is_empty() {
+        let ask = state.lease_ask(now);
+        if ask.is_none() && state.after_unlock.is_empty() {
             return;
         }
-        let ask = state.lease_ask(now);
         let after = std::mem::take(&mut state.after_unlock);
         drop(state);
         if let Some(store) = &self.store {
