@@ -183,7 +183,7 @@ async fn send(
     if let Ok(early) = letter.not_before().duration_since(SystemTime::now()) {
         let seconds = early.as_secs() + 1;
         return Err(format!(
-            "not sent, for the server asked to wait {seconds} s more"
+            "not sent: the server asked to wait {seconds} s more"
         ));
     }
     let mut replay = letter.replay(client);

@@ -250,17 +250,14 @@ impl fmt::Display for ReplayError {
             Self::Missing(places) => {
                 let places: Vec<_> = places.iter().map(Redacted::to_string).collect();
                 let places = places.join(", ");
-                write!(f, "not sent, for there are no credentials for: {places}")
+                write!(f, "not sent: missing credentials for {places}")
             }
             Self::Invalid(place) => {
-                write!(
-                    f,
-                    "not sent, for the value given for {place} cannot stand there"
-                )
+                write!(f, "not sent: invalid value for {place}")
             }
-            Self::BodyNotKept => f.write_str("not sent, for the letter does not have the body"),
+            Self::BodyNotKept => f.write_str("not sent: the letter has no body"),
             Self::NotRepeatable => f.write_str(
-                "not sent, for it may have had its effect already, and has no idempotency key",
+                "not sent: the request may have taken effect and has no idempotency key",
             ),
             Self::Request(error) => write!(f, "the request failed: {}", Failure::of(error).kind),
         }

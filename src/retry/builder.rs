@@ -145,7 +145,7 @@ impl RetryMiddlewareBuilder {
     /// [`build`](Self::build) refuses zero, and a timeout longer than the [`deadline`](Self::deadline), because no
     /// attempt can reach it.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.limits.attempt = Some(timeout);
+        self.settings.limits.attempt_timeout = Some(timeout);
         self
     }
 

@@ -131,7 +131,9 @@ impl<'a> Call<'a> {
             window: limits.window,
             started: clock::now(),
             deadline: own.and_then(|own| own.deadline).or(limits.deadline),
-            attempt: own.and_then(|own| own.attempt_timeout).or(limits.attempt),
+            attempt_timeout: own
+                .and_then(|own| own.attempt_timeout)
+                .or(limits.attempt_timeout),
         };
         let could_retry = max_retries > 0 && rules.allows_any();
         let needs_host = could_retry || settings.tracks(could_retry);

@@ -48,7 +48,7 @@ pub(crate) struct CallLimits {
     pub(crate) max_server_delay: Duration,
     pub(crate) window: Duration,
     pub(crate) deadline: Option<Duration>,
-    pub(crate) attempt: Option<Duration>,
+    pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) launch_spread: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Default for CallLimits {
             max_server_delay: Duration::from_secs(60),
             window: Duration::from_secs(5 * 60),
             deadline: None,
-            attempt: None,
+            attempt_timeout: None,
             launch_spread: Duration::ZERO,
         }
     }
@@ -87,8 +87,9 @@ impl RetrySettings {
         }
         longer_than_zero("retry_window", Some(self.limits.window))?;
         longer_than_zero("deadline", self.limits.deadline)?;
-        longer_than_zero("attempt_timeout", self.limits.attempt)?;
-        if let (Some(attempt), Some(deadline)) = (self.limits.attempt, self.limits.deadline) {
+        longer_than_zero("attempt_timeout", self.limits.attempt_timeout)?;
+        if let (Some(attempt), Some(deadline)) = (self.limits.attempt_timeout, self.limits.deadline)
+        {
             let rule = format!("should not be longer than the deadline ({deadline:?})");
             ensure(attempt <= deadline, "attempt_timeout", attempt, rule)?;
         }

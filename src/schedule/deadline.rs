@@ -16,7 +16,7 @@ pub(crate) struct CallTime {
     /// From the request, or the configured one.
     pub(crate) deadline: Option<Duration>,
     /// From the request, or the configured one.
-    pub(crate) attempt: Option<Duration>,
+    pub(crate) attempt_timeout: Option<Duration>,
 }
 
 impl CallTime {
@@ -73,7 +73,7 @@ impl CallTime {
     /// call, whichever ends first.
     pub(crate) fn attempt_limit(&self, start: Instant) -> Option<Limit> {
         let deadline = (self.deadline).map(|it| Limit::new(TimeLimit::Deadline, self.started, it));
-        let timeout = (self.attempt).map(|it| Limit::new(TimeLimit::Attempt, start, it));
+        let timeout = (self.attempt_timeout).map(|it| Limit::new(TimeLimit::Attempt, start, it));
         deadline.into_iter().chain(timeout).min_by_key(Limit::end)
     }
 }
@@ -136,7 +136,7 @@ mod tests {
             window,
             started: clock::now(),
             deadline,
-            attempt,
+            attempt_timeout: attempt,
         }
     }
 

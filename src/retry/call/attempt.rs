@@ -36,7 +36,7 @@ impl Call<'_> {
         }
         let is_retry = self.attempt.is_retry();
         let is_needed = permit.is_some()
-            || self.time.attempt.is_some()
+            || self.time.attempt_timeout.is_some()
             // The throttle sees the deadline itself, and would wait for it past the retry window.
             || (is_retry && self.time.deadline.is_some())
             || !queued_before.is_zero()
@@ -56,7 +56,7 @@ impl Call<'_> {
     pub(crate) async fn run(&self, attempt: BoxFuture<'_, Result<Response>>) -> Result<Response> {
         // Dropped at the end of this function, after the handoff is marked.
         let mut attempt = in_scope(self.scope.clone(), attempt);
-        if self.time.deadline.is_none() && self.time.attempt.is_none() {
+        if self.time.deadline.is_none() && self.time.attempt_timeout.is_none() {
             return attempt.await;
         }
         let limit = |now| self.attempt_limit(now).expect("there is one, as checked");
@@ -84,7 +84,7 @@ impl Call<'_> {
 
     /// Returns the handoff through which a throttle pauses the attempt's timeout. A deadline is never paused.
     fn timeout_handoff(&self) -> Option<&Handoff> {
-        self.time.attempt?;
+        self.time.attempt_timeout?;
         self.handed_off.as_ref().map(|it| &it.handoff)
     }
 

@@ -210,6 +210,7 @@ impl Call<'_> {
             let paid = self.budget.withdraw_at(now);
             paid.ok_or(StopReason::BudgetEmpty)?
         };
+        // A call that can retry always has a scope: see `Call::new`.
         let scope = self.scope.as_ref().and_then(ScopeNode::take_retry);
         let scope = scope.ok_or(StopReason::AllowanceSpent)?;
         Ok(RetryPermit { budget, scope })

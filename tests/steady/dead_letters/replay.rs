@@ -155,7 +155,7 @@ async fn places_that_nobody_fills_are_named_and_nothing_is_sent() {
     let error = refusal(REDACTED, &[]).await;
     assert_eq!(
         error.to_string(),
-        "not sent, for there are no credentials for: parameter token, header authorization, header cookie"
+        "not sent: missing credentials for parameter token, header authorization, header cookie"
     );
     let half = Credentials::for_host("api.example.com")
         .header("authorization", "hidden")
@@ -255,7 +255,7 @@ async fn what_cannot_be_sent_or_may_happen_twice_is_refused() {
     let error = refusal(REDACTED, &[broken]).await;
     assert_eq!(
         error.to_string(),
-        "not sent, for the value given for header cookie cannot stand there"
+        "not sent: invalid value for header cookie"
     );
 
     let without_key = LINE
