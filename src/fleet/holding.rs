@@ -8,7 +8,7 @@ pub(super) struct Holding {
     pub(super) left: u32,
     /// When `left` moves to `unused`.
     pub(super) expires: Time,
-    /// What expired, for the next ask to hand back.
+    /// What expired. The next ask gives it back to the store.
     pub(super) unused: u32,
 }
 
