@@ -95,7 +95,7 @@ async fn main() -> anyhow::Result<()> {
     println!("    client: {error}");
     println!(
         "    client: not sent again ({}), or it might be placed twice",
-        report.stop()
+        report.stop_reason()
     );
     println!(
         "    -> {} order, and the client does not know of it\n",

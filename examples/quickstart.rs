@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use reqwest_middleware::ClientBuilder;
-use reqwest_steady::{AttemptOutcome, Backoff, RetryMiddleware, RetryReport};
+use reqwest_steady::observe::AttemptOutcome;
+use reqwest_steady::{Backoff, RetryMiddleware, RetryReport};
 use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
@@ -55,7 +56,7 @@ async fn main() -> anyhow::Result<()> {
             AttemptOutcome::Failure(kind) => format!("no answer: {kind}"),
         };
         let then = match (attempts.get(index + 1), attempt.hint()) {
-            (None, _) => format!("the call ends: {}", report.stop()),
+            (None, _) => format!("the call ends: {}", report.stop_reason()),
             (Some(next), Some(hint)) => format!(
                 "waits {} ms: the server asked for {}, and a bit by chance",
                 next.waited().as_millis(),

@@ -32,9 +32,11 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use reqwest_steady::dead_letter::{
+    Credentials, DeadLetter, DeadLetterSink, JsonLinesReader, JsonLinesSink,
+};
 use reqwest_steady::{
-    Backoff, Credentials, DeadLetter, DeadLetterSink, IdempotencyKey, JsonLinesReader,
-    JsonLinesSink, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware,
+    Backoff, Budget, IdempotencyKey, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware,
 };
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
@@ -247,7 +249,7 @@ async fn show() -> anyhow::Result<()> {
     let retry = RetryMiddleware::builder()
         .max_retries(2)
         .backoff(Backoff::exponential(Duration::from_millis(5)))
-        .no_budget()
+        .budget(Budget::unlimited())
         .dead_letter_sink(JsonLinesSink::open(&file)?)
         .build()?;
     let client = ClientBuilder::new(reqwest::Client::new())

@@ -122,7 +122,7 @@ use crate::upstream::Upstream;
 ///
 /// If the request fails or its body breaks off, the first caller gets that result. Then the caller that has
 /// waited longest sends its request. The same happens when the first request takes longer than
-/// [`max_wait`](CoalesceMiddlewareBuilder::max_wait). If the first caller is dropped or runs out of time,
+/// [`leader_timeout`](CoalesceMiddlewareBuilder::leader_timeout). If the first caller is dropped or runs out of time,
 /// the newest caller sends its request, because it has the most time left. All others keep waiting. After
 /// three such failures, a waiting caller sends its own request.
 ///
@@ -154,7 +154,7 @@ impl CoalesceMiddleware {
 
     fn new(settings: Arc<CoalesceSettings>) -> Self {
         Self {
-            flights: Flights::new(settings.max_wait),
+            flights: Flights::new(settings.leader_timeout),
             settings,
         }
     }

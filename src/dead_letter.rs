@@ -23,11 +23,12 @@ use reqwest::Url;
 use crate::host::host_of;
 use crate::outcome::{AttemptReport, StopReason};
 
+pub use crate::outcome::DeadLetterOutcome;
 pub use channel::{ChannelSink, DeadLetterReceiver, dead_letter_channel};
 pub use credentials::Credentials;
 pub(crate) use draft::LetterDraft;
 #[cfg(feature = "dead-letter-file")]
-pub use json_lines::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
+pub use json_lines::{JsonLinesReader, JsonLinesSink, UnreadableLetterError};
 pub use replay::{Replay, ReplayError};
 pub use secrets::{Redacted, Secrets};
 pub(crate) use sink::DeadLetters;
@@ -39,7 +40,7 @@ pub use sink::{DeadLetterSink, Delivery, SinkError};
 /// the [`RetryMiddleware`](crate::RetryMiddleware) received. So it lacks what the client or an inner middleware adds to
 /// each attempt, and it has no timeout and no HTTP version.
 ///
-/// Credentials are removed (see [`Secrets`](crate::Secrets)). The rest can still be private, so `Debug` and `Display`
+/// Credentials are removed (see [`Secrets`](crate::dead_letter::Secrets)). The rest can still be private, so `Debug` and `Display`
 /// do not show the values.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DeadLetter {
@@ -110,20 +111,20 @@ impl DeadLetter {
     /// Returns the attempts in order.
     ///
     /// A letter from a later version can have unknown kinds of failure. They become
-    /// [`Other`](crate::FailureKind::Other).
+    /// [`Other`](crate::observe::FailureKind::Other).
     pub fn attempts(&self) -> &[AttemptReport] {
         &self.attempts
     }
 
     /// Returns the reason why the call gave up.
     ///
-    /// Returns `None` if only a later version knows the reason. Its [label](DeadLetter::reason) is still there.
-    pub fn stop(&self) -> Option<StopReason> {
+    /// Returns `None` if only a later version knows the reason. Its [label](DeadLetter::stop_reason_label) is still there.
+    pub fn stop_reason(&self) -> Option<StopReason> {
         StopReason::from_label(&self.reason)
     }
 
-    /// Returns the label of the reason why the call gave up, as in [`StopReason::label`].
-    pub fn reason(&self) -> &str {
+    /// Returns the label of the reason why the call gave up, as in [`StopReason::as_str`].
+    pub fn stop_reason_label(&self) -> &str {
         &self.reason
     }
 

@@ -74,13 +74,13 @@ pub(crate) use worker_retries::{Payment, WorkerRetries};
 /// for a day.
 const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
 /// How long a request to the store may take.
-const DEFAULT_MAX_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_MAX_WAIT: Duration = Duration::from_secs(10);
+const DEFAULT_STORE_TIMEOUT: Duration = Duration::from_millis(50);
+const LONGEST_STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn check_max_wait(max_wait: Duration) -> Result<(), ConfigError> {
-    let in_range = !max_wait.is_zero() && max_wait <= LONGEST_MAX_WAIT;
+fn check_store_timeout(store_timeout: Duration) -> Result<(), ConfigError> {
+    let in_range = !store_timeout.is_zero() && store_timeout <= LONGEST_STORE_TIMEOUT;
     let rule = "should be longer than zero and at most 10 s";
-    ensure(in_range, "max_wait", max_wait, rule)
+    ensure(in_range, "store_timeout", store_timeout, rule)
 }
 
 /// The future that a [`FleetStore`] returns.

@@ -64,7 +64,7 @@
 //!         .deadline(Duration::from_secs(20)) // as long as the caller waits
 //!         .build()?;
 //!     let throttle = ThrottleMiddleware::builder()
-//!         .max_wait(Duration::from_secs(10)) // in line, before it is refused
+//!         .max_queue_wait(Duration::from_secs(10)) // in line, before it is refused
 //!         .build()?;
 //!     Ok(vec![Arc::new(retry), Arc::new(throttle)])
 //! }
@@ -125,7 +125,7 @@
 //! # Good to know
 //!
 //! - Middleware that is added after `RetryMiddleware` sees every attempt, with its number in
-//!   [`Attempt::of`](crate::Attempt::of); middleware that is added before it sees the call as a whole.
+//!   [`Attempt::of`](crate::observe::Attempt::of); middleware that is added before it sees the call as a whole.
 //! - No middleware sees what reqwest repeats by itself: requests that an HTTP/2 server refused are resent
 //!   up to twice, without a wait. `reqwest::ClientBuilder::retry(reqwest::retry::never())` turns that off.
 //! - Settings for one request travel in the builder's extensions: `send` it, for `build` leaves them

@@ -58,7 +58,7 @@ struct Marks {
 pub(crate) struct Terms {
     /// No throttle sends the attempt later than this.
     pub(crate) latest: Option<Instant>,
-    /// How long earlier attempts of the call waited in queues: `max_wait` holds for all of them together.
+    /// How long earlier attempts of the call waited in queues: `max_queue_wait` holds for all of them together.
     pub(crate) queued_before: Duration,
     /// The call could be retried, so it logs how it ends.
     pub(crate) can_retry: bool,

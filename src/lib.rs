@@ -24,7 +24,7 @@
 //!     .await?;
 //!
 //! let report = RetryReport::of(&response).expect("every response carries one");
-//! println!("{} retries, waited {:?}, {}", report.retries(), report.waited(), report.stop());
+//! println!("{} retries, waited {:?}, {}", report.retries(), report.waited(), report.stop_reason());
 //! # Ok(()) }
 //! ```
 //!
@@ -38,7 +38,7 @@
 //! | **observe** | what happened to it? | [`RetryReport`], [`ReportSlot`], [`Observer`], [`DeadLetterSink`], [`Secrets`], [`Attempt`] |
 //!
 //! When a call gives up, you get the last response or error unchanged. Errors of this crate have their own types:
-//! [`ConfigError`], [`InvalidKey`], [`TimedOut`] and [`Refusal`].
+//! [`ConfigError`], [`InvalidKeyError`], [`TimedOut`] and [`Refusal`].
 //!
 //! The guide is the module `guide`, in the documentation with all features (`cargo doc --open --all-features`). It has
 //! a page for each stage, recipes, and pages about tuning, testing and migration.
@@ -54,7 +54,7 @@ mod admit;
 mod clock;
 mod coalesce;
 mod config;
-mod dead_letter;
+pub mod dead_letter;
 mod decide;
 mod entropy;
 pub mod fleet;
@@ -70,7 +70,7 @@ mod hashed;
 mod host;
 mod lock;
 mod log;
-mod observe;
+pub mod observe;
 mod outcome;
 // With `testing`, because `fuzzing` is also set when a crate that depends on this one is fuzzed.
 #[cfg(any(test, all(fuzzing, feature = "testing")))]
@@ -89,31 +89,12 @@ mod upstream;
 pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};
 pub use config::ConfigError;
-pub use dead_letter::{
-    ChannelSink, Credentials, DeadLetter, DeadLetterReceiver, DeadLetterSink, Delivery, LetterBody,
-    Redacted, Replay, ReplayError, Secrets, SinkError, dead_letter_channel,
-};
-#[cfg(feature = "dead-letter-file")]
-pub use dead_letter::{JsonLinesReader, JsonLinesSink, UnreadableLetter};
 pub use decide::{AttemptView, AutoKey, StatusClass};
-pub use fleet::{FleetLimits, FleetLimitsBuilder};
-#[cfg(feature = "tracing")]
-pub use observe::LogLevels;
-#[cfg(feature = "metrics")]
-pub use observe::Metrics;
-pub use observe::{
-    Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeader,
-    LimitHeaders, LoadChange, Observer, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused,
-    ThrottleRefused, ThrottleWaited,
-};
-pub use outcome::{
-    Attempt, AttemptOutcome, AttemptReport, DeadLetterOutcome, FailureKind, Refusal, RefusalReason,
-    ReportSlot, RetryReport, StopReason, TimeLimit, TimedOut,
-};
-pub use request::{IdempotencyKey, InvalidKey, RequestBuilderExt};
+pub use outcome::{Refusal, ReportSlot, RetryReport, StopReason, TimeLimit, TimedOut};
+pub use request::{IdempotencyKey, InvalidKeyError, RequestBuilderExt};
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter};
-pub use throttle::{KeyBy, KeyFn, ThrottleMiddleware, ThrottleMiddlewareBuilder};
+pub use throttle::{KeyBy, ThrottleMiddleware, ThrottleMiddlewareBuilder};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

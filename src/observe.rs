@@ -22,3 +22,5 @@ pub use log_levels::LogLevels;
 pub use metrics::Metrics;
 pub use observer::Observer;
 pub(crate) use observer::Observers;
+
+pub use crate::outcome::{Attempt, AttemptOutcome, AttemptReport, FailureKind, RefusalReason};

@@ -24,20 +24,20 @@ macro_rules! labelled {
             pub(crate) const ALL: [Self; [$($label),+].len()] = [$(Self::$value),+];
 
             /// Returns a stable name in snake_case, for logs and metrics.
-            pub fn label(self) -> &'static str {
+            pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $label,)+
                 }
             }
 
             pub(crate) fn from_label(label: &str) -> Option<Self> {
-                Self::ALL.into_iter().find(|value| value.label() == label)
+                Self::ALL.into_iter().find(|value| value.as_str() == label)
             }
         }
 
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.label())
+                f.write_str(self.as_str())
             }
         }
     };

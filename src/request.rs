@@ -21,7 +21,7 @@ use url::Position;
 
 pub(crate) use body::{BodyFactory, bytes_of};
 pub(crate) use key::{DEFAULT_HEADER, check_header, has_key};
-pub use key::{IdempotencyKey, InvalidKey};
+pub use key::{IdempotencyKey, InvalidKeyError};
 pub(crate) use options::RequestOptions;
 pub(crate) use snapshot::{RequestSnapshot, RequestTarget, SnapshotBody};
 
@@ -157,7 +157,7 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     fn idempotency_key<K>(self, key: K) -> Self
     where
         K: TryInto<IdempotencyKey>,
-        K::Error: Into<InvalidKey>;
+        K::Error: Into<InvalidKeyError>;
 
     /// Builds the body again for each attempt.
     ///
@@ -239,7 +239,7 @@ impl RequestBuilderExt for RequestBuilder {
     fn idempotency_key<K>(self, key: K) -> Self
     where
         K: TryInto<IdempotencyKey>,
-        K::Error: Into<InvalidKey>,
+        K::Error: Into<InvalidKeyError>,
     {
         match key.try_into().map_err(Into::into) {
             Ok(key) => {

@@ -22,7 +22,7 @@ use reqwest_middleware::{Error, Result};
 pub use builder::ThrottleMiddlewareBuilder;
 use builder::ThrottleSettings;
 use gate::{Gate, GateRequest};
-pub use key::{KeyBy, KeyFn};
+pub use key::KeyBy;
 use signal::SignalKind;
 
 use crate::config::Timers;

@@ -19,9 +19,10 @@ use std::time::Duration;
 
 use reqwest::Body;
 use reqwest_middleware::ClientWithMiddleware;
+use reqwest_steady::dead_letter::{DeadLetter, DeadLetterSink, Delivery};
+use reqwest_steady::observe::LogLevels;
 use reqwest_steady::{
-    Backoff, Budget, DeadLetter, DeadLetterSink, Delivery, Jitter, LogLevels, RetryMiddleware,
-    RetryMiddlewareBuilder, ThrottleMiddleware,
+    Backoff, Budget, Jitter, RetryMiddleware, RetryMiddlewareBuilder, ThrottleMiddleware,
 };
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::timeout;
@@ -249,7 +250,9 @@ async fn a_retry_that_a_throttle_keeps_back_is_not_mistaken_for_an_answer() {
     ];
     expect(&said, || async {
         let server = Server::statuses([503]);
-        let throttle = ThrottleMiddleware::builder().rate(0.01, 1).max_wait(MS);
+        let throttle = ThrottleMiddleware::builder()
+            .rate(0.01, 1)
+            .max_queue_wait(MS);
         let client = throttled(&server, exact(), throttle);
         assert_eq!(client.get(URL).send().await.unwrap().status(), 503);
         assert_eq!(server.count(), 1);
@@ -292,7 +295,7 @@ async fn the_fields_are_there_for_machines() {
                 ("outcome", "503"),
                 ("attempt", "2"),
                 ("max_attempts", "2"),
-                ("reason", "retries_exhausted"),
+                ("stop_reason", "retries_exhausted"),
                 ("waited_ms", "380"),
                 ("took_ms", "380"),
             ]),

@@ -14,7 +14,7 @@ use rand_distr::{Distribution, Normal};
 use reqwest::{Request, Response};
 use reqwest_middleware::{Middleware, Next, Result};
 use reqwest_steady::testing::{Chance, Load, Reply, Rule, SimulatedService, Simulation};
-use reqwest_steady::{Backoff, Jitter, RetryMiddleware, StatusClass};
+use reqwest_steady::{Backoff, Budget, Jitter, RetryMiddleware, StatusClass};
 use tokio::time::sleep;
 
 const BASE: Duration = Duration::from_millis(5);
@@ -86,7 +86,7 @@ fn stack(backoff: Backoff, seed: u64) -> Vec<Arc<dyn Middleware>> {
         // Until it succeeds, as in the original.
         .max_retries(u32::MAX)
         .retry_window(Duration::MAX)
-        .no_budget()
+        .budget(Budget::unlimited())
         .seed(seed);
     // Another chance than that of the retry.
     let chance = Mutex::new(StdRng::seed_from_u64(!seed));

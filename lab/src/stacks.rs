@@ -10,7 +10,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Middleware, Next, Result};
 use reqwest_retry::policies::ExponentialBackoff;
 use reqwest_retry::{RetryDecision, RetryPolicy, RetryTransientMiddleware};
-use reqwest_steady::{Backoff, Jitter, RetryMiddleware, ThrottleMiddleware};
+use reqwest_steady::{Backoff, Budget, Jitter, RetryMiddleware, ThrottleMiddleware};
 
 // As many retries, after the same waits, as `RetryMiddleware` has by default: what differs is all else.
 const RETRIES: u32 = 5;
@@ -38,7 +38,7 @@ pub fn exponential(seed: u64) -> Vec<Arc<dyn Middleware>> {
 fn unspread(backoff: Backoff, seed: u64) -> Vec<Arc<dyn Middleware>> {
     let retry = RetryMiddleware::builder()
         .backoff(backoff.jitter(Jitter::None))
-        .no_budget()
+        .budget(Budget::unlimited())
         .seed(seed);
     vec![Arc::new(retry.build().unwrap())]
 }

@@ -13,7 +13,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use reqwest_steady::{FleetLimits, RetryMiddleware, ThrottleMiddleware};
+use reqwest_steady::fleet::FleetLimits;
+use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
 use support::cases::Case;
 use support::count::{Counted, Counting, Job, costs, tell_allocations};
 use support::stacks::Stack;

@@ -208,7 +208,7 @@ fn roomy_throttle() -> ThrottleMiddlewareBuilder {
     ThrottleMiddleware::builder()
         .max_in_flight(1_000_000)
         .adaptive(false)
-        .max_wait(Duration::from_secs(1))
+        .max_queue_wait(Duration::from_secs(1))
 }
 
 /// Calls that are answered in their last attempt only.

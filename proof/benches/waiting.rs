@@ -68,7 +68,7 @@ fn client(throttled: bool, answers: bool) -> ClientWithMiddleware {
         let throttle = ThrottleMiddleware::builder()
             .max_in_flight(8)
             .max_queue(1_000_000)
-            .max_wait(Duration::from_secs(24 * 60 * 60));
+            .max_queue_wait(Duration::from_secs(24 * 60 * 60));
         builder = builder
             .with(RetryMiddleware::default())
             .with(throttle.build().unwrap());

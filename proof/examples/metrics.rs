@@ -10,10 +10,9 @@ use anyhow::ensure;
 use futures_util::future::{join, join_all};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use reqwest_steady::{
-    Backoff, Budget, DeadLetterSink, Metrics, RetryMiddleware, ThrottleMiddleware,
-    dead_letter_channel,
-};
+use reqwest_steady::dead_letter::{DeadLetterSink, dead_letter_channel};
+use reqwest_steady::observe::Metrics;
+use reqwest_steady::{Backoff, Budget, RetryMiddleware, ThrottleMiddleware};
 use tokio::time::{sleep, timeout};
 use wiremock::matchers::path;
 use wiremock::{Mock, MockServer, ResponseTemplate};
@@ -70,7 +69,7 @@ fn client(
         .backoff(Backoff::exponential(Duration::from_millis(100)))
         .budget(Budget::builder().min_retries_per_sec(0.3).build()?)
         .dead_letter_sink(letters)
-        .dead_letter_max_wait(Duration::from_millis(100))
+        .dead_letter_timeout(Duration::from_millis(100))
         .observer(Arc::clone(&metrics));
     let throttle = ThrottleMiddleware::builder()
         .max_in_flight(5)

@@ -13,8 +13,9 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use openmetrics_parser::prometheus::parse_prometheus;
 use reqwest::{Body, Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, Result};
+use reqwest_steady::observe::Metrics;
 use reqwest_steady::{
-    Backoff, Budget, Metrics, RetryMiddleware, RetryMiddlewareBuilder, ThrottleMiddleware,
+    Backoff, Budget, RetryMiddleware, RetryMiddlewareBuilder, ThrottleMiddleware,
 };
 
 /// The system's allocator, which counts for each thread how often it is asked.

@@ -13,7 +13,7 @@ use crate::log::WarnOnce;
 pub(super) struct CoalesceSettings {
     pub(super) max_body: usize,
     /// Longer than zero.
-    pub(super) max_wait: Duration,
+    pub(super) leader_timeout: Duration,
     pub(super) ignored: Ignored,
     pub(super) extensions_warning: WarnOnce,
     pub(super) order_warning: WarnOnce,
@@ -24,7 +24,7 @@ impl Default for CoalesceSettings {
     fn default() -> Self {
         Self {
             max_body: 1024 * 1024,
-            max_wait: Duration::from_secs(75),
+            leader_timeout: Duration::from_secs(75),
             ignored: Ignored::default(),
             extensions_warning: WarnOnce::default(),
             order_warning: WarnOnce::default(),
@@ -43,7 +43,7 @@ impl Default for CoalesceSettings {
 ///
 /// let coalesce = CoalesceMiddleware::builder()
 ///     .max_body(64 * 1024)
-///     .max_wait(Duration::from_secs(5))
+///     .leader_timeout(Duration::from_secs(5))
 ///     .ignore_header("X-Client-Start")
 ///     .build()?;
 ///
@@ -80,13 +80,13 @@ impl CoalesceMiddlewareBuilder {
     /// caller that has waited for three requests sends its own.
     ///
     /// A retry inside may be waiting as long as the server asked for, by default up to 60 s
-    /// ([`max_server_delay`](crate::RetryMiddlewareBuilder::max_server_delay)). A shorter `max_wait` would
+    /// ([`max_server_delay`](crate::RetryMiddlewareBuilder::max_server_delay)). A shorter `leader_timeout` would
     /// send a request before the end of that pause. Without such pauses, choose a little more than the
     /// longest time that a response should take.
     ///
     /// Default: 75 s.
-    pub fn max_wait(mut self, wait: Duration) -> Self {
-        self.settings.max_wait = wait;
+    pub fn leader_timeout(mut self, wait: Duration) -> Self {
+        self.settings.leader_timeout = wait;
         self
     }
 
@@ -119,13 +119,15 @@ impl CoalesceMiddlewareBuilder {
         self
     }
 
-    /// Does not compare extensions.
+    /// Sets whether requests with unknown extensions are shared.
     ///
     /// Extensions cannot be compared: they can name the user for which an inner middleware adds
     /// credentials. So a request with extensions from another middleware or from `with_extension` is not
-    /// shared. Call this if no inner middleware acts on them.
-    pub fn ignore_extensions(mut self) -> Self {
-        self.settings.ignored.extensions = true;
+    /// shared. Set `true` if no inner middleware acts on them.
+    ///
+    /// Default: `false`.
+    pub fn ignore_extensions(mut self, ignore: bool) -> Self {
+        self.settings.ignored.extensions = ignore;
         self
     }
 
@@ -138,7 +140,7 @@ impl CoalesceMiddlewareBuilder {
         if let Some(error) = self.refused {
             return Err(error);
         }
-        longer_than_zero("max_wait", Some(self.settings.max_wait))?;
+        longer_than_zero("leader_timeout", Some(self.settings.leader_timeout))?;
         Ok(CoalesceMiddleware::new(Arc::new(self.settings)))
     }
 }
@@ -153,8 +155,8 @@ mod tests {
         let always = "should not be a header that selects the response or carries credentials";
         for (builder, said) in [
             (
-                builder().max_wait(Duration::ZERO),
-                "max_wait (0ns) should be longer than zero".to_owned(),
+                builder().leader_timeout(Duration::ZERO),
+                "leader_timeout (0ns) should be longer than zero".to_owned(),
             ),
             (
                 builder().ignore_header("two words"),
@@ -225,7 +227,7 @@ mod tests {
     fn the_smallest_and_the_largest_values_are_fine() {
         for (bytes, wait) in [(0, Duration::from_nanos(1)), (usize::MAX, Duration::MAX)] {
             let builder = CoalesceMiddleware::builder().max_body(bytes);
-            assert!(builder.max_wait(wait).build().is_ok());
+            assert!(builder.leader_timeout(wait).build().is_ok());
         }
     }
 }

@@ -90,7 +90,7 @@ impl<'a> CoalescedCall<'a> {
             }
         };
         // A retry inside can end for a reason that holds for this caller alone.
-        match RetryReport::of(&response).map(RetryReport::stop) {
+        match RetryReport::of(&response).map(RetryReport::stop_reason) {
             Some(StopReason::DeadlineTooClose) => {
                 leader.leave();
                 return Ok(response);

@@ -29,7 +29,7 @@ pub(super) struct Flights {
     /// The lock is never held over an `await` or over the sending of a message.
     table: Mutex<Table>,
     /// How long followers wait for one leader before another is sent as well.
-    pub(super) max_wait: Duration,
+    pub(super) leader_timeout: Duration,
 }
 
 #[derive(Default)]
@@ -100,10 +100,10 @@ pub(super) enum Successor {
 }
 
 impl Flights {
-    pub(super) fn new(max_wait: Duration) -> Arc<Self> {
+    pub(super) fn new(leader_timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::default(),
-            max_wait,
+            leader_timeout,
         })
     }
 
@@ -138,7 +138,7 @@ impl Flights {
             flight: flight_ref,
             number,
             first_leader: flight.leader,
-            overtake_at: clock::after(flight.led_since, self.max_wait),
+            overtake_at: clock::after(flight.led_since, self.leader_timeout),
             timeout_end,
             receiver,
         })
@@ -163,7 +163,7 @@ impl fmt::Debug for Flights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Flights")
             .field("in_flight", &lock(&self.table).flights.len())
-            .field("max_wait", &self.max_wait)
+            .field("leader_timeout", &self.leader_timeout)
             .finish()
     }
 }

@@ -46,15 +46,15 @@ impl Follower {
 
     /// Sends the oldest follower as well if the leader takes too long. Returns when to look again.
     fn overtake(&self, led: Option<(u64, Instant)>, now: Instant) -> Instant {
-        let max_wait = self.flight.flights.max_wait;
+        let leader_timeout = self.flight.flights.leader_timeout;
         if let Some((leader, since)) = led {
-            let too_long = clock::after(since, max_wait);
+            let too_long = clock::after(since, leader_timeout);
             if now < too_long {
                 return too_long;
             }
             self.flight.hand_over(leader, Successor::Oldest, now);
         }
-        clock::after(now, max_wait)
+        clock::after(now, leader_timeout)
     }
 }
 

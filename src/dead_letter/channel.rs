@@ -15,7 +15,7 @@ use super::{DeadLetter, DeadLetterSink, Delivery};
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// let (sink, mut letters) = reqwest_steady::dead_letter_channel(100);
+/// let (sink, mut letters) = reqwest_steady::dead_letter::dead_letter_channel(100);
 /// tokio::spawn(async move {
 ///     while let Some(letter) = letters.recv().await {
 ///         println!("{letter}");

@@ -8,13 +8,13 @@ use url::Position;
 
 use super::Redacted;
 
-/// Holds fresh credentials for one host, to [replay a dead letter](crate::DeadLetter::replay).
+/// Holds fresh credentials for one host, to [replay a dead letter](crate::dead_letter::DeadLetter::replay).
 ///
 /// They replace only what was redacted, and only in letters for this host. So a token is never sent to another
 /// server.
 ///
 /// ```
-/// use reqwest_steady::Credentials;
+/// use reqwest_steady::dead_letter::Credentials;
 ///
 /// let payments = Credentials::for_host("api.example.com")
 ///     .header("authorization", "Bearer 4711")
@@ -50,7 +50,7 @@ impl Credentials {
     /// Adds the value of a header. A second call with the same name adds another line.
     ///
     /// If a letter needs a value that is invalid in a header, its replay fails with
-    /// [`ReplayError::Invalid`](crate::ReplayError::Invalid).
+    /// [`ReplayError::Invalid`](crate::dead_letter::ReplayError::Invalid).
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl AsRef<[u8]>) -> Self {
         let value = HeaderValue::from_bytes(value.as_ref()).ok().map(sensitive);

@@ -57,7 +57,7 @@ impl LetterDraft<'_> {
             key: keys.into_iter().next(),
             repeatable: self.repeatable || was_never_sent(report),
             attempts: report.attempts().cloned().collect(),
-            reason: report.stop().label().to_owned(),
+            reason: report.stop_reason().as_str().to_owned(),
             not_before: within_dates(now + pause.min(A_THOUSAND_YEARS)),
         }
     }
@@ -120,7 +120,7 @@ mod tests {
             earlier: vec![attempt.clone()],
             last: attempt,
             refused_wait: Duration::ZERO,
-            stop: StopReason::RetriesExhausted,
+            stop_reason: StopReason::RetriesExhausted,
         }
     }
 
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(letter.key(), Some("order-1"));
         assert!(letter.is_repeatable());
         assert_eq!(letter.attempts().len(), 2);
-        assert_eq!(letter.stop(), Some(StopReason::RetriesExhausted));
+        assert_eq!(letter.stop_reason(), Some(StopReason::RetriesExhausted));
         assert_eq!(
             letter.redacted(),
             [

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::{DeadLetter, DeadLetterSink, Delivery};
 use queue::WriteQueue;
-pub use reader::{JsonLinesReader, UnreadableLetter};
+pub use reader::{JsonLinesReader, UnreadableLetterError};
 use writer::{LetterLine, LetterWriter, WriteOptions};
 
 /// The most bytes in a line. A reader does not read longer lines into memory, so the sink writes none.
@@ -29,7 +29,7 @@ const MAX_LINE: u64 = 64 * 1024 * 1024;
 /// # use std::sync::Arc;
 /// # let directory = std::env::temp_dir().join(format!("steady-doc-{}", std::process::id()));
 /// # std::fs::create_dir_all(&directory)?;
-/// use reqwest_steady::JsonLinesSink;
+/// use reqwest_steady::dead_letter::JsonLinesSink;
 ///
 /// let sink = JsonLinesSink::open(directory.join("letters.jsonl"))?
 ///     .rotate_at(64 * 1024 * 1024)

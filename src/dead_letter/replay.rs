@@ -29,7 +29,7 @@ impl DeadLetter {
     ///
     /// ```
     /// # use reqwest_middleware::ClientWithMiddleware;
-    /// use reqwest_steady::{Credentials, DeadLetter, ReplayError};
+    /// use reqwest_steady::dead_letter::{Credentials, DeadLetter, ReplayError};
     ///
     /// async fn again(letter: &DeadLetter, client: &ClientWithMiddleware) {
     ///     let fresh = Credentials::for_host("api.example.com").header("authorization", "Bearer 4711");

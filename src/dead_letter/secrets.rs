@@ -22,7 +22,7 @@ pub(crate) const PLACEHOLDER: &str = "REDACTED";
 /// idempotency key is never secret, because a dead letter could not be replayed without it. Add other names here.
 ///
 /// ```
-/// use reqwest_steady::Secrets;
+/// use reqwest_steady::dead_letter::Secrets;
 ///
 /// let secrets = Secrets::default()
 ///     .header("x-tenant")     // a secret, though its name does not say so
@@ -32,7 +32,7 @@ pub(crate) const PLACEHOLDER: &str = "REDACTED";
 ///
 /// A parameter named `code` is secret, because OAuth uses it for authorization codes. So are `device_code`,
 /// `verification_code` and a few more, but not other names such as `country_code`. If your `code` is not secret, use
-/// `keep("code")`. Otherwise give it again before a replay, with [`Credentials`](crate::Credentials).
+/// `keep("code")`. Otherwise give it again before a replay, with [`Credentials`](crate::dead_letter::Credentials).
 ///
 /// Bodies are not searched, and a letter keeps them unchanged. That includes the form of an OAuth token request. Use a
 /// client without dead letters for such calls, or one with `dead_letter_max_body(0)`.

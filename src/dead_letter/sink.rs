@@ -36,7 +36,7 @@ pub type Delivery<'a> = Pin<Box<dyn Future<Output = Result<(), SinkError>> + Sen
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use reqwest_steady::{DeadLetter, DeadLetterSink, Delivery};
+/// use reqwest_steady::dead_letter::{DeadLetter, DeadLetterSink, Delivery};
 ///
 /// #[derive(Default)]
 /// struct Outbox(Mutex<Vec<Arc<DeadLetter>>>);
@@ -80,7 +80,7 @@ pub(crate) struct DeadLetters {
     /// The most bytes of a body in a letter.
     pub(crate) max_body: usize,
     /// The longest time of a delivery.
-    pub(crate) max_wait: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl Default for DeadLetters {
@@ -89,7 +89,7 @@ impl Default for DeadLetters {
             sink: None,
             secrets: Secrets::default(),
             max_body: 1024 * 1024,
-            max_wait: Duration::from_secs(5),
+            timeout: Duration::from_secs(5),
         }
     }
 }
@@ -109,7 +109,7 @@ impl DeadLetters {
     where
         F: FnOnce(DeadLetterOutcome, Option<String>) + Send + 'static,
     {
-        let (sink, limit) = (self.sink.clone()?, self.max_wait);
+        let (sink, limit) = (self.sink.clone()?, self.timeout);
         let now = clock::now();
         let give_up = clock::after(now, limit.saturating_add(GRACE));
         let latest = latest.map_or(give_up, |latest| latest.max(now + MIN_WAIT).min(give_up));
@@ -134,7 +134,7 @@ impl fmt::Debug for DeadLetters {
         f.debug_struct("DeadLetters")
             .field("secrets", &self.secrets)
             .field("max_body", &self.max_body)
-            .field("max_wait", &self.max_wait)
+            .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
 }

@@ -31,7 +31,7 @@ fn letter(path: &str) -> DeadLetter {
             hint: None,
         },
         refused_wait: Duration::ZERO,
-        stop: StopReason::BudgetEmpty,
+        stop_reason: StopReason::BudgetEmpty,
     };
     let settings = DeadLetters::default();
     draft.into_letter(&settings, &report, clock::wall(), Duration::ZERO)
@@ -200,7 +200,7 @@ async fn a_call_that_is_dropped_does_not_lose_its_letter() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sink_that_blocks_its_thread_does_not_hold_the_call() {
     let mut setting = Setting::new(Act::Block(Duration::from_secs(1)));
-    setting.letters.max_wait = Duration::from_millis(1);
+    setting.letters.timeout = Duration::from_millis(1);
     let task = tokio::spawn(setting.deliver(None));
     task.await.unwrap();
     assert_eq!(setting.taken(), 0, "it is still blocked");

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::{Body, Request};
 
 use crate::request::{
-    DEFAULT_HEADER, IdempotencyKey, InvalidKey, RequestOptions, check_header, has_key,
+    DEFAULT_HEADER, IdempotencyKey, InvalidKeyError, RequestOptions, check_header, has_key,
 };
 
 /// Which header holds keys, and whether requests get one automatically.
@@ -50,7 +50,7 @@ impl KeyRule {
         &self,
         request: &mut Request,
         options: Option<&RequestOptions>,
-    ) -> Result<bool, InvalidKey> {
+    ) -> Result<bool, InvalidKeyError> {
         if let Some(header) = options.and_then(|options| options.key_header.as_ref()) {
             // A replayed request brings its key. A second key in another header would name another operation.
             return has_key(request.headers(), header);
@@ -90,7 +90,7 @@ impl KeyRule {
     fn take_from_default_header(
         &self,
         headers: &mut HeaderMap,
-    ) -> Result<Option<HeaderValue>, InvalidKey> {
+    ) -> Result<Option<HeaderValue>, InvalidKeyError> {
         if !self.renamed {
             return Ok(None);
         }
@@ -100,7 +100,7 @@ impl KeyRule {
             return Ok(None);
         };
         if !marked.is_empty() {
-            return Err(InvalidKey::several_lines(marked.len() + 1));
+            return Err(InvalidKeyError::several_lines(marked.len() + 1));
         }
         check_header(&key)?;
         headers.remove(DEFAULT_HEADER);

@@ -14,8 +14,8 @@ use super::store_health::StoreHealth;
 use super::worker_count::WorkerCount;
 use super::worker_lease::WorkerLease;
 use super::{
-    DEFAULT_MAX_WAIT, FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Retries, RetriesAsk,
-    SharedRate, WorkerId,
+    DEFAULT_STORE_TIMEOUT, FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Retries,
+    RetriesAsk, SharedRate, WorkerId,
 };
 use crate::clock;
 #[cfg(feature = "redis")]
@@ -36,7 +36,7 @@ const MAX_RETRY_PERIODS: u32 = 4;
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use reqwest_steady::FleetLimits;
+/// use reqwest_steady::fleet::FleetLimits;
 /// use reqwest_steady::fleet::MemoryStore;
 ///
 /// // Two workers in one process. With Redis: `FleetLimits::redis("redis://redis.internal")?`
@@ -59,14 +59,14 @@ const MAX_RETRY_PERIODS: u32 = 4;
 /// # When the store is unavailable
 ///
 /// No call fails because of the store. No call waits for it longer than
-/// [`max_wait`](FleetLimitsBuilder::max_wait). Then each worker uses its part of the rate: the rate divided
+/// [`store_timeout`](FleetLimitsBuilder::store_timeout). Then each worker uses its part of the rate: the rate divided
 /// by the last known number of workers. A worker that never reached the store uses the whole rate. The
 /// worker asks again after 250 ms, later up to every 2 s, and no call waits for that. The log reports when
 /// the store is lost and when it is back.
 ///
 /// # What the store sees
 ///
-/// Host names, and paths that are part of a key. Keys from [`KeyBy::with`](crate::KeyBy::with) may be
+/// Host names, and paths that are part of a key. Keys from [`KeyBy::from_fn`](crate::KeyBy::from_fn) may be
 /// secrets, so they are hashed (SHA-256) before. A reader of the store can still guess short texts.
 #[derive(Clone)]
 pub struct FleetLimits(Arc<FleetHandle>);
@@ -75,7 +75,7 @@ struct FleetHandle {
     store: Arc<dyn FleetStore>,
     worker: WorkerId,
     period: Duration,
-    max_wait: Duration,
+    store_timeout: Duration,
     round_trips: AtomicU64,
     workers: WorkerCount,
     health: StoreHealth,
@@ -107,7 +107,7 @@ impl FleetLimits {
 
     /// Shares limits through any store.
     pub fn with_store(store: Arc<dyn FleetStore>) -> Self {
-        Self::new(store, DEFAULT_PERIOD, DEFAULT_MAX_WAIT)
+        Self::new(store, DEFAULT_PERIOD, DEFAULT_STORE_TIMEOUT)
     }
 
     /// Shares limits only among clones of this value.
@@ -125,12 +125,12 @@ impl FleetLimits {
         self.0.round_trips.load(Ordering::Relaxed)
     }
 
-    fn new(store: Arc<dyn FleetStore>, period: Duration, max_wait: Duration) -> Self {
+    fn new(store: Arc<dyn FleetStore>, period: Duration, store_timeout: Duration) -> Self {
         Self(Arc::new(FleetHandle {
             store,
             worker: WorkerId::random(),
             period,
-            max_wait,
+            store_timeout,
             round_trips: AtomicU64::new(0),
             workers: WorkerCount::default(),
             health: StoreHealth::default(),
@@ -143,7 +143,7 @@ impl FleetLimits {
 impl FleetLimits {
     /// Creates the worker's side of one key. The rate must be valid.
     pub(crate) fn worker_lease(&self, rate: Option<SharedRate>) -> WorkerLease {
-        WorkerLease::new(self.0.worker, rate, self.0.period, self.0.max_wait)
+        WorkerLease::new(self.0.worker, rate, self.0.period, self.0.store_timeout)
     }
 
     /// Returns the last known number of workers.
@@ -160,11 +160,11 @@ impl FleetLimits {
         self.0.period
     }
 
-    pub(crate) fn max_wait(&self) -> Duration {
-        self.0.max_wait
+    pub(crate) fn store_timeout(&self) -> Duration {
+        self.0.store_timeout
     }
 
-    /// Asks the store for tokens, for at most `max_wait`.
+    /// Asks the store for tokens, for at most `store_timeout`.
     pub(crate) async fn lease(&self, key: &str, ask: LeaseAsk) -> Result<Lease, FleetError> {
         let lease = self.in_time(self.0.store.lease(key, ask)).await?;
         let lease = sanitized(lease, &ask);
@@ -179,7 +179,7 @@ impl FleetLimits {
         Ok(sanitized(lease, &ask).workers)
     }
 
-    /// Asks the store for retries, for at most `max_wait`.
+    /// Asks the store for retries, for at most `store_timeout`.
     pub(crate) async fn retries(&self, key: &str, ask: RetriesAsk) -> Result<Retries, FleetError> {
         let mut retries = self.in_time(self.0.store.retries(key, ask)).await?;
         retries.granted = retries.granted.min(ask.want);
@@ -202,7 +202,7 @@ impl FleetLimits {
         request: impl Future<Output = Result<T, FleetError>>,
     ) -> Result<T, FleetError> {
         self.0.round_trips.fetch_add(1, Ordering::Relaxed);
-        let after = self.0.max_wait;
+        let after = self.0.store_timeout;
         let result = timeout(after, request).await;
         let result = result.unwrap_or(Err(FleetError::TimedOut { after }));
         self.0.health.note(clock::now(), result.as_ref().err());
@@ -229,7 +229,7 @@ impl fmt::Debug for FleetLimits {
         f.debug_struct("FleetLimits")
             .field("store", &self.0.store)
             .field("lease", &self.0.period)
-            .field("max_wait", &self.0.max_wait)
+            .field("store_timeout", &self.0.store_timeout)
             .field("round_trips", &self.round_trips())
             .finish_non_exhaustive()
     }

@@ -36,7 +36,7 @@ use pause_subscription::{NoPauses, PauseSubscription};
 /// # When Redis is unavailable
 ///
 /// A background task connects at the first request. Each request ends within
-/// [`max_wait`](RedisStoreBuilder::max_wait), whether Redis hangs, is unreachable or restarts. After a failure,
+/// [`store_timeout`](RedisStoreBuilder::store_timeout), whether Redis hangs, is unreachable or restarts. After a failure,
 /// other requests fail at once for 100 ms, later for up to 1 s. Then the store tries again. Late responses are
 /// discarded with their connection.
 ///
@@ -77,7 +77,7 @@ pub struct RedisStore {
     /// Opens the connection that receives pauses. Without it, pauses come with leases only.
     pause_client: Option<Client>,
     prefix: String,
-    max_wait: Duration,
+    store_timeout: Duration,
 }
 
 impl RedisStore {
@@ -113,7 +113,7 @@ impl RedisStore {
     ///
     /// The connection must reconnect by itself, as a `ConnectionManager` or a `ClusterConnection` does. A
     /// `MultiplexedConnection` does not. It belongs to the runtime in which it was made. Its time limits do not
-    /// matter, because each request ends within [`max_wait`](RedisStoreBuilder::max_wait).
+    /// matter, because each request ends within [`store_timeout`](RedisStoreBuilder::store_timeout).
     ///
     /// Pauses then come with leases only, so up to a lease later than with
     /// [`listen`](RedisStoreBuilder::listen).
@@ -163,7 +163,7 @@ impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
             .field("prefix", &self.prefix)
-            .field("max_wait", &self.max_wait)
+            .field("store_timeout", &self.store_timeout)
             .finish_non_exhaustive()
     }
 }

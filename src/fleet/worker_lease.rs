@@ -42,7 +42,7 @@ pub(crate) struct WorkerLease {
     /// How long a lease lasts. It is longer where a fair share is small.
     period: Duration,
     /// Longest wait for the store.
-    max_wait: Duration,
+    store_timeout: Duration,
     demand: Demand,
     pace: PaceExchange,
     /// Whether pauses of other workers hold for this one.
@@ -76,13 +76,13 @@ impl WorkerLease {
         worker: WorkerId,
         rate: Option<SharedRate>,
         period: Duration,
-        max_wait: Duration,
+        store_timeout: Duration,
     ) -> Self {
         let tokens = rate.map(|rate| Tokens::new(rate, period));
         Self {
             worker,
             period: tokens.as_ref().map_or(period, |tokens| tokens.period(1.0)),
-            max_wait,
+            store_timeout,
             demand: Demand::new(period),
             pace: PaceExchange::default(),
             obeys_pauses: true,
@@ -117,13 +117,13 @@ impl WorkerLease {
             };
         }
         if let Some(pending) = &self.pending {
-            return LeaseTurn::AwaitStore(pending.since.saturating_add(self.max_wait));
+            return LeaseTurn::AwaitStore(pending.since.saturating_add(self.store_timeout));
         }
         let worth_asking = self.worth_asking_at(tokens, now);
         if now < worth_asking {
             return LeaseTurn::At(worth_asking);
         }
-        LeaseTurn::AwaitStore(now.saturating_add(self.max_wait))
+        LeaseTurn::AwaitStore(now.saturating_add(self.store_timeout))
     }
 
     /// A call cannot wait for the store any longer: treats the ask as failed.
@@ -261,7 +261,7 @@ impl WorkerLease {
 
     /// Times out a late ask, and expires tokens that were not used in time.
     fn pass_time(&mut self, now: Time) {
-        let late = |pending: &PendingAsk| now >= pending.since.saturating_add(self.max_wait);
+        let late = |pending: &PendingAsk| now >= pending.since.saturating_add(self.store_timeout);
         if self.pending.as_ref().is_some_and(late) {
             self.pending = None;
             self.go_alone(now);

@@ -47,7 +47,7 @@ pub struct Event<'a> {
     pub kind: EventKind,
 }
 
-/// Lists what can happen to a call, with one variant for each method of [`Observer`](crate::Observer).
+/// Lists what can happen to a call, with one variant for each method of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum EventKind {
@@ -126,7 +126,7 @@ pub struct BudgetRefused {
 #[non_exhaustive]
 pub struct Stopped {
     /// The reason why the call ended.
-    pub reason: StopReason,
+    pub stop_reason: StopReason,
     /// The outcome that the caller gets: that of the last attempt that no throttle refused.
     pub outcome: AttemptOutcome,
     /// The most attempts that the call could make, including the first.
@@ -237,7 +237,7 @@ impl LimitHeader {
     ];
 
     /// Returns a stable name in snake_case, for logs and metrics.
-    pub fn label(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::RetryAfter => "retry_after",
             Self::RateLimit => "ratelimit",
@@ -309,7 +309,7 @@ mod tests {
         }
         let found = LimitHeaders::in_response(&headers);
         assert_eq!(
-            found.iter().map(LimitHeader::label).collect::<Vec<_>>(),
+            found.iter().map(LimitHeader::as_str).collect::<Vec<_>>(),
             ["retry_after", "x_ratelimit"]
         );
         for (name, expected) in [

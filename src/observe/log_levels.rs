@@ -14,7 +14,8 @@ use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 /// Every retry is logged as one event, and so is the end of every call. `LevelFilter::OFF` turns a kind off.
 ///
 /// ```
-/// use reqwest_steady::{LogLevels, RetryMiddleware};
+/// use reqwest_steady::observe::LogLevels;
+/// use reqwest_steady::RetryMiddleware;
 /// use tracing::level_filters::LevelFilter;
 ///
 /// let quiet = LogLevels::default()
@@ -164,7 +165,7 @@ impl LogLevels {
                 log_abandoned(self.abandoned, &event.call);
             }
             EventKind::Stopped(stop) => {
-                let level = self.for_stop(&event.call, stop.reason);
+                let level = self.for_stop(&event.call, stop.stop_reason);
                 if is_on(level) {
                     log_stop(level, &event.call, stop);
                 }
@@ -226,7 +227,7 @@ fn log_stop(level: LevelFilter, call: &CallInfo<'_>, stop: &Stopped) {
         outcome = %stop.outcome,
         attempt,
         max_attempts = most,
-        reason = stop.reason.label(),
+        stop_reason = stop.stop_reason.as_str(),
         waited_ms = milliseconds(stop.waited),
         took_ms = milliseconds(stop.took),
         "{what}, attempt {attempt} of {most}{why}"
@@ -274,7 +275,7 @@ fn outcome_from(host: &str, outcome: AttemptOutcome) -> String {
 
 /// Says why a call stopped, as the end of a log line.
 fn because(stop: &Stopped) -> String {
-    let why = match stop.reason {
+    let why = match stop.stop_reason {
         StopReason::Succeeded if stop.waited.is_zero() => return String::new(),
         StopReason::Succeeded => return format!(", after a wait of {}", rounded(stop.waited)),
         StopReason::NotRetryable => "another try would end the same way",

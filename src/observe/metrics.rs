@@ -35,7 +35,8 @@ const OTHER: &str = "other";
 /// ```
 /// use std::sync::Arc;
 /// use reqwest_middleware::ClientBuilder;
-/// use reqwest_steady::{Metrics, RetryMiddleware, ThrottleMiddleware};
+/// use reqwest_steady::observe::Metrics;
+/// use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
 ///
 /// // metrics_exporter_prometheus::PrometheusBuilder::new().install()?;
 /// let metrics = Arc::new(Metrics::new());
@@ -53,16 +54,16 @@ const OTHER: &str = "other";
 /// | metric | kind | more labels | |
 /// |---|---|---|---|
 /// | `steady_requests_total` | counter | `outcome` | ended calls: the label of a [`StopReason`](crate::StopReason), or `abandoned` |
-/// | `steady_retries_total` | counter | `reason` | retries by their cause: a status, or the label of a [`FailureKind`](crate::FailureKind) |
+/// | `steady_retries_total` | counter | `reason` | retries by their cause: a status, or the label of a [`FailureKind`](crate::observe::FailureKind) |
 /// | `steady_retry_budget_balance` | gauge | | retries that the budget allows now |
 /// | `steady_retry_budget_exhausted_total` | counter | | retries that the budget refused |
 /// | `steady_backoff_delay_seconds` | histogram | | waits before a retry |
-/// | `steady_rate_limit_header_present_total` | counter | `kind` | responses with rate limit headers: the label of a [`LimitHeader`](crate::LimitHeader) |
+/// | `steady_rate_limit_header_present_total` | counter | `kind` | responses with rate limit headers: the label of a [`LimitHeader`](crate::observe::LimitHeader) |
 /// | `steady_inflight_requests` | gauge | | requests that wait for response headers |
 /// | `steady_queue_depth` | gauge | | attempts in a throttle's queue |
 /// | `steady_queue_age_seconds` | gauge | | age of the oldest queued attempt, when the queue last changed |
 /// | `steady_rate_limiter_wait_seconds` | histogram | | waits in a throttle's queue, including waits that ended with a refusal |
-/// | `steady_dead_letters_total` | counter | `outcome` | dead letters: the label of a [`DeadLetterOutcome`](crate::DeadLetterOutcome) |
+/// | `steady_dead_letters_total` | counter | `outcome` | dead letters: the label of a [`DeadLetterOutcome`](crate::dead_letter::DeadLetterOutcome) |
 ///
 /// - A dry run sends no retries, so it counts no retries and no waits.
 /// - Without a budget there is no balance. Hosts that share a budget each show the balance at their last event.
@@ -186,7 +187,7 @@ impl Observer for Metrics {
 
     fn stopped(&self, call: &CallInfo<'_>, stop: &Stopped) {
         self.count(call, |host| {
-            host.stopped(stop.reason);
+            host.stopped(stop.stop_reason);
             if let Some(balance) = stop.budget {
                 host.balance(balance);
             }

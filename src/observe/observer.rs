@@ -27,7 +27,8 @@ use crate::outcome::DeadLetterOutcome;
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use reqwest_middleware::ClientBuilder;
-/// use reqwest_steady::{CallInfo, Observer, RetryMiddleware, RetryScheduled};
+/// use reqwest_steady::observe::{CallInfo, Observer, RetryScheduled};
+/// use reqwest_steady::RetryMiddleware;
 ///
 /// #[derive(Default)]
 /// struct CountRetries(AtomicU64);
@@ -51,7 +52,7 @@ use crate::outcome::DeadLetterOutcome;
 /// [`ThrottleMiddleware`](crate::ThrottleMiddleware) reports its queue and its pauses. Give the same observer to
 /// both. To use a closure, see [`observe_fn`](crate::RetryMiddlewareBuilder::observe_fn).
 ///
-/// A request with an [invalid key](crate::InvalidKey) is refused before it becomes a call. It makes no event.
+/// A request with an [invalid key](crate::InvalidKeyError) is refused before it becomes a call. It makes no event.
 pub trait Observer: Send + Sync + 'static {
     /// A call started. It ends with [`stopped`](Self::stopped) or [`abandoned`](Self::abandoned).
     fn call_started(&self, _call: &CallInfo<'_>) {}
@@ -96,6 +97,61 @@ pub trait Observer: Send + Sync + 'static {
     fn throttle_released(&self, _call: &CallInfo<'_>) {}
 }
 
+/// Several middlewares can share one observer.
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn call_started(&self, call: &CallInfo<'_>) {
+        O::call_started(self, call);
+    }
+
+    fn attempt_started(&self, call: &CallInfo<'_>) {
+        O::attempt_started(self, call);
+    }
+
+    fn attempt_finished(&self, call: &CallInfo<'_>, attempt: &AttemptFinished) {
+        O::attempt_finished(self, call, attempt);
+    }
+
+    fn retry_scheduled(&self, call: &CallInfo<'_>, retry: &RetryScheduled) {
+        O::retry_scheduled(self, call, retry);
+    }
+
+    fn budget_refused(&self, call: &CallInfo<'_>, refused: &BudgetRefused) {
+        O::budget_refused(self, call, refused);
+    }
+
+    fn stopped(&self, call: &CallInfo<'_>, stop: &Stopped) {
+        O::stopped(self, call, stop);
+    }
+
+    fn abandoned(&self, call: &CallInfo<'_>, abandoned: &Abandoned) {
+        O::abandoned(self, call, abandoned);
+    }
+
+    fn dead_lettered(&self, call: &CallInfo<'_>, outcome: DeadLetterOutcome) {
+        O::dead_lettered(self, call, outcome);
+    }
+
+    fn throttle_load(&self, call: &CallInfo<'_>, load: &ThrottleLoad) {
+        O::throttle_load(self, call, load);
+    }
+
+    fn throttle_waited(&self, call: &CallInfo<'_>, waited: &ThrottleWaited) {
+        O::throttle_waited(self, call, waited);
+    }
+
+    fn throttle_refused(&self, call: &CallInfo<'_>, refused: &ThrottleRefused) {
+        O::throttle_refused(self, call, refused);
+    }
+
+    fn throttle_paused(&self, call: &CallInfo<'_>, paused: &ThrottlePaused) {
+        O::throttle_paused(self, call, paused);
+    }
+
+    fn throttle_released(&self, call: &CallInfo<'_>) {
+        O::throttle_released(self, call);
+    }
+}
+
 /// The observers of a middleware, in the order in which they were added.
 #[derive(Clone, Default)]
 pub(crate) struct Observers(Vec<Arc<ObserveFn>>);
@@ -103,8 +159,8 @@ pub(crate) struct Observers(Vec<Arc<ObserveFn>>);
 type ObserveFn = dyn Fn(&Event<'_>) + Send + Sync;
 
 impl Observers {
-    pub(crate) fn add<O: Observer + ?Sized>(&mut self, observer: Arc<O>) {
-        self.add_fn(move |event| dispatch(&*observer, event));
+    pub(crate) fn add(&mut self, observer: impl Observer) {
+        self.add_fn(move |event| dispatch(&observer, event));
     }
 
     pub(crate) fn add_fn(&mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) {
@@ -140,7 +196,7 @@ impl fmt::Debug for Observers {
 }
 
 /// Calls the method of the observer that belongs to the event.
-fn dispatch<O: Observer + ?Sized>(observer: &O, event: &Event<'_>) {
+fn dispatch(observer: &impl Observer, event: &Event<'_>) {
     let call = &event.call;
     match &event.kind {
         EventKind::CallStarted => observer.call_started(call),

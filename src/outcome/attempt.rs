@@ -10,7 +10,7 @@ use http::Extensions;
 /// returns the first attempt. The same holds for a client without a retry.
 ///
 /// ```
-/// use reqwest_steady::Attempt;
+/// use reqwest_steady::observe::Attempt;
 ///
 /// let extensions = http::Extensions::new(); // as in a middleware's `handle`
 /// let attempt = Attempt::of(&extensions);
@@ -25,7 +25,8 @@ use http::Extensions;
 /// use http::Extensions;
 /// use reqwest::{Request, Response};
 /// use reqwest_middleware::{ClientBuilder, Middleware, Next, Result};
-/// use reqwest_steady::{Attempt, RetryMiddleware};
+/// use reqwest_steady::observe::Attempt;
+/// use reqwest_steady::RetryMiddleware;
 ///
 /// struct ResendCount;
 ///

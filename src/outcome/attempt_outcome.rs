@@ -7,7 +7,7 @@ use http::StatusCode;
 /// Says how an attempt ended: with a response or with a failure.
 ///
 /// ```
-/// use reqwest_steady::{AttemptOutcome, FailureKind};
+/// use reqwest_steady::observe::{AttemptOutcome, FailureKind};
 ///
 /// fn is_our_network(outcome: AttemptOutcome) -> bool {
 ///     match outcome {
@@ -30,7 +30,7 @@ impl fmt::Display for AttemptOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(status) => f.write_str(status.as_str()),
-            Self::Failure(kind) => f.write_str(kind.label()),
+            Self::Failure(kind) => f.write_str(kind.as_str()),
         }
     }
 }

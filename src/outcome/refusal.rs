@@ -13,7 +13,7 @@ labelled! {
     pub enum RefusalReason {
         /// The queue has [`max_queue`](crate::ThrottleMiddlewareBuilder::max_queue) waiting calls.
         QueueFull = "queue_full",
-        /// The wait took longer than [`max_wait`](crate::ThrottleMiddlewareBuilder::max_wait), or is known to take
+        /// The wait took longer than [`max_queue_wait`](crate::ThrottleMiddlewareBuilder::max_queue_wait), or is known to take
         /// longer.
         WaitTooLong = "wait_too_long",
         /// The request could not be sent before the deadline of the call.

@@ -87,7 +87,7 @@ impl AttemptReport {
 ///
 /// let report = RetryReport::of(&response).expect("every response carries one");
 /// assert_eq!(report.retries(), 0);
-/// assert_eq!(report.stop(), StopReason::NotRetryable); // this server always returns 404
+/// assert_eq!(report.stop_reason(), StopReason::NotRetryable); // this server always returns 404
 /// for attempt in report.attempts() {
 ///     println!("{:?}: {}", attempt.sent_at(), attempt.outcome());
 /// }
@@ -100,7 +100,7 @@ pub struct RetryReport {
     pub(crate) last: AttemptReport,
     /// The wait before an attempt that a throttle refused. The attempts do not include that one.
     pub(crate) refused_wait: Duration,
-    pub(crate) stop: StopReason,
+    pub(crate) stop_reason: StopReason,
 }
 
 impl RetryReport {
@@ -124,8 +124,8 @@ impl RetryReport {
     }
 
     /// Returns why the call ended.
-    pub fn stop(&self) -> StopReason {
-        self.stop
+    pub fn stop_reason(&self) -> StopReason {
+        self.stop_reason
     }
 
     /// Iterates over the attempts, first to last. There is at least one.
@@ -154,7 +154,7 @@ pub(crate) struct FailedReport(pub(crate) RetryReport);
 /// let result = client.get("ftp://example.com/").report_to(&slot).send().await;
 ///
 /// assert!(result.is_err());
-/// assert_eq!(slot.get().map(|report| report.stop()), Some(StopReason::NotRetryable));
+/// assert_eq!(slot.get().map(|report| report.stop_reason()), Some(StopReason::NotRetryable));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, Default)]

@@ -41,7 +41,7 @@ labelled! {
 impl StopReason {
     /// Returns whether the call gave up although it might succeed later.
     ///
-    /// Such calls go to the [`DeadLetterSink`](crate::DeadLetterSink), if there is one.
+    /// Such calls go to the [`DeadLetterSink`](crate::dead_letter::DeadLetterSink), if there is one.
     pub fn is_given_up(self) -> bool {
         !matches!(
             self,
@@ -58,7 +58,7 @@ mod tests {
     fn every_reason_is_found_by_its_label() {
         for (position, reason) in StopReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, position);
-            assert_eq!(StopReason::from_label(reason.label()), Some(reason));
+            assert_eq!(StopReason::from_label(reason.as_str()), Some(reason));
         }
         assert_eq!(StopReason::from_label("bored"), None);
     }

@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Handle};
 
 use self::parts::letter;
 use crate::dead_letter::{
-    DeadLetter, DeadLetterSink, JsonLinesReader, JsonLinesSink, UnreadableLetter,
+    DeadLetter, DeadLetterSink, JsonLinesReader, JsonLinesSink, UnreadableLetterError,
 };
 
 /// A valid line is never lost. An invalid line is reported, and does not affect others.
@@ -189,7 +189,7 @@ fn compare(text: &[u8], lines: &[Line], place: &Place) {
     assert!(read.next().is_none());
 }
 
-fn check_error(error: &UnreadableLetter, path: &Path, number: u64) {
+fn check_error(error: &UnreadableLetterError, path: &Path, number: u64) {
     assert_eq!((error.line(), error.path()), (number, path), "{error}");
     assert!(!error.to_string().is_empty());
 }

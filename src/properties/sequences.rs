@@ -78,7 +78,11 @@ async fn carry_out(plan: &Plan) {
             (Err(_), None) => assert!(slot.get().is_none()),
             (Ok(result), Some((at, stop))) => {
                 let report = slot.get().expect("every call that ends has a report");
-                assert_eq!((report.stop(), now), (stop, at), "{asked:?} {plan:?}");
+                assert_eq!(
+                    (report.stop_reason(), now),
+                    (stop, at),
+                    "{asked:?} {plan:?}"
+                );
                 let attempts: Vec<_> = report.attempts().collect();
                 let agree = attempts.len() == expected.attempts.len()
                     && (attempts.iter().zip(&expected.attempts)).all(|(it, model)| {

@@ -26,7 +26,7 @@ pub(crate) const DEFAULT_HEADER: HeaderName = HeaderName::from_static("idempoten
 /// let random = IdempotencyKey::random();               // a UUID, one for each call
 /// assert_ne!(own, random);
 /// assert!(IdempotencyKey::new("two words").is_err());
-/// # Ok::<(), reqwest_steady::InvalidKey>(())
+/// # Ok::<(), reqwest_steady::InvalidKeyError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey {
@@ -40,7 +40,7 @@ impl IdempotencyKey {
     /// # Errors
     ///
     /// Fails unless the text has 1 to 255 visible ASCII characters.
-    pub fn new(text: impl Into<String>) -> Result<Self, InvalidKey> {
+    pub fn new(text: impl Into<String>) -> Result<Self, InvalidKeyError> {
         let text = text.into();
         check(text.as_bytes())?;
         Ok(Self::from_visible_ascii(text))
@@ -90,7 +90,7 @@ impl IdempotencyKey {
     ///
     /// let key = IdempotencyKey::new("order-4711")?.quoted();
     /// assert_eq!(key.header_value(), "\"order-4711\"");
-    /// # Ok::<(), reqwest_steady::InvalidKey>(())
+    /// # Ok::<(), reqwest_steady::InvalidKeyError>(())
     /// ```
     #[must_use]
     pub fn quoted(mut self) -> Self {
@@ -128,17 +128,17 @@ impl fmt::Debug for IdempotencyKey {
 }
 
 impl TryFrom<&str> for IdempotencyKey {
-    type Error = InvalidKey;
+    type Error = InvalidKeyError;
 
-    fn try_from(text: &str) -> Result<Self, InvalidKey> {
+    fn try_from(text: &str) -> Result<Self, InvalidKeyError> {
         Self::new(text)
     }
 }
 
 impl TryFrom<String> for IdempotencyKey {
-    type Error = InvalidKey;
+    type Error = InvalidKeyError;
 
-    fn try_from(text: String) -> Result<Self, InvalidKey> {
+    fn try_from(text: String) -> Result<Self, InvalidKeyError> {
         Self::new(text)
     }
 }
@@ -147,12 +147,12 @@ impl TryFrom<String> for IdempotencyKey {
 ///
 /// The message says what is wrong, but does not contain the key, because it is as private as a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidKey(
+pub struct InvalidKeyError(
     /// Follows "the idempotency key" in the message.
     String,
 );
 
-impl InvalidKey {
+impl InvalidKeyError {
     fn new(fault: impl Into<String>) -> Self {
         Self(fault.into())
     }
@@ -164,42 +164,42 @@ impl InvalidKey {
     }
 }
 
-impl fmt::Display for InvalidKey {
+impl fmt::Display for InvalidKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the idempotency key {}", self.0)
     }
 }
 
-impl std::error::Error for InvalidKey {}
+impl std::error::Error for InvalidKeyError {}
 
-impl From<Infallible> for InvalidKey {
+impl From<Infallible> for InvalidKeyError {
     fn from(never: Infallible) -> Self {
         match never {}
     }
 }
 
-fn check(text: &[u8]) -> Result<(), InvalidKey> {
+fn check(text: &[u8]) -> Result<(), InvalidKeyError> {
     if let Some(position) = text.iter().position(|byte| !byte.is_ascii_graphic()) {
         let byte = text[position];
-        return Err(InvalidKey::new(format!(
+        return Err(InvalidKeyError::new(format!(
             "has the byte {byte:#04x} at position {position}, only visible ASCII (0x21 to 0x7e) is allowed"
         )));
     }
     check_length(text.len())
 }
 
-fn check_length(length: usize) -> Result<(), InvalidKey> {
+fn check_length(length: usize) -> Result<(), InvalidKeyError> {
     match length {
-        0 => Err(InvalidKey::new("is empty")),
+        0 => Err(InvalidKeyError::new("is empty")),
         1..=MAX_LENGTH => Ok(()),
-        _ => Err(InvalidKey::new(format!(
+        _ => Err(InvalidKeyError::new(format!(
             "has {length} characters, at most {MAX_LENGTH} are allowed"
         ))),
     }
 }
 
 /// Checks a key that was set as a plain header. Between quotes it may contain spaces.
-pub(crate) fn check_header(value: &HeaderValue) -> Result<(), InvalidKey> {
+pub(crate) fn check_header(value: &HeaderValue) -> Result<(), InvalidKeyError> {
     let text = value.as_bytes();
     // A sensitive value comes from `idempotency_key`, and its text may begin with a quote.
     if !text.starts_with(b"\"") || (value.is_sensitive() && check(text).is_ok()) {
@@ -209,7 +209,7 @@ pub(crate) fn check_header(value: &HeaderValue) -> Result<(), InvalidKey> {
     let quoted = item.as_ref().and_then(|item| item.bare_item.as_string());
     match quoted {
         Some(text) => check_length(text.as_str().len()),
-        None => Err(InvalidKey::new(
+        None => Err(InvalidKeyError::new(
             "begins with a quote, but is no quoted string",
         )),
     }
@@ -220,13 +220,13 @@ pub(crate) fn check_header(value: &HeaderValue) -> Result<(), InvalidKey> {
 /// # Errors
 ///
 /// Fails if the key is invalid, or if there is more than one line.
-pub(crate) fn has_key(headers: &HeaderMap, header: &HeaderName) -> Result<bool, InvalidKey> {
+pub(crate) fn has_key(headers: &HeaderMap, header: &HeaderName) -> Result<bool, InvalidKeyError> {
     let lines = headers.iter().filter(|(name, _)| *name == header);
     let mut values = lines.map(|(_, value)| value);
     match (values.next(), values.count()) {
         (None, _) => Ok(false),
         (Some(value), 0) => check_header(value).map(|()| true),
-        (Some(_), others) => Err(InvalidKey::several_lines(others + 1)),
+        (Some(_), others) => Err(InvalidKeyError::several_lines(others + 1)),
     }
 }
 

@@ -48,7 +48,7 @@ use crate::schedule::Backoff;
 ///     .idempotency_header("PayPal-Request-Id")
 ///     .attempt_header("X-Attempt")
 ///     .client_follows_redirects(false)
-///     .retry_unsent()
+///     .retry_unsent(true)
 ///     .build()?;
 ///
 /// let refused = RetryMiddleware::builder()
@@ -172,7 +172,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// # Errors
     ///
-    /// [`build`](Self::build) refuses it together with [`budget`](Self::budget) or [`no_budget`](Self::no_budget), and
+    /// [`build`](Self::build) refuses it together with [`budget`](Self::budget), and
     /// settings that [`BudgetBuilder::build`] refuses.
     ///
     /// ```
@@ -199,19 +199,20 @@ impl RetryMiddlewareBuilder {
     ///
     /// # Errors
     ///
-    /// [`build`](Self::build) refuses it together with [`budget`](Self::budget) or [`no_budget`](Self::no_budget).
+    /// [`build`](Self::build) refuses it together with [`budget`](Self::budget).
     ///
     /// ```
-    /// use reqwest_steady::{FleetLimits, RetryMiddleware};
+    /// use reqwest_steady::fleet::FleetLimits;
+    /// use reqwest_steady::{Budget, RetryMiddleware};
     ///
     /// // With the feature `redis`: FleetLimits::redis("redis://redis.internal")?
     /// let fleet = FleetLimits::in_memory();
     /// let retry = RetryMiddleware::builder().fleet(fleet.clone()).build()?;
     ///
-    /// let refused = RetryMiddleware::builder().fleet(fleet).no_budget().build();
+    /// let refused = RetryMiddleware::builder().fleet(fleet).budget(Budget::unlimited()).build();
     /// assert_eq!(
     ///     refused.unwrap_err().to_string(),
-    ///     "fleet (with `budget` or `no_budget`) should be given with budgets per host, because it shares those",
+    ///     "fleet (with `budget`) should be given with budgets per host, because it shares those",
     /// );
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
@@ -229,14 +230,6 @@ impl RetryMiddlewareBuilder {
     pub fn budget(mut self, budget: Budget) -> Self {
         self.settings.budgets.single = Some(budget);
         self
-    }
-
-    /// Removes the retry budget.
-    ///
-    /// In an outage every call then makes all its retries, when the server can bear them least. Use it for tests, or
-    /// if you limit the load by other means.
-    pub fn no_budget(self) -> Self {
-        self.budget(Budget::unlimited())
     }
 
     /// Changes the class of one status.
@@ -329,8 +322,8 @@ impl RetryMiddlewareBuilder {
     ///
     /// [`build`](Self::build) refuses this option without
     /// [`client_follows_redirects(false)`](Self::client_follows_redirects).
-    pub fn retry_without_key(mut self) -> Self {
-        self.settings.retry_without_key = true;
+    pub fn retry_without_key(mut self, retry: bool) -> Self {
+        self.settings.retry_without_key = retry;
         self
     }
 
@@ -349,8 +342,8 @@ impl RetryMiddlewareBuilder {
     ///
     /// [`build`](Self::build) refuses this option without
     /// [`client_follows_redirects(false)`](Self::client_follows_redirects).
-    pub fn retry_unsent(mut self) -> Self {
-        self.settings.retry_unsent = true;
+    pub fn retry_unsent(mut self, retry: bool) -> Self {
+        self.settings.retry_unsent = retry;
         self
     }
 
@@ -372,13 +365,13 @@ impl RetryMiddlewareBuilder {
     /// use reqwest_middleware::ClientBuilder;
     /// use reqwest_steady::RetryMiddleware;
     ///
-    /// let refused = RetryMiddleware::builder().retry_unsent().build();
+    /// let refused = RetryMiddleware::builder().retry_unsent(true).build();
     /// assert!(refused.unwrap_err().to_string().contains("client_follows_redirects(false)"));
     ///
     /// let inner = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
     /// let retry = RetryMiddleware::builder()
     ///     .client_follows_redirects(false)
-    ///     .retry_unsent()
+    ///     .retry_unsent(true)
     ///     .build()?;
     /// let client = ClientBuilder::new(inner).with(retry).build();
     /// # let _ = client;
@@ -410,7 +403,7 @@ impl RetryMiddlewareBuilder {
     /// There can be several. A [`ThrottleMiddleware`](crate::ThrottleMiddleware) can have the same one.
     ///
     /// Default: none.
-    pub fn observer<O: Observer + ?Sized>(mut self, observer: Arc<O>) -> Self {
+    pub fn observer(mut self, observer: impl Observer) -> Self {
         self.settings.observers.add(observer);
         self
     }
@@ -418,12 +411,13 @@ impl RetryMiddlewareBuilder {
     /// Adds a function that gets the events of every call.
     ///
     /// ```
-    /// use reqwest_steady::{EventKind, RetryMiddleware};
+    /// use reqwest_steady::observe::EventKind;
+    /// use reqwest_steady::RetryMiddleware;
     ///
     /// let retry = RetryMiddleware::builder()
     ///     .observe_fn(|event| {
     ///         if let EventKind::Stopped(stop) = event.kind {
-    ///             println!("{} after {:?}: {}", event.call.host, stop.took, stop.reason);
+    ///             println!("{} after {:?}: {}", event.call.host, stop.took, stop.stop_reason);
     ///         }
     ///     })
     ///     .build()?;
@@ -437,7 +431,7 @@ impl RetryMiddlewareBuilder {
     /// Stores calls that gave up although they might succeed later.
     ///
     /// [`StopReason::is_given_up`](crate::StopReason::is_given_up) lists them. A letter can be
-    /// [sent again](crate::DeadLetter::replay).
+    /// [sent again](crate::dead_letter::DeadLetter::replay).
     ///
     /// Default: none.
     ///
@@ -447,7 +441,8 @@ impl RetryMiddlewareBuilder {
     /// # let down = wiremock::Mock::given(wiremock::matchers::any()).respond_with(wiremock::ResponseTemplate::new(503));
     /// # down.up_to_n_times(2).mount(&server).await;
     /// use reqwest_middleware::ClientBuilder;
-    /// use reqwest_steady::{RequestBuilderExt, RetryMiddleware, dead_letter_channel};
+    /// use reqwest_steady::dead_letter::dead_letter_channel;
+    /// use reqwest_steady::{RequestBuilderExt, RetryMiddleware};
     ///
     /// let (sink, mut letters) = dead_letter_channel(100);
     /// let retry = RetryMiddleware::builder().max_retries(1).dead_letter_sink(sink).build()?;
@@ -487,8 +482,8 @@ impl RetryMiddlewareBuilder {
     /// # Errors
     ///
     /// [`build`](Self::build) refuses zero.
-    pub fn dead_letter_max_wait(mut self, wait: Duration) -> Self {
-        self.settings.dead_letters.max_wait = wait;
+    pub fn dead_letter_timeout(mut self, wait: Duration) -> Self {
+        self.settings.dead_letters.timeout = wait;
         self
     }
 
@@ -526,7 +521,8 @@ impl RetryMiddlewareBuilder {
     /// # let down = wiremock::Mock::given(wiremock::matchers::any()).respond_with(wiremock::ResponseTemplate::new(503));
     /// # down.expect(1).mount(&server).await;
     /// use reqwest_middleware::ClientBuilder;
-    /// use reqwest_steady::{EventKind, RetryMiddleware, RetryReport, StopReason};
+    /// use reqwest_steady::observe::EventKind;
+    /// use reqwest_steady::{RetryMiddleware, RetryReport, StopReason};
     ///
     /// let retry = RetryMiddleware::builder()
     ///     .dry_run(true)
@@ -540,7 +536,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// let response = client.get(server.uri()).send().await?;
     /// assert_eq!(response.status(), 503);
-    /// assert_eq!(RetryReport::of(&response).unwrap().stop(), StopReason::DryRun);
+    /// assert_eq!(RetryReport::of(&response).unwrap().stop_reason(), StopReason::DryRun);
     /// # Ok(()) }
     /// ```
     pub fn dry_run(mut self, dry_run: bool) -> Self {

@@ -33,7 +33,7 @@ fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
             "attempt_header (idempotency-key) should not be the header of the idempotency key",
         ),
         (
-            builder().retry_without_key(),
+            builder().retry_without_key(true),
             "retry_without_key (for a client that follows redirects) would repeat requests that were \
              accepted with a redirect: build the client with `reqwest::redirect::Policy::none()` and \
              set `client_follows_redirects(false)`, or use an idempotency key",
@@ -41,7 +41,7 @@ fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
         (
             builder()
                 .client_follows_redirects(false)
-                .retry_unsent()
+                .retry_unsent(true)
                 .client_follows_redirects(true),
             "retry_unsent (for a client that follows redirects) would repeat requests that were \
              accepted with a redirect: build the client with `reqwest::redirect::Policy::none()` and \
@@ -67,12 +67,14 @@ fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
             builder()
                 .budget(Budget::unlimited())
                 .budget_per_host(Budget::builder()),
-            "budget_per_host (with `budget` or `no_budget`) is ambiguous: \
+            "budget_per_host (with `budget`) is ambiguous: \
              remove one of them, because a call has one budget",
         ),
         (
-            builder().budget_per_host(Budget::builder()).no_budget(),
-            "budget_per_host (with `budget` or `no_budget`) is ambiguous: \
+            builder()
+                .budget_per_host(Budget::builder())
+                .budget(Budget::unlimited()),
+            "budget_per_host (with `budget`) is ambiguous: \
              remove one of them, because a call has one budget",
         ),
         (

@@ -68,7 +68,7 @@ impl Default for CallLimits {
 impl RetrySettings {
     /// Refuses invalid settings, and settings that contradict each other.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        longer_than_zero("dead_letter_max_wait", Some(self.dead_letters.max_wait))?;
+        longer_than_zero("dead_letter_timeout", Some(self.dead_letters.timeout))?;
         self.backoff.check()?;
         self.budgets.check()?;
         for (option, is_set) in [

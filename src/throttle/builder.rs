@@ -1,6 +1,5 @@
 //! Settings of the throttle: defaults, builder and checks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::key::KeyBy;
@@ -15,7 +14,7 @@ use crate::throttle::ThrottleMiddleware;
 pub(super) struct ThrottleSettings {
     pub(super) max_in_flight: u32,
     pub(super) max_queue: usize,
-    pub(super) max_wait: Duration,
+    pub(super) max_queue_wait: Duration,
     /// The fixed rate: of all workers if there is a `fleet`, else of this client alone.
     pub(super) rate: Option<SharedRate>,
     pub(super) fleet: Option<FleetLimits>,
@@ -30,7 +29,7 @@ impl Default for ThrottleSettings {
         Self {
             max_in_flight: 1024,
             max_queue: 10_000,
-            max_wait: Duration::from_secs(30),
+            max_queue_wait: Duration::from_secs(30),
             rate: None,
             fleet: None,
             adaptive: true,
@@ -52,7 +51,7 @@ impl Default for ThrottleSettings {
 /// let throttle = ThrottleMiddleware::builder()
 ///     .max_in_flight(64)
 ///     .max_queue(1000)
-///     .max_wait(Duration::from_secs(10))
+///     .max_queue_wait(Duration::from_secs(10))
 ///     .rate(100.0, 20)
 ///     .key_by(KeyBy::HostAndPath(1))
 ///     .build()?;
@@ -100,8 +99,8 @@ impl ThrottleMiddlewareBuilder {
     /// `deadline`.
     ///
     /// Default: 30 s.
-    pub fn max_wait(mut self, wait: Duration) -> Self {
-        self.settings.max_wait = wait;
+    pub fn max_queue_wait(mut self, wait: Duration) -> Self {
+        self.settings.max_queue_wait = wait;
         self
     }
 
@@ -122,7 +121,8 @@ impl ThrottleMiddlewareBuilder {
     /// [`adaptive`](Self::adaptive) shares only the fixed rate, and ignores pauses. See [`FleetLimits`].
     ///
     /// ```
-    /// use reqwest_steady::{FleetLimits, ThrottleMiddleware};
+    /// use reqwest_steady::fleet::FleetLimits;
+    /// use reqwest_steady::ThrottleMiddleware;
     ///
     /// // With the feature `redis`: FleetLimits::redis("redis://redis.internal")?
     /// let fleet = FleetLimits::in_memory();
@@ -158,7 +158,7 @@ impl ThrottleMiddlewareBuilder {
     /// Adds an [`Observer`] of events at the gates.
     ///
     /// There can be several. A [`RetryMiddleware`](crate::RetryMiddleware) can have the same one.
-    pub fn observer<O: Observer + ?Sized>(mut self, observer: Arc<O>) -> Self {
+    pub fn observer(mut self, observer: impl Observer) -> Self {
         self.settings.observers.add(observer);
         self
     }

@@ -127,10 +127,13 @@ impl Gate {
         Ok(state.queue.push(is_retry, now, limit))
     }
 
-    /// Returns until when a call that arrives now may wait: for `max_wait` in all, and not past its deadline.
+    /// Returns until when a call that arrives now may wait: for `max_queue_wait` in all, and not past its deadline.
     fn wait_limit(&self, now: Time, terms: Terms) -> WaitLimit {
         let time = |end| self.time(end);
-        let wait = self.settings.max_wait.saturating_sub(terms.queued_before);
+        let wait = self
+            .settings
+            .max_queue_wait
+            .saturating_sub(terms.queued_before);
         let longest = now.saturating_add(wait);
         let longest = terms
             .latest

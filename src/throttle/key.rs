@@ -17,7 +17,7 @@ use crate::host::host_of;
 ///
 /// // This service has one quota per tenant:
 /// let throttle = ThrottleMiddleware::builder()
-///     .key_by(KeyBy::with(|request| {
+///     .key_by(KeyBy::from_fn(|request| {
 ///         let tenant = request.headers().get("x-tenant");
 ///         let tenant = tenant.and_then(|name| name.to_str().ok());
 ///         tenant.unwrap_or_default().to_owned()
@@ -35,14 +35,14 @@ pub enum KeyBy {
     ///
     /// With 2, `/v1/orders/7` and `/v1/orders/8` share a gate, and `/v1/users` has another.
     HostAndPath(usize),
-    /// The key that a function returns; see [`KeyBy::with`].
-    With(KeyFn),
+    /// The key that a function returns; see [`KeyBy::from_fn`].
+    FromFn(KeyFn),
 }
 
 impl KeyBy {
     /// Uses a function that returns the key of each request.
-    pub fn with(key: impl Fn(&Request) -> String + Send + Sync + 'static) -> Self {
-        Self::With(KeyFn(Arc::new(key)))
+    pub fn from_fn(key: impl Fn(&Request) -> String + Send + Sync + 'static) -> Self {
+        Self::FromFn(KeyFn(Arc::new(key)))
     }
 
     pub(super) fn key<'r>(&self, request: &'r Request) -> GateKey<'r> {
@@ -50,7 +50,7 @@ impl KeyBy {
         let path = match self {
             Self::Host => "",
             Self::HostAndPath(segments) => prefix(url.path(), *segments),
-            Self::With(KeyFn(key)) => return GateKey::new(key(request), None),
+            Self::FromFn(KeyFn(key)) => return GateKey::new(key(request), None),
         };
         let host = host_of(url).len();
         // In a URL, the path follows the host.
@@ -158,6 +158,6 @@ mod tests {
         // With and without a slash at the end.
         let by = || KeyBy::HostAndPath(2);
         assert_eq!(key(by(), "http://a/v1/"), key(by(), "http://a/v1"));
-        assert_eq!(key(KeyBy::with(|_| "mine".into()), url), "mine");
+        assert_eq!(key(KeyBy::from_fn(|_| "mine".into()), url), "mine");
     }
 }

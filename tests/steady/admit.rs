@@ -66,7 +66,7 @@ async fn an_empty_budget_ends_the_call_at_once_with_the_real_answer() {
     assert_eq!(started.elapsed(), Duration::ZERO);
     assert_eq!(server.count(), 1);
     let report = RetryReport::of(&response).unwrap();
-    assert_eq!(report.stop(), StopReason::BudgetEmpty);
+    assert_eq!(report.stop_reason(), StopReason::BudgetEmpty);
     assert_eq!(response.text().await.unwrap(), "body of 503");
 }
 
@@ -132,7 +132,7 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
         let mut stop = None;
         for _ in 0..100 {
             let response = client.get(url).send().await.unwrap();
-            stop = Some(RetryReport::of(&response).unwrap().stop());
+            stop = Some(RetryReport::of(&response).unwrap().stop_reason());
         }
         stop.unwrap()
     };
@@ -177,11 +177,12 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
     );
     let response = other.get("http://b.example/").send().await.unwrap();
     assert_eq!(
-        RetryReport::of(&response).unwrap().stop(),
+        RetryReport::of(&response).unwrap().stop_reason(),
         StopReason::BudgetEmpty
     );
 
-    let client = Server::statuses([503]).client(retry_after(MS).no_budget().build().unwrap());
+    let client = Server::statuses([503])
+        .client(retry_after(MS).budget(Budget::unlimited()).build().unwrap());
     assert_eq!(
         flood(client, "http://a.example/").await,
         StopReason::RetriesExhausted
@@ -260,18 +261,33 @@ async fn a_call_dropped_at_any_point_gives_back_what_it_did_not_send() {
 #[tokio::test(start_paused = true)]
 async fn nested_clients_add_up_instead_of_multiplying() {
     let server = Server::statuses([503]);
-    let retry = || retry_after(MS).max_retries(3).no_budget().build().unwrap();
+    let retry = || {
+        retry_after(MS)
+            .max_retries(3)
+            .budget(Budget::unlimited())
+            .build()
+            .unwrap()
+    };
     let slot = ReportSlot::new();
     let client = stacked(retry(), server.client(retry()));
     client.get(URL).report_to(&slot).send().await.unwrap();
     assert_eq!(server.count(), 4);
-    assert_eq!(slot.get().unwrap().stop(), StopReason::AllowanceSpent);
+    assert_eq!(
+        slot.get().unwrap().stop_reason(),
+        StopReason::AllowanceSpent
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn layers_add_up_inside_a_scope_too() {
     let server = Server::statuses([503]);
-    let retry = || retry_after(MS).max_retries(3).no_budget().build().unwrap();
+    let retry = || {
+        retry_after(MS)
+            .max_retries(3)
+            .budget(Budget::unlimited())
+            .build()
+            .unwrap()
+    };
     let client = stacked(retry(), stacked(retry(), server.client(retry())));
     client.get(URL).send().await.unwrap();
     assert_eq!(server.count(), 4);
@@ -339,10 +355,10 @@ async fn a_retry_that_is_not_sent_costs_no_allowance() {
                 let poor = retry_after(MS).budget(tight(0.0)).build().unwrap();
                 let response = server.client(poor).get(URL).send().await.unwrap();
                 let report = RetryReport::of(&response).unwrap();
-                assert_eq!(report.stop(), StopReason::BudgetEmpty);
+                assert_eq!(report.stop_reason(), StopReason::BudgetEmpty);
             }
             assert_eq!(server.count(), 10);
-            let rich = server.client(retry_after(MS).no_budget().build().unwrap());
+            let rich = server.client(retry_after(MS).budget(Budget::unlimited()).build().unwrap());
             rich.get(URL).send().await.unwrap();
             assert_eq!(server.count(), 13);
         })
@@ -373,7 +389,11 @@ async fn a_host_in_debt_is_not_forgotten_for_the_sake_of_others() {
 async fn an_allowance_stays_with_its_call_on_any_thread() {
     let server = Server::statuses([503]);
     let alone = Server::statuses([503]);
-    let retry = |retries| retry_after(MS).max_retries(retries).no_budget();
+    let retry = |retries| {
+        retry_after(MS)
+            .max_retries(retries)
+            .budget(Budget::unlimited())
+    };
     let spread = retry(1).launch_spread(3 * MS).build().unwrap();
     let nested = stacked(spread, server.client(retry(5).build().unwrap()));
     let single = alone.client(retry(2).build().unwrap());
@@ -392,7 +412,7 @@ async fn an_allowance_stays_with_its_call_on_any_thread() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_scope_shared_by_tasks_with_scopes_of_their_own_is_never_overdrawn() {
     let server = Server::statuses([503]);
-    let client = server.client(retry_after(MS).no_budget().build().unwrap());
+    let client = server.client(retry_after(MS).budget(Budget::unlimited()).build().unwrap());
     for round in 1..=50 {
         let scope = Scope::new().max_retries(7);
         let mut tasks = tokio::task::JoinSet::new();
@@ -414,9 +434,19 @@ async fn a_scope_shared_by_tasks_with_scopes_of_their_own_is_never_overdrawn() {
 async fn what_the_inner_call_leaves_the_outer_one_may_use() {
     // The inner client retries once; the outer one has the other two.
     let server = Server::statuses([503]);
-    let inner = server.client(retry_after(MS).max_retries(1).no_budget().build().unwrap());
+    let inner = server.client(
+        retry_after(MS)
+            .max_retries(1)
+            .budget(Budget::unlimited())
+            .build()
+            .unwrap(),
+    );
     let client = stacked(
-        retry_after(MS).max_retries(3).no_budget().build().unwrap(),
+        retry_after(MS)
+            .max_retries(3)
+            .budget(Budget::unlimited())
+            .build()
+            .unwrap(),
         inner,
     );
     client.get(URL).send().await.unwrap();
@@ -443,14 +473,14 @@ async fn a_nested_call_knows_the_deadline_of_the_outer_one() {
 #[tokio::test(start_paused = true)]
 async fn a_scope_holds_for_several_requests() {
     let server = Server::statuses([503]);
-    let client = server.client(retry_after(MS).no_budget().build().unwrap());
+    let client = server.client(retry_after(MS).budget(Budget::unlimited()).build().unwrap());
     let scope = Scope::new().max_retries(7);
     let stops = scope
         .run(async {
             let mut stops = Vec::new();
             for _ in 0..3 {
                 let response = client.get(URL).send().await.unwrap();
-                stops.push(RetryReport::of(&response).unwrap().stop());
+                stops.push(RetryReport::of(&response).unwrap().stop_reason());
             }
             stops
         })
@@ -509,7 +539,7 @@ async fn the_deadline_of_a_scope_holds_for_requests_that_cannot_be_retried_too()
 #[tokio::test(start_paused = true)]
 async fn a_spawned_task_is_on_its_own_unless_it_is_given_the_scope() {
     let server = Server::statuses([503]);
-    let client = server.client(retry_after(MS).no_budget().build().unwrap());
+    let client = server.client(retry_after(MS).budget(Budget::unlimited()).build().unwrap());
     let scope = Scope::new().max_retries(0);
     let (call, shared) = (client.clone(), scope.clone());
     scope
@@ -527,7 +557,13 @@ async fn a_spawned_task_is_on_its_own_unless_it_is_given_the_scope() {
 #[tokio::test(start_paused = true)]
 async fn an_outer_call_that_cannot_be_retried_takes_nothing_from_those_inside() {
     let server = Server::statuses([503]);
-    let inner = server.client(retry_after(MS).max_retries(3).no_budget().build().unwrap());
+    let inner = server.client(
+        retry_after(MS)
+            .max_retries(3)
+            .budget(Budget::unlimited())
+            .build()
+            .unwrap(),
+    );
     let client = stacked(retry_after(MS).build().unwrap(), inner);
     client.get(URL).no_retry().send().await.unwrap();
     assert_eq!(server.count(), 4);
@@ -545,7 +581,13 @@ async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
     let log = Log::default();
     let _guard = log.listen();
     let server = Server::statuses([503]);
-    let retry = || retry_after(MS).max_retries(3).no_budget().build().unwrap();
+    let retry = || {
+        retry_after(MS)
+            .max_retries(3)
+            .budget(Budget::unlimited())
+            .build()
+            .unwrap()
+    };
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(retry())
         .with(retry())
@@ -572,10 +614,18 @@ async fn a_retry_of_two_chains_is_noticed_where_it_is_the_outer_of_two() {
     let log = Log::default();
     let _guard = log.listen();
     let server = Server::statuses([503]);
-    let shared = retry_after(MS).max_retries(3).no_budget().build().unwrap();
+    let shared = retry_after(MS)
+        .max_retries(3)
+        .budget(Budget::unlimited())
+        .build()
+        .unwrap();
     // The first chain has shown that there is no other retry in it.
     server.client(shared.clone()).get(URL).send().await.unwrap();
-    let inner = retry_after(MS).max_retries(3).no_budget().build().unwrap();
+    let inner = retry_after(MS)
+        .max_retries(3)
+        .budget(Budget::unlimited())
+        .build()
+        .unwrap();
     let chain: [Arc<dyn Middleware>; 2] = [Arc::new(shared), Arc::new(inner)];
     let client = server.client_behind(chain);
     for _ in 0..2 {
@@ -589,7 +639,7 @@ async fn a_retry_of_two_chains_is_noticed_where_it_is_the_outer_of_two() {
 fn endings(trace: &Trace) -> Vec<String> {
     let events = trace.events().into_iter();
     let ends =
-        events.filter(|(level, _, fields)| *level == Level::WARN && fields.contains_key("reason"));
+        events.filter(|(level, _, fields)| *level == Level::WARN && fields.contains_key("stop_reason"));
     ends.map(|(_, message, _)| message).collect()
 }
 
@@ -608,7 +658,7 @@ async fn two_retries_in_one_chain_make_one_report() {
             let retry = |retries| {
                 retry_after(MS)
                     .max_retries(retries)
-                    .no_budget()
+                    .budget(Budget::unlimited())
                     .build()
                     .unwrap()
             };
@@ -645,7 +695,7 @@ async fn two_retries_in_one_chain_report_a_success_as_it_was() {
     let retry = |retries| {
         retry_after(MS)
             .max_retries(retries)
-            .no_budget()
+            .budget(Budget::unlimited())
             .build()
             .unwrap()
     };
@@ -657,5 +707,5 @@ async fn two_retries_in_one_chain_report_a_success_as_it_was() {
     let response = client.get(URL).send().await.unwrap();
     let report = RetryReport::of(&response).unwrap();
     assert_eq!(outcomes(report), ["503", "503", "200"]);
-    assert_eq!(report.stop(), StopReason::Succeeded);
+    assert_eq!(report.stop_reason(), StopReason::Succeeded);
 }

@@ -9,10 +9,8 @@ use std::time::Duration;
 use futures_util::stream;
 use reqwest::{Body, Response};
 use reqwest_middleware::{ClientWithMiddleware, Result};
-use reqwest_steady::{
-    Attempt, AttemptOutcome, FailureKind, Refusal, RetryReport, StatusClass,
-    ThrottleMiddlewareBuilder,
-};
+use reqwest_steady::observe::{Attempt, AttemptOutcome, FailureKind};
+use reqwest_steady::{Budget, Refusal, RetryReport, StatusClass, ThrottleMiddlewareBuilder};
 use tokio::time::sleep;
 
 use crate::support::chains::{Link, chain, link, retry, throttle};
@@ -57,7 +55,7 @@ fn asks_for_token(client: ClientWithMiddleware) -> Link {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_is_refused_is_given_back_to_calls_inside_a_later_attempt() {
     let token = Server::statuses([503]);
-    let few = || retry().no_budget().max_retries(3);
+    let few = || retry().budget(Budget::unlimited()).max_retries(3);
     let asks = asks_for_token(token.client(few().build().unwrap()));
     let server = Server::new(|index| match index {
         0 => answer(500),

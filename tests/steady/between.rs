@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use reqwest_steady::observe::Event;
 use reqwest_steady::{
-    Backoff, Event, Jitter, RetryMiddleware, RetryMiddlewareBuilder, RetryReport, Scope,
+    Backoff, Budget, Jitter, RetryMiddleware, RetryMiddlewareBuilder, RetryReport, Scope,
     ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
 };
 use tokio::time::{Instant, sleep};
@@ -55,7 +56,7 @@ async fn an_empty_budget_holds_through_other_extensions() {
 #[tokio::test(start_paused = true)]
 async fn a_scope_holds_through_other_extensions() {
     let server = Server::statuses([500]);
-    let retry = retry().max_retries(3).no_budget();
+    let retry = retry().max_retries(3).budget(Budget::unlimited());
     let client = with_own_extensions(&server, retry, true, throttle());
     let scope = Scope::new().max_retries(4);
     scope
@@ -85,7 +86,7 @@ fn two_retries(
     outer: RetryMiddlewareBuilder,
     throttle: ThrottleMiddlewareBuilder,
 ) -> ClientWithMiddleware {
-    let inner = retry().max_retries(0).no_budget();
+    let inner = retry().max_retries(0).budget(Budget::unlimited());
     let inner = link(inner.build().unwrap());
     chain(server, outer, [inner, link(throttle.build().unwrap())])
 }
@@ -109,7 +110,7 @@ async fn the_outer_of_two_retries_gives_out_the_answer_if_the_throttle_refuses()
         0 => Reply::status(500).body("first"),
         _ => Reply::status(200).after(60 * SEC),
     });
-    let outer = retry().max_retries(2).no_budget();
+    let outer = retry().max_retries(2).budget(Budget::unlimited());
     let throttle = throttle().max_in_flight(1).max_queue(0);
     let client = two_retries(&server, outer, throttle);
     let (first, ()) = tokio::join!(client.get(URL).send(), take_the_place(&client, 90 * SEC));
@@ -119,7 +120,7 @@ async fn the_outer_of_two_retries_gives_out_the_answer_if_the_throttle_refuses()
 #[tokio::test(start_paused = true)]
 async fn the_outer_of_two_retries_reports_the_wait_in_the_throttle() {
     let server = Server::statuses([200]);
-    let outer = retry().max_retries(0).no_budget();
+    let outer = retry().max_retries(0).budget(Budget::unlimited());
     let client = two_retries(&server, outer, throttle().rate(0.2, 1));
     client.get(URL).send().await.unwrap();
     let response = client.get(URL).send().await.unwrap();
@@ -141,7 +142,7 @@ fn token(client: ClientWithMiddleware) -> Link {
 #[tokio::test(start_paused = true)]
 async fn the_deadline_is_named_as_it_was_set() {
     let server = Server::new(|_| Reply::silence());
-    let inner = server.client(retry().no_budget().build().unwrap());
+    let inner = server.client(retry().budget(Budget::unlimited()).build().unwrap());
     let outer = retry().deadline(10 * SEC);
     let client = chain(&server, outer, [token(inner)]);
     // While there is a scope anywhere, calls that cannot be retried look for one around them as well.
@@ -184,7 +185,7 @@ async fn a_throttle_of_another_client_makes_no_retry_free() {
     for other in [
         throttle(),
         throttle().rate(0.5, 1),
-        throttle().rate(0.1, 1).max_wait(MS),
+        throttle().rate(0.1, 1).max_queue_wait(MS),
     ] {
         let (budget, full) = budget(10 * SEC);
         let greeted = Server::statuses([200]);
@@ -208,7 +209,7 @@ fn a_call_within_an_observer_and_one_dropped_there() {
     let inner_client = inner.client(
         RetryMiddleware::builder()
             .backoff(Backoff::exponential(MS))
-            .no_budget()
+            .budget(Budget::unlimited())
             .build()
             .unwrap(),
     );
@@ -234,7 +235,7 @@ fn a_call_within_an_observer_and_one_dropped_there() {
     };
     let retry = RetryMiddleware::builder()
         .backoff(Backoff::exponential(MS))
-        .no_budget()
+        .budget(Budget::unlimited())
         .observe_fn(in_observer.clone())
         .build()
         .unwrap();
@@ -286,7 +287,7 @@ mod wire {
         });
         let retry = RetryMiddleware::builder()
             .backoff(Backoff::exponential(MS).jitter(Jitter::None))
-            .no_budget()
+            .budget(Budget::unlimited())
             .build()
             .unwrap();
         let client = ClientBuilder::new(reqwest::Client::builder().no_proxy().build().unwrap())

@@ -42,7 +42,7 @@ async fn a_stream_is_sent_once_and_its_answer_returned() {
     assert_eq!(response.status(), 503);
     assert_eq!(server.count(), 1);
     let report = RetryReport::of(&response).unwrap();
-    assert_eq!(report.stop(), StopReason::BodyNotReplayable);
+    assert_eq!(report.stop_reason(), StopReason::BodyNotReplayable);
     assert_eq!(response.text().await.unwrap(), "body of 503");
 }
 
@@ -52,7 +52,7 @@ async fn a_stream_that_succeeds_is_like_any_other() {
     let client = server.client(quick());
     let response = client.put(URL).body(stream("a b c")).send().await.unwrap();
     assert_eq!(
-        RetryReport::of(&response).unwrap().stop(),
+        RetryReport::of(&response).unwrap().stop_reason(),
         StopReason::Succeeded
     );
 }
@@ -293,7 +293,7 @@ async fn an_answer_that_is_given_up_comes_back_as_it_is() {
     assert_eq!(server.count(), 2);
     assert_eq!(response.status(), 503);
     let report = RetryReport::of(&response).unwrap();
-    assert_eq!(report.stop(), StopReason::RetriesExhausted);
+    assert_eq!(report.stop_reason(), StopReason::RetriesExhausted);
 }
 
 /// Claims to be longer than it is, as a body does that has a length but is not sent.
@@ -383,6 +383,6 @@ async fn near_the_deadline_the_last_answer_is_not_given_away() {
     let response = request.send().await.unwrap();
     assert_eq!(response.status(), 503);
     let report = RetryReport::of(&response).unwrap();
-    assert_eq!(report.stop(), StopReason::DeadlineTooClose);
+    assert_eq!(report.stop_reason(), StopReason::DeadlineTooClose);
     assert_eq!(server.count(), 1);
 }

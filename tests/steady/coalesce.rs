@@ -213,7 +213,9 @@ async fn what_is_not_safe_or_not_known_passes() {
     assert_eq!(server.count(), 24);
 
     let server = numbered();
-    let coalesce = CoalesceMiddleware::builder().ignore_extensions().build();
+    let coalesce = CoalesceMiddleware::builder()
+        .ignore_extensions(true)
+        .build();
     let shared = Shared::new(&server, coalesce.unwrap());
     let request = || shared.get().with_extension("a label").send();
     let (one, other) = join(request(), request()).await;
@@ -554,7 +556,7 @@ async fn a_leader_may_be_cancelled_at_any_point() {
         let server = Server::new(|_| late(50 * MS, reply(slow(3, 100 * MS))));
         let shared = Shared::of(&server);
         let leader = drop_after(polls, shared.get().send());
-        // Far less than `max_wait`: the next is sent at once.
+        // Far less than `leader_timeout`: the next is sent at once.
         let calls = timeout(SEC, join(leader, shared.calls(10)));
         let ((), responses) = calls.await.unwrap();
         assert_eq!(texts(responses).await, ["part part part "; 10], "{polls}");
@@ -734,7 +736,7 @@ async fn a_hanging_leader_is_overtaken_and_the_first_response_shared() {
         1 => late(45 * SEC, reply("second")),
         _ => late(20 * SEC, reply("third")),
     });
-    let coalesce = CoalesceMiddleware::builder().max_wait(30 * SEC);
+    let coalesce = CoalesceMiddleware::builder().leader_timeout(30 * SEC);
     let shared = Shared::new(&server, coalesce.build().unwrap());
     let calls = (0..10).map(|_| timeout(600 * SEC, shared.get().send()));
     let results = join_all(calls).await;
@@ -761,7 +763,10 @@ async fn a_hanging_server_delays_each_caller_for_a_bounded_time() {
         0..3 => Reply::silence(),
         _ => answer(200),
     });
-    let coalesce = CoalesceMiddleware::builder().max_wait(SEC).build().unwrap();
+    let coalesce = CoalesceMiddleware::builder()
+        .leader_timeout(SEC)
+        .build()
+        .unwrap();
     let shared = Shared::new(&server, coalesce);
     let started = Instant::now();
     let calls = (0..10).map(|_| timeout(60 * SEC, shared.get().send()));
@@ -864,7 +869,7 @@ async fn limits_of_the_leader_do_not_stop_others() {
     let others = join_all((0..10).map(|_| client.get(URL).send()));
     let (leader, others) = join(leader, others).await;
     let leader = leader.unwrap();
-    let stop = RetryReport::of(&leader).unwrap().stop();
+    let stop = RetryReport::of(&leader).unwrap().stop_reason();
     assert_eq!(stop, StopReason::DeadlineTooClose);
     assert_eq!(leader.text().await.unwrap(), "body of 503");
     assert_eq!(texts(others).await, ["body of 200"; 10]);
@@ -878,7 +883,7 @@ async fn limits_of_the_leader_do_not_stop_others() {
     let others = join_all((0..10).map(|_| client.get(URL).send()));
     let (leader, others) = join(leader, others).await;
     let leader = leader.unwrap();
-    let stop = RetryReport::of(&leader).unwrap().stop();
+    let stop = RetryReport::of(&leader).unwrap().stop_reason();
     assert_eq!(stop, StopReason::AllowanceSpent);
     assert_eq!(leader.status(), 503);
     assert_eq!(texts(others).await, ["body of 200"; 10]);
@@ -1125,7 +1130,7 @@ async fn under_load_no_call_hangs_and_no_flight_remains() {
     });
     let coalesce = CoalesceMiddleware::builder()
         .max_body(2000)
-        .max_wait(3 * MS);
+        .leader_timeout(3 * MS);
     let shared = Arc::new(Shared::new(&server, coalesce.build().unwrap()));
     let mut numbers = Numbers(1);
     let tasks: Vec<_> = (0..4000)

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use http::Method;
 use reqwest::StatusCode;
+use reqwest_steady::observe::{AttemptOutcome, FailureKind};
 use reqwest_steady::{
-    AttemptOutcome, FailureKind, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
-    RetryReport, StatusClass, StopReason,
+    Budget, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder, RetryReport, StatusClass,
+    StopReason,
 };
 
 use crate::support::scripted::{Reply, Server, URL, answer, answer_with};
@@ -19,7 +20,7 @@ fn quick() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder()
         .max_retries(2)
         .backoff(backoff)
-        .no_budget()
+        .budget(Budget::unlimited())
         .client_follows_redirects(false)
 }
 
@@ -63,7 +64,7 @@ async fn every_status_with_every_method_with_and_without_a_key() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_without_key_covers_what_the_server_did_not_take_on_and_no_more() {
-    let retry = quick().retry_without_key().build().unwrap();
+    let retry = quick().retry_without_key(true).build().unwrap();
     for status in 100..=599 {
         let expected = if [429, 502, 503, 504].contains(&status) {
             3
@@ -111,7 +112,7 @@ async fn failures_without_an_answer_are_retried_only_for_repeatable_requests() {
 #[tokio::test(start_paused = true)]
 async fn another_middlewares_failure_is_no_proof_that_nothing_was_sent() {
     let server = Server::new(|_| Reply::fail(ErrorKind::ConnectionRefused));
-    let client = server.client(quick().retry_unsent().build().unwrap());
+    let client = server.client(quick().retry_unsent(true).build().unwrap());
     client.post(URL).send().await.unwrap_err();
     assert_eq!(server.count(), 1);
 }
@@ -308,7 +309,7 @@ async fn the_server_can_veto_a_retry_and_allow_one() {
         let response = client.request(method.clone(), URL).send().await.unwrap();
         let report = RetryReport::of(&response).unwrap();
         assert_eq!(
-            (server.count(), report.stop()),
+            (server.count(), report.stop_reason()),
             (count, stop),
             "{method} {status} {header}: {value}"
         );
@@ -323,7 +324,7 @@ async fn a_veto_counts_for_any_status_that_would_be_retried() {
     let response = client.get(URL).send().await.unwrap();
     assert_eq!(server.count(), 1);
     let report = RetryReport::of(&response).unwrap();
-    assert_eq!(report.stop(), StopReason::ServerVeto);
+    assert_eq!(report.stop_reason(), StopReason::ServerVeto);
 }
 
 #[tokio::test(start_paused = true)]
@@ -399,7 +400,7 @@ async fn a_class_from_a_function_does_not_make_a_post_repeatable() {
     ] {
         let mut builder = quick().classify_fn(move |_| Some(class));
         if without_key {
-            builder = builder.retry_without_key();
+            builder = builder.retry_without_key(true);
         }
         let server = Server::statuses([500]);
         let client = server.client(builder.build().unwrap());

@@ -244,7 +244,7 @@ async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
         assert!(error.is_request(), "{error:?}");
         assert!(error.url().is_some());
     }
-    (outcomes(&report), report.stop())
+    (outcomes(&report), report.stop_reason())
 }
 
 /// The first two requests were not processed, and the server says so. The third is answered.
@@ -262,7 +262,7 @@ async fn is_proof(script: Script) {
     assert_eq!(server.count(), 1);
 
     let server = Server::start(script).await;
-    let post = single(retry().retry_unsent())
+    let post = single(retry().retry_unsent(true))
         .post(&server.url)
         .body("order");
     let (outcomes, _) = attempts(post).await;
@@ -278,7 +278,7 @@ async fn is_no_proof(script: Script, kind: &str) {
         assert_eq!(outcomes, [kind, kind, "200"]);
         assert_eq!(server.count(), 3);
 
-        for retry in [retry(), retry().retry_unsent().retry_without_key()] {
+        for retry in [retry(), retry().retry_unsent(true).retry_without_key(true)] {
             let server = Server::start(script).await;
             let post = client(retry).post(&server.url).body("order");
             let (outcomes, stop) = attempts(post).await;
@@ -478,7 +478,7 @@ async fn is_retried_when_buffered(script: Script) {
     assert_eq!(server.count(), 3);
 
     let server = Server::start(script).await;
-    let eager = single(retry().retry_unsent());
+    let eager = single(retry().retry_unsent(true));
     let post = eager.post(&server.url).body("order").buffer_response(1024);
     in_time(post.send()).await.unwrap_err();
     assert_eq!(server.count(), 1);
@@ -569,7 +569,7 @@ async fn calls_that_waited_for_a_connection_that_was_refused_are_retried() {
     let refusing = TcpSocket::new_v4().unwrap();
     refusing.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}/orders", refusing.local_addr().unwrap());
-    let client = single(retry().no_budget());
+    let client = single(retry().budget(Budget::unlimited()));
     let calls = (0..50).map(|_| attempts(client.get(&url).max_retries(2)));
     for (outcomes, stop) in join_all(calls).await {
         assert_eq!(outcomes, ["connect"; 3]);
@@ -583,7 +583,7 @@ async fn calls_that_waited_for_a_connection_that_was_refused_are_retried() {
         assert_eq!(stop, StopReason::NotIdempotent);
     }
 
-    let eager = single(retry().retry_unsent().no_budget());
+    let eager = single(retry().retry_unsent(true).budget(Budget::unlimited()));
     let calls = (0..50).map(|_| attempts(eager.post(&url).body("order").max_retries(2)));
     for (outcomes, _) in join_all(calls).await {
         assert_eq!(outcomes, ["connect"; 3]);
@@ -625,7 +625,7 @@ async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried()
         assert_eq!(server.count(), 3);
 
         let server = Server::start_narrow(script).await;
-        let client = single(retry().retry_unsent().retry_without_key());
+        let client = single(retry().retry_unsent(true).retry_without_key(true));
         let other = in_turn(&server, client.post(&server.url).body("order"));
         let (_, other) = join(attempts(client.get(&server.url)), other).await;
         assert_eq!(other.0, ["reset"]);
@@ -656,7 +656,7 @@ async fn a_server_that_speaks_no_http2_is_not_asked_again() {
     let sent = client.get(&url).report_to(&slot).send();
     in_time(sent).await.unwrap_err();
     assert_eq!(connections.load(Ordering::Relaxed), 1);
-    assert_eq!(slot.get().unwrap().stop(), StopReason::NotRetryable);
+    assert_eq!(slot.get().unwrap().stop_reason(), StopReason::NotRetryable);
 }
 
 /// A budget without a reserve that pays for this many retries, and no more.

@@ -3,7 +3,8 @@
 use reqwest::{Body, Method};
 use reqwest_middleware::Error;
 use reqwest_steady::{
-    AutoKey, IdempotencyKey, InvalidKey, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
+    AutoKey, IdempotencyKey, InvalidKeyError, RequestBuilderExt, RetryMiddleware,
+    RetryMiddlewareBuilder,
 };
 
 #[cfg(feature = "tracing")]
@@ -276,7 +277,7 @@ async fn an_invalid_key_fails_before_anything_is_sent_and_says_why() {
         let error = request.send().await.unwrap_err();
         assert_eq!(error.to_string(), said);
         match error {
-            Error::Middleware(error) => assert!(error.downcast_ref::<InvalidKey>().is_some()),
+            Error::Middleware(error) => assert!(error.downcast_ref::<InvalidKeyError>().is_some()),
             Error::Reqwest(error) => panic!("not ours: {error}"),
         }
     }

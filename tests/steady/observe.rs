@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use reqwest_steady::dead_letter::dead_letter_channel;
+use reqwest_steady::observe::{
+    AttemptOutcome, CallInfo, Event, EventKind, LoadChange, Observer, RetryScheduled,
+};
 use reqwest_steady::{
-    AttemptOutcome, Budget, CallInfo, Event, EventKind, KeyBy, LoadChange, Observer, Refusal,
-    RequestBuilderExt, RetryMiddlewareBuilder, RetryReport, RetryScheduled, StopReason,
-    ThrottleMiddleware, dead_letter_channel,
+    Budget, KeyBy, Refusal, RequestBuilderExt, RetryMiddlewareBuilder, RetryReport, StopReason,
+    ThrottleMiddleware,
 };
 use tokio::time::timeout;
 
@@ -61,7 +64,7 @@ fn line(kind: &EventKind) -> String {
         EventKind::BudgetRefused(it) => format!("budget refused: {}, {} left", it.cause, it.budget),
         EventKind::Stopped(it) => format!(
             "stopped: {}, {}, waited {:?}, took {:?}",
-            it.reason, it.outcome, it.waited, it.took
+            it.stop_reason, it.outcome, it.waited, it.took
         ),
         EventKind::Abandoned(it) => format!(
             "abandoned {} after {:?}",
@@ -242,7 +245,10 @@ async fn a_dry_run_decides_and_reports_but_sends_nothing_again() {
     assert_eq!(response.status(), 503);
     assert_eq!(began.elapsed(), Duration::ZERO);
     let report = RetryReport::of(&response).unwrap();
-    assert_eq!((report.stop(), report.retries()), (StopReason::DryRun, 0));
+    assert_eq!(
+        (report.stop_reason(), report.retries()),
+        (StopReason::DryRun, 0)
+    );
     let told = events.take();
     assert_eq!(told.len(), 5);
     assert_eq!(told[2], "1 attempt finished: 503 in 0ns");
@@ -260,7 +266,7 @@ async fn a_dry_run_decides_and_reports_but_sends_nothing_again() {
     assert_eq!(budget.balance(), 1.0);
     client.get(URL).send().await.unwrap();
     let response = client.get(URL).send().await.unwrap();
-    let stop = RetryReport::of(&response).unwrap().stop();
+    let stop = RetryReport::of(&response).unwrap().stop_reason();
     assert_eq!(stop, StopReason::BudgetEmpty);
     assert_eq!(server.count(), 3);
 }
@@ -395,7 +401,7 @@ async fn who_leaves_a_throttle_early_is_told_of_as_well() {
     let throttle = ThrottleMiddleware::builder()
         .adaptive(false)
         .max_in_flight(1)
-        .max_wait(30 * MS)
+        .max_queue_wait(30 * MS)
         .observe_fn(events.observe());
     let client = throttled(&server, retry_after(100 * MS), throttle);
     let first = timeout(50 * MS, call(&client, 0));
@@ -519,7 +525,7 @@ async fn a_key_that_a_function_made_is_not_shown() {
     let throttle = ThrottleMiddleware::builder()
         .max_in_flight(1)
         .max_queue(0)
-        .key_by(KeyBy::with(|request| {
+        .key_by(KeyBy::from_fn(|request| {
             let key = request.headers()["x-api-key"].to_str();
             key.unwrap_or_default().to_owned()
         }))
@@ -545,7 +551,9 @@ async fn a_key_that_a_function_made_is_not_shown() {
 async fn a_retry_that_a_throttle_keeps_back_stops_with_the_answer_before_it() {
     let server = Server::statuses([503]);
     let events = Events::default();
-    let throttle = ThrottleMiddleware::builder().rate(0.01, 1).max_wait(MS);
+    let throttle = ThrottleMiddleware::builder()
+        .rate(0.01, 1)
+        .max_queue_wait(MS);
     let client = throttled(
         &server,
         retry_after(100 * MS).observe_fn(events.observe()),
@@ -574,7 +582,7 @@ async fn a_pause_that_gets_longer_is_told_again() {
     let events = Events::default();
     let throttle = ThrottleMiddleware::builder()
         .seed(1)
-        .max_wait(100_000 * MS)
+        .max_queue_wait(100_000 * MS)
         .observe_fn(events.observe());
     let client = throttled(&server, retry_after(100 * MS).seed(1), throttle);
     let results = join_all((0..3).map(|name| call(&client, name))).await;
@@ -594,7 +602,7 @@ async fn a_dry_run_takes_nothing_from_calls_inside_it() {
     let inner = server.client(
         retry_after(100 * MS)
             .max_retries(3)
-            .no_budget()
+            .budget(Budget::unlimited())
             .build()
             .unwrap(),
     );
@@ -605,7 +613,7 @@ async fn a_dry_run_takes_nothing_from_calls_inside_it() {
         .unwrap();
     let client = stacked(outer, inner);
     let response = client.get(URL).send().await.unwrap();
-    let stop = RetryReport::of(&response).unwrap().stop();
+    let stop = RetryReport::of(&response).unwrap().stop_reason();
     assert_eq!(stop, StopReason::DryRun);
     assert_eq!(server.count(), 4);
 }
@@ -625,9 +633,9 @@ async fn a_dry_run_writes_no_letter_about_what_it_would_have_sent_again() {
     // What it would have given up gets one, as it would have.
     client.get(URL).send().await.unwrap();
     let letter = letters.recv().await.unwrap();
-    assert_eq!(letter.stop(), Some(StopReason::BudgetEmpty));
+    assert_eq!(letter.stop_reason(), Some(StopReason::BudgetEmpty));
     client.post(URL).send().await.unwrap();
     let letter = letters.recv().await.unwrap();
-    assert_eq!(letter.stop(), Some(StopReason::NotIdempotent));
+    assert_eq!(letter.stop_reason(), Some(StopReason::NotIdempotent));
     assert_eq!(server.count(), 3);
 }

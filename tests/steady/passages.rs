@@ -9,8 +9,9 @@ use futures_util::FutureExt;
 use http::Extensions;
 use reqwest::Response;
 use reqwest_middleware::{ClientWithMiddleware, Result};
+use reqwest_steady::observe::Attempt;
 use reqwest_steady::{
-    Attempt, CoalesceMiddleware, Refusal, RetryMiddlewareBuilder, Scope, ThrottleMiddleware,
+    Budget, CoalesceMiddleware, Refusal, RetryMiddlewareBuilder, Scope, ThrottleMiddleware,
     TimedOut,
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -25,12 +26,12 @@ use crate::support::stacks::{MS, SEC, middleware};
 const LONG: Duration = Duration::from_secs(600);
 
 /// Another client, whose throttle has one place, and that is taken for ever from `at` on.
-fn full_greeter(at: Duration, max_wait: Duration) -> ClientWithMiddleware {
+fn full_greeter(at: Duration, max_queue_wait: Duration) -> ClientWithMiddleware {
     let greeted = Server::new(move |index| match (index, at.is_zero()) {
         (0, false) => Reply::status(200),
         _ => Reply::silence(),
     });
-    let throttle = throttle().max_in_flight(1).max_wait(max_wait);
+    let throttle = throttle().max_in_flight(1).max_queue_wait(max_queue_wait);
     let greeter = greeted.client(throttle.build().unwrap());
     let holder = greeter.clone();
     tokio::spawn(async move {
@@ -40,8 +41,8 @@ fn full_greeter(at: Duration, max_wait: Duration) -> ClientWithMiddleware {
     greeter
 }
 
-fn full_greeter_now(max_wait: Duration) -> ClientWithMiddleware {
-    full_greeter(Duration::ZERO, max_wait)
+fn full_greeter_now(max_queue_wait: Duration) -> ClientWithMiddleware {
+    full_greeter(Duration::ZERO, max_queue_wait)
 }
 
 /// Another client, whose throttle lets everything through.
@@ -188,7 +189,13 @@ async fn sent_and_dropped(inner: RetryMiddlewareBuilder, own_extensions: bool) -
     let (budget, full) = budget(LONG);
     let server = fails_once_then(Reply::silence);
     let between = own_extensions.then(|| link(OwnExtensions { hands_back: true }));
-    let inner = link(inner.max_retries(0).no_budget().build().unwrap());
+    let inner = link(
+        inner
+            .max_retries(0)
+            .budget(Budget::unlimited())
+            .build()
+            .unwrap(),
+    );
     let inside = between
         .into_iter()
         .chain([inner, link(throttle().build().unwrap())]);
@@ -249,7 +256,7 @@ async fn a_refusal_that_is_turned_into_an_answer_is_given_back() {
 #[tokio::test(start_paused = true)]
 async fn more_values_of_a_header_than_a_map_has_names_are_sent_again() {
     let server = Server::statuses([500, 200]);
-    let client = server.client(retry().no_budget().build().unwrap());
+    let client = server.client(retry().budget(Budget::unlimited()).build().unwrap());
     let mut request = client.get(URL).build().unwrap();
     for _ in 0..30_000 {
         let headers = request.headers_mut();
@@ -266,7 +273,7 @@ async fn the_time_of_a_carried_scope_begins_with_the_first_call() {
     let slow = Server::new(|_| Reply::status(200).after(8 * SEC));
     let silent = Server::new(|_| Reply::silence());
     let coalesced = slow.client(CoalesceMiddleware::builder().build().unwrap());
-    let retried = silent.client(retry().no_budget().build().unwrap());
+    let retried = silent.client(retry().budget(Budget::unlimited()).build().unwrap());
     let scope = Scope::new().deadline(10 * SEC);
     let begun = Instant::now();
     with_extensions(Storage::new().with(scope.clone()), async {
@@ -433,7 +440,7 @@ async fn a_pause_that_another_clients_throttle_keeps_makes_no_retry_free() {
     for attempt_timeout in [None, Some(30 * SEC)] {
         let (budget, full) = budget(LONG);
         let refusing = Server::statuses([429]);
-        let adaptive = ThrottleMiddleware::builder().seed(1).max_wait(SEC);
+        let adaptive = ThrottleMiddleware::builder().seed(1).max_queue_wait(SEC);
         let other = refusing.client(adaptive.build().unwrap());
         let server = Server::statuses([500]);
         let mut retry = retry().max_retries(2).budget(budget.clone());
@@ -479,7 +486,7 @@ fn answers_first_attempt() -> Link {
 #[tokio::test(start_paused = true)]
 async fn a_throttle_sends_no_retry_after_the_window_though_the_deadline_is_later() {
     let server = Server::new(|_| Reply::status(200).after(20 * SEC));
-    let retry = retry().max_retries(1).no_budget();
+    let retry = retry().max_retries(1).budget(Budget::unlimited());
     let retry = retry.retry_window(5 * SEC).deadline(100 * SEC);
     let client = chain(&server, retry, [answers_first_attempt(), one_place()]);
     // The first call looks for another retry, so it is not like the others.

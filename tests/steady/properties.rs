@@ -7,8 +7,9 @@ use http::Method;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
+use reqwest_steady::observe::AttemptOutcome;
 use reqwest_steady::{
-    AttemptOutcome, Backoff, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware, StopReason,
+    Backoff, Budget, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware, StopReason,
 };
 
 use crate::support::scripted::{Reply, Server, URL, answer_with, late};
@@ -199,14 +200,14 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
         .retry_window(settings.window)
         .max_server_delay(settings.max_server_delay)
         .launch_spread(settings.launch_spread)
-        .no_budget()
+        .budget(Budget::unlimited())
         .seed(settings.seed);
     if let Some(timeout) = settings.attempt_timeout {
         retry = retry.attempt_timeout(timeout);
     }
     if settings.opt_in {
         retry = retry.client_follows_redirects(false);
-        retry = retry.retry_without_key().retry_unsent();
+        retry = retry.retry_without_key(true).retry_unsent(true);
     }
     if let Some(deadline) = settings.deadline {
         retry = retry.deadline(deadline);
@@ -274,12 +275,12 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
         (Ok(response), AttemptOutcome::Status(status)) => {
             prop_assert_eq!(response.status(), status);
             prop_assert_eq!(
-                report.stop() == StopReason::Succeeded,
+                report.stop_reason() == StopReason::Succeeded,
                 status.as_u16() < 400
             );
         }
         (Err(_), AttemptOutcome::Failure(_)) => {
-            prop_assert_ne!(report.stop(), StopReason::Succeeded);
+            prop_assert_ne!(report.stop_reason(), StopReason::Succeeded);
         }
         (result, outcome) => prop_assert!(false, "{:?} reported as {:?}", result, outcome),
     }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use reqwest_middleware::{ClientWithMiddleware, Middleware};
+use reqwest_steady::observe::RefusalReason;
 use reqwest_steady::{
-    Budget, Refusal, RefusalReason, ReportSlot, RequestBuilderExt, RetryMiddleware,
-    RetryMiddlewareBuilder, RetryReport, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
-    TimedOut,
+    Budget, Refusal, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
+    RetryReport, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
 };
 use tokio::time::{Instant, sleep};
 
@@ -75,7 +75,7 @@ async fn a_host_that_is_down_for_good_ends_calls_in_time() {
 #[tokio::test(start_paused = true)]
 async fn the_queue_time_of_a_call_is_bounded_over_its_attempts() {
     let server = busy_server(|| answer(500));
-    let throttle = one_at_a_time().max_wait(20 * SEC);
+    let throttle = one_at_a_time().max_queue_wait(20 * SEC);
     let client = throttled(&server, retry(), throttle);
     let busy = keep_busy(&client);
     sleep(MS).await;
@@ -88,7 +88,7 @@ async fn the_queue_time_of_a_call_is_bounded_over_its_attempts() {
     // Its attempts wait 6, 5, 5 s and are answered at once; the fourth may wait for the 4 s that are left.
     assert_eq!(response.status(), 500);
     let report = slot.get().unwrap();
-    assert_eq!(report.stop(), StopReason::Throttled);
+    assert_eq!(report.stop_reason(), StopReason::Throttled);
     assert_eq!(report.attempts().count(), 3);
     let took = start.elapsed();
     assert!(took >= 22 * SEC && took <= 23 * SEC + 10 * MS, "{took:?}");
@@ -97,7 +97,7 @@ async fn the_queue_time_of_a_call_is_bounded_over_its_attempts() {
 #[tokio::test(start_paused = true)]
 async fn a_call_without_queue_time_left_is_refused_at_once() {
     let server = busy_server(|| answer(500));
-    let throttle = one_at_a_time().max_wait(6 * SEC);
+    let throttle = one_at_a_time().max_queue_wait(6 * SEC);
     let client = throttled(&server, retry(), throttle);
     let busy = keep_busy(&client);
     sleep(MS).await;
@@ -113,7 +113,7 @@ async fn a_call_without_queue_time_left_is_refused_at_once() {
 #[tokio::test(start_paused = true)]
 async fn every_call_has_its_own_queue_time() {
     let server = busy_server(|| answer(200));
-    let throttle = one_at_a_time().max_wait(7 * SEC);
+    let throttle = one_at_a_time().max_queue_wait(7 * SEC);
     let client = throttled(&server, retry(), throttle);
     let busy = keep_busy(&client);
     sleep(MS).await;
@@ -181,7 +181,7 @@ async fn an_attempt_cut_off_by_the_deadline_reports_its_queue_time() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_refused_reports_its_queue_time() {
     let server = busy_server(|| answer(200));
-    let client = throttled(&server, retry(), one_at_a_time().max_wait(4 * SEC));
+    let client = throttled(&server, retry(), one_at_a_time().max_queue_wait(4 * SEC));
     let busy = keep_busy(&client);
     sleep(MS).await;
     let slot = ReportSlot::new();
@@ -241,17 +241,17 @@ async fn the_queue_time_of_every_throttle_and_retry_is_reported() {
 
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_an_attempt_that_was_refused_is_reported() {
-    let busy = one_at_a_time().max_wait(20 * SEC).build().unwrap();
+    let busy = one_at_a_time().max_queue_wait(20 * SEC).build().unwrap();
     let chain = [with_retries(5), Arc::new(busy.clone())];
     let (report, took) = behind(busy, chain).await;
-    assert_eq!(report.stop(), StopReason::Throttled);
+    assert_eq!(report.stop_reason(), StopReason::Throttled);
     assert!(about(report.waited(), took), "{report:?} in {took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_queue_time_is_bounded_under_two_retries() {
     for (outer, inner) in [(9, 0), (9, 1), (9, 2), (9, 9)] {
-        let busy = one_at_a_time().max_wait(14 * SEC).build().unwrap();
+        let busy = one_at_a_time().max_queue_wait(14 * SEC).build().unwrap();
         let chain = [
             with_retries(outer),
             with_retries(inner),

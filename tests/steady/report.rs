@@ -7,9 +7,9 @@ use std::time::Duration;
 use http::{Extensions, StatusCode};
 use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, Middleware, Next, Result};
+use reqwest_steady::observe::{Attempt, AttemptOutcome, FailureKind};
 use reqwest_steady::{
-    Attempt, AttemptOutcome, Backoff, FailureKind, ReportSlot, RequestBuilderExt, RetryMiddleware,
-    RetryReport, StopReason,
+    Backoff, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason,
 };
 
 use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
@@ -29,7 +29,7 @@ async fn a_report_tells_the_whole_story() {
     let report = RetryReport::of(&response).unwrap();
     assert_eq!(report.retries(), 3);
     assert_eq!(report.waited(), 700 * MS);
-    assert_eq!(report.stop(), StopReason::Succeeded);
+    assert_eq!(report.stop_reason(), StopReason::Succeeded);
     let story: Vec<_> = report
         .attempts()
         .map(|it| (it.outcome(), it.sent_at(), it.waited(), it.hint()))
@@ -74,7 +74,7 @@ async fn a_slot_keeps_the_report_of_a_call_that_failed() {
     client.get(URL).report_to(&slot).send().await.unwrap_err();
     let report = slot.get().unwrap();
     assert_eq!(report.retries(), 2);
-    assert_eq!(report.stop(), StopReason::RetriesExhausted);
+    assert_eq!(report.stop_reason(), StopReason::RetriesExhausted);
     assert_eq!(report.attempts().count(), 3);
 }
 
@@ -124,7 +124,7 @@ fn labels_are_stable() {
         (StopReason::Disabled, "disabled"),
     ];
     for (reason, label) in labels {
-        assert_eq!(reason.label(), label);
+        assert_eq!(reason.as_str(), label);
         assert_eq!(reason.to_string(), label);
     }
 }
@@ -137,7 +137,7 @@ fn everything_can_be_sent_between_threads() {
     check::<ReportSlot>();
     check::<StopReason>();
     check::<reqwest_steady::IdempotencyKey>();
-    check::<reqwest_steady::InvalidKey>();
+    check::<reqwest_steady::InvalidKeyError>();
     check::<reqwest_steady::ConfigError>();
     check::<reqwest_steady::TimedOut>();
     check::<Backoff>();

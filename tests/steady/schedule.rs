@@ -25,7 +25,7 @@ async fn without_jitter_the_waits_are_exact_and_capped() {
     assert_eq!(server.gaps(), expected);
     let report = RetryReport::of(&response).unwrap();
     assert_eq!(report.waited(), expected.iter().sum::<Duration>());
-    assert_eq!(report.stop(), StopReason::RetriesExhausted);
+    assert_eq!(report.stop_reason(), StopReason::RetriesExhausted);
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,7 +168,7 @@ async fn quota_headers_with_quota_left_leave_the_backoff_alone() {
             let client = server.client(exact().max_retries(3).build().unwrap());
             let response = client.get(URL).send().await.unwrap();
             let report = RetryReport::of(&response).unwrap();
-            assert_eq!(report.stop(), StopReason::RetriesExhausted, "{what}");
+            assert_eq!(report.stop_reason(), StopReason::RetriesExhausted, "{what}");
             assert_eq!(server.count(), 4, "{what}");
             let mut hints = report.attempts().map(|attempt| attempt.hint());
             assert!(hints.all(|hint| hint.is_none()), "{what}");
@@ -219,7 +219,7 @@ async fn a_pause_over_the_limit_ends_the_call_at_once_with_the_answer() {
         assert_eq!(started.elapsed(), Duration::ZERO, "{value}");
         assert_eq!(server.count(), 1);
         let report = RetryReport::of(&response).unwrap();
-        assert_eq!(report.stop(), StopReason::ServerDelayTooLong);
+        assert_eq!(report.stop_reason(), StopReason::ServerDelayTooLong);
         assert!(report.attempts().next().unwrap().hint() > Some(60 * SEC));
         assert_eq!(response.text().await.unwrap(), "body of 503");
     }
@@ -260,7 +260,7 @@ async fn no_retry_starts_after_the_window() {
     assert_eq!(server.count(), 5);
     assert_eq!(started.elapsed(), 3 * SEC);
     let report = RetryReport::of(&response).unwrap();
-    assert_eq!(report.stop(), StopReason::WindowClosed);
+    assert_eq!(report.stop_reason(), StopReason::WindowClosed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -283,7 +283,7 @@ async fn a_wait_past_the_deadline_is_not_begun() {
     assert_eq!(server.count(), 4);
     assert_eq!(started.elapsed(), 1400 * MS);
     let report = RetryReport::of(&response).unwrap();
-    assert_eq!(report.stop(), StopReason::DeadlineTooClose);
+    assert_eq!(report.stop_reason(), StopReason::DeadlineTooClose);
     assert_eq!(response.text().await.unwrap(), "body of 503");
 }
 
@@ -305,7 +305,10 @@ async fn the_deadline_also_ends_an_attempt_that_runs() {
         (timed_out.limit(), timed_out.after()),
         (TimeLimit::Deadline, 2 * SEC)
     );
-    assert_eq!(slot.get().unwrap().stop(), StopReason::DeadlineTooClose);
+    assert_eq!(
+        slot.get().unwrap().stop_reason(),
+        StopReason::DeadlineTooClose
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -438,7 +441,10 @@ async fn one_request_can_have_its_own_limits() {
         let server = Server::statuses([503]);
         let client = server.client(exact().deadline(60 * SEC).build().unwrap());
         let response = request(client.get(URL)).send().await.unwrap();
-        (server.count(), RetryReport::of(&response).unwrap().stop())
+        (
+            server.count(),
+            RetryReport::of(&response).unwrap().stop_reason(),
+        )
     };
     assert_eq!(
         count(|request| request).await,

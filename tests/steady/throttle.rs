@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use reqwest_middleware::{ClientBuilder, Error};
+use reqwest_steady::observe::{Attempt, FailureKind, RefusalReason};
 use reqwest_steady::{
-    Attempt, Budget, FailureKind, KeyBy, Refusal, RefusalReason, ReportSlot, RequestBuilderExt,
-    RetryMiddleware, RetryMiddlewareBuilder, RetryReport, Scope, StopReason, ThrottleMiddleware,
-    ThrottleMiddlewareBuilder, TimedOut,
+    Budget, KeyBy, Refusal, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
+    RetryReport, Scope, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -99,16 +99,20 @@ async fn a_full_queue_refuses_at_once_and_says_so() {
         "{said}"
     );
     let report = slot.get().unwrap();
-    assert_eq!(report.stop(), StopReason::Throttled);
+    assert_eq!(report.stop_reason(), StopReason::Throttled);
     let outcome = report.attempts().next().unwrap().outcome();
-    assert_eq!(outcome.to_string(), FailureKind::Throttled.label());
+    assert_eq!(outcome.to_string(), FailureKind::Throttled.as_str());
     assert_eq!(server.count(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_has_waited_as_long_as_allowed_is_refused() {
     let server = Server::new(|_| late(10 * SEC, answer(200)));
-    let client = throttled(&server, retry(), fixed().max_in_flight(1).max_wait(SEC));
+    let client = throttled(
+        &server,
+        retry(),
+        fixed().max_in_flight(1).max_queue_wait(SEC),
+    );
     let start = Instant::now();
     let (first, second) = tokio::join!(call(&client, 0), async {
         (call(&client, 1).await, start.elapsed())
@@ -121,7 +125,11 @@ async fn who_has_waited_as_long_as_allowed_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn who_would_certainly_wait_too_long_is_refused_at_once() {
     let server = Server::statuses([200]);
-    let client = throttled(&server, retry(), fixed().rate(1.0, 1).max_wait(3 * SEC));
+    let client = throttled(
+        &server,
+        retry(),
+        fixed().rate(1.0, 1).max_queue_wait(3 * SEC),
+    );
     let start = Instant::now();
     let results = join_all((0..6).map(|name| {
         let client = &client;
@@ -318,7 +326,7 @@ async fn a_refused_retry_returns_the_response_before_it() {
     let response = response.unwrap();
     assert_eq!(response.status(), 503);
     let report = RetryReport::of(&response).unwrap().clone();
-    assert_eq!(report.stop(), StopReason::Throttled);
+    assert_eq!(report.stop_reason(), StopReason::Throttled);
     assert_eq!(report.retries(), 0);
     assert_eq!(response.url().as_str(), URL);
     assert_eq!(response.text().await.unwrap(), "body of 503");
@@ -351,7 +359,7 @@ async fn a_refused_retry_returns_the_error_before_it() {
         panic!("{error:?}")
     };
     assert!(error.downcast_ref::<std::io::Error>().is_some());
-    assert_eq!(slot.get().unwrap().stop(), StopReason::Throttled);
+    assert_eq!(slot.get().unwrap().stop_reason(), StopReason::Throttled);
 }
 
 #[tokio::test(start_paused = true)]
@@ -655,7 +663,7 @@ async fn a_call_that_is_dropped_before_it_is_sent_takes_no_token() {
 #[tokio::test(start_paused = true)]
 async fn keys_are_what_the_user_says() {
     let by_path = KeyBy::HostAndPath(1);
-    let by_tenant = KeyBy::with(|request| {
+    let by_tenant = KeyBy::from_fn(|request| {
         let tenant = request.headers().get("x-tenant");
         String::from_utf8_lossy(tenant.map_or(b"", |tenant| tenant.as_bytes())).into_owned()
     });

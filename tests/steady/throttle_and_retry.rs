@@ -5,9 +5,10 @@ use std::task::{Context, Waker};
 
 use futures_util::future::join_all;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error};
+use reqwest_steady::observe::RefusalReason;
 use reqwest_steady::{
-    Budget, Refusal, RefusalReason, ReportSlot, RequestBuilderExt, RetryMiddlewareBuilder,
-    RetryReport, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
+    Budget, Refusal, ReportSlot, RequestBuilderExt, RetryMiddlewareBuilder, RetryReport,
+    StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -150,7 +151,7 @@ async fn any_retried_response_comes_back_if_its_retry_is_refused() {
         )
         .0;
         assert_eq!(response.status(), status);
-        let stop = RetryReport::of(&response).unwrap().stop();
+        let stop = RetryReport::of(&response).unwrap().stop_reason();
         assert_eq!(stop, StopReason::Throttled);
         assert_eq!(balance, full, "nothing was sent, and nothing is paid");
         assert_eq!(response.text().await.unwrap(), format!("body of {status}"));
@@ -435,13 +436,13 @@ async fn a_timeout_comes_back_if_its_retry_is_refused() {
     let server = Server::new(|_| Reply::silence());
     let retry = retry().attempt_timeout(20 * MS);
     // After the first, none goes for a minute.
-    let throttle = throttle().rate(1.0 / 60.0, 1).max_wait(SEC);
+    let throttle = throttle().rate(1.0 / 60.0, 1).max_queue_wait(SEC);
     let client = throttled(&server, retry, throttle);
     let slot = ReportSlot::new();
     let error = client.get(URL).report_to(&slot).send().await.unwrap_err();
     assert!(TimedOut::of(&error).is_some(), "{error}");
     let report = slot.get().unwrap();
-    assert_eq!(report.stop(), StopReason::Throttled);
+    assert_eq!(report.stop_reason(), StopReason::Throttled);
     assert_eq!(report.attempts().count(), 1);
     assert_eq!(server.count(), 1);
 }

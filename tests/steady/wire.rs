@@ -8,10 +8,9 @@ use http::Version;
 use reqwest::Response;
 use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest_middleware::{ClientWithMiddleware, Error, RequestBuilder};
-use reqwest_steady::{
-    AttemptOutcome, FailureKind, ReportSlot, RequestBuilderExt, RetryReport, Secrets, StopReason,
-    TimeLimit, TimedOut,
-};
+use reqwest_steady::dead_letter::Secrets;
+use reqwest_steady::observe::{AttemptOutcome, FailureKind};
+use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryReport, StopReason, TimeLimit, TimedOut};
 use tokio::net::TcpListener;
 
 use crate::support::raw::{Reply, Server, Then, answer, client, direct, in_time, reply, retry};
@@ -78,7 +77,7 @@ async fn is_unclear(failure: fn() -> Reply, kind: FailureKind) {
     assert_eq!(server.count(), 3);
     assert_eq!(server.connections(), 3);
 
-    let opted = || client(direct(), retry().retry_unsent().retry_without_key());
+    let opted = || client(direct(), retry().retry_unsent(true).retry_without_key(true));
     for client in [plain(), opted()] {
         let server = failing_twice(failure).await;
         let (post, slot) = reported(client.post(server.url()).body("order"));
@@ -87,7 +86,7 @@ async fn is_unclear(failure: fn() -> Reply, kind: FailureKind) {
         assert_eq!(error.url().unwrap().as_str(), server.url());
         let report = slot.get().unwrap();
         assert_eq!(outcomes(&report), [failed(kind)]);
-        assert_eq!(report.stop(), StopReason::NotIdempotent);
+        assert_eq!(report.stop_reason(), StopReason::NotIdempotent);
         assert_eq!(server.count(), 1);
         assert_eq!(server.requests()[0].body, b"order");
     }
@@ -128,7 +127,7 @@ async fn a_post_on_a_kept_connection_that_is_closed_on_it_arrives_once() {
         _ => reply("", Then::Close),
     })
     .await;
-    let client = client(direct(), retry().retry_unsent());
+    let client = client(direct(), retry().retry_unsent(true));
     let response = send(client.get(server.url())).await.unwrap();
     assert_eq!(text(response).await.unwrap(), "warm");
 
@@ -155,7 +154,7 @@ async fn a_keyed_post_is_retried_with_the_same_key() {
 
 #[tokio::test]
 async fn without_a_key_an_answer_of_class_retry_may_be_opted_into_but_not_a_reset() {
-    let opted = || client(direct(), retry().retry_without_key());
+    let opted = || client(direct(), retry().retry_without_key(true));
     let server = failing_twice(|| answer(503, "later")).await;
     let response = send(opted().post(server.url()).body("order"))
         .await
@@ -197,11 +196,14 @@ async fn silence_before_the_head_ends_with_the_attempt() {
 #[tokio::test]
 async fn a_post_into_silence_arrives_once() {
     let server = Server::start(|_| reply("", Then::Silence)).await;
-    let patient = client(direct(), retry().retry_unsent().attempt_timeout(PATIENCE));
+    let patient = client(
+        direct(),
+        retry().retry_unsent(true).attempt_timeout(PATIENCE),
+    );
     let (post, slot) = reported(patient.post(server.url()).body("order"));
     let error = send(post).await.unwrap_err();
     assert!(TimedOut::of(&error).is_some());
-    assert_eq!(slot.get().unwrap().stop(), StopReason::NotIdempotent);
+    assert_eq!(slot.get().unwrap().stop_reason(), StopReason::NotIdempotent);
     assert_eq!(server.count(), 1);
 }
 
@@ -274,7 +276,7 @@ async fn a_body_cut_short_fails_where_it_is_read() {
         let server = failing_twice(cut).await;
         let response = send(plain().get(server.url())).await.unwrap();
         assert_eq!(response.status(), 200);
-        assert_eq!(report_of(&response).stop(), StopReason::Succeeded);
+        assert_eq!(report_of(&response).stop_reason(), StopReason::Succeeded);
         text(response).await.unwrap_err();
         assert_eq!(server.count(), 1);
     }
@@ -302,12 +304,12 @@ async fn a_post_whose_buffered_answer_is_cut_short_arrives_once() {
         .chain([reset_body as fn() -> Reply])
     {
         let server = failing_twice(cut).await;
-        let eager = client(direct(), retry().retry_unsent().retry_without_key());
+        let eager = client(direct(), retry().retry_unsent(true).retry_without_key(true));
         let post = eager.post(server.url()).body("order");
         let (post, slot) = reported(post.buffer_response(1024));
         let error = send(post).await.unwrap_err();
         assert!(matches!(error, Error::Reqwest(_)), "{error:?}");
-        assert_eq!(slot.get().unwrap().stop(), StopReason::NotIdempotent);
+        assert_eq!(slot.get().unwrap().stop_reason(), StopReason::NotIdempotent);
         assert_eq!(server.count(), 1);
     }
 }
@@ -449,7 +451,7 @@ async fn a_refused_connection_is_retried_and_its_error_comes_back_as_it_is() {
     assert_eq!(error.url().unwrap().as_str(), url);
     let report = slot.get().unwrap();
     assert_eq!(outcomes(&report), [failed(FailureKind::Connect); 3]);
-    assert_eq!(report.stop(), StopReason::RetriesExhausted);
+    assert_eq!(report.stop_reason(), StopReason::RetriesExhausted);
 }
 
 #[tokio::test]
@@ -459,14 +461,14 @@ async fn a_post_to_a_refused_port_is_retried_only_if_opted_into() {
     assert!(send(post).await.unwrap_err().is_connect());
     let report = slot.get().unwrap();
     assert_eq!(outcomes(&report), [failed(FailureKind::Connect)]);
-    assert_eq!(report.stop(), StopReason::NotIdempotent);
+    assert_eq!(report.stop_reason(), StopReason::NotIdempotent);
 
-    let eager = client(direct(), retry().retry_unsent());
+    let eager = client(direct(), retry().retry_unsent(true));
     let (post, slot) = reported(eager.post(&url).body("order").max_retries(2));
     assert!(send(post).await.unwrap_err().is_connect());
     let report = slot.get().unwrap();
     assert_eq!(outcomes(&report), [failed(FailureKind::Connect); 3]);
-    assert_eq!(report.stop(), StopReason::RetriesExhausted);
+    assert_eq!(report.stop_reason(), StopReason::RetriesExhausted);
 }
 
 struct NoSuchName;
@@ -487,9 +489,9 @@ async fn a_name_that_is_not_found_is_asked_for_again() {
     assert_eq!(error.url().unwrap().as_str(), url);
     let report = slot.get().unwrap();
     assert_eq!(outcomes(&report), [failed(FailureKind::Dns); 3]);
-    assert_eq!(report.stop(), StopReason::RetriesExhausted);
+    assert_eq!(report.stop_reason(), StopReason::RetriesExhausted);
 
-    for (retry, attempts) in [(retry(), 1), (retry().retry_unsent(), 3)] {
+    for (retry, attempts) in [(retry(), 1), (retry().retry_unsent(true), 3)] {
         let (post, slot) = reported(client(lost(), retry).post(url).max_retries(2));
         assert!(send(post).await.unwrap_err().is_connect());
         assert_eq!(slot.get().unwrap().attempts().count(), attempts);
@@ -505,7 +507,7 @@ async fn an_unsupported_scheme_is_final() {
     assert!(error.is_builder());
     let report = slot.get().unwrap();
     assert_eq!(outcomes(&report), [failed(FailureKind::Builder)]);
-    assert_eq!(report.stop(), StopReason::NotRetryable);
+    assert_eq!(report.stop_reason(), StopReason::NotRetryable);
 }
 
 #[tokio::test]
@@ -518,7 +520,7 @@ async fn a_redirect_loop_is_final() {
     assert!(error.is_redirect());
     let report = slot.get().unwrap();
     assert_eq!(outcomes(&report), [failed(FailureKind::Redirect)]);
-    assert_eq!(report.stop(), StopReason::NotRetryable);
+    assert_eq!(report.stop_reason(), StopReason::NotRetryable);
     assert_eq!(server.count(), 4);
 }
 
@@ -530,7 +532,7 @@ async fn an_answer_that_is_not_http_is_final() {
     assert_eq!(error.url().unwrap().as_str(), server.url());
     let report = slot.get().unwrap();
     assert_eq!(outcomes(&report), [failed(FailureKind::Other)]);
-    assert_eq!(report.stop(), StopReason::NotRetryable);
+    assert_eq!(report.stop_reason(), StopReason::NotRetryable);
     assert_eq!(server.count(), 1);
 }
 
@@ -564,7 +566,7 @@ fn targets(server: &Server) -> Vec<String> {
 
 #[test]
 fn clients_that_follow_redirects_get_no_option_for_bare_posts() {
-    for builder in [retry().retry_without_key(), retry().retry_unsent()] {
+    for builder in [retry().retry_without_key(true), retry().retry_unsent(true)] {
         let refused = builder.client_follows_redirects(true).build();
         let error = refused.unwrap_err().to_string();
         assert!(error.contains("client_follows_redirects(false)"), "{error}");
@@ -574,8 +576,8 @@ fn clients_that_follow_redirects_get_no_option_for_bare_posts() {
 #[tokio::test]
 async fn a_post_accepted_with_a_303_to_its_own_url_arrives_once() {
     for retry in [
-        retry().retry_without_key(),
-        retry().retry_without_key().retry_unsent(),
+        retry().retry_without_key(true),
+        retry().retry_without_key(true).retry_unsent(true),
     ] {
         let server = accepting_and_failing().await;
         let careful = client(direct(), retry);
@@ -583,7 +585,7 @@ async fn a_post_accepted_with_a_303_to_its_own_url_arrives_once() {
             .await
             .unwrap();
         assert_eq!(response.status(), 303);
-        assert_eq!(report_of(&response).stop(), StopReason::Succeeded);
+        assert_eq!(report_of(&response).stop_reason(), StopReason::Succeeded);
         assert_eq!(targets(&server), ["POST /orders"]);
     }
 }
@@ -592,7 +594,7 @@ async fn a_post_accepted_with_a_303_to_its_own_url_arrives_once() {
 #[tokio::test]
 async fn nothing_tells_of_a_redirect_to_the_same_url() {
     let server = accepting_and_failing().await;
-    let misled = client(following(), retry().retry_without_key().max_retries(2));
+    let misled = client(following(), retry().retry_without_key(true).max_retries(2));
     let response = send(misled.post(server.url()).body("order")).await.unwrap();
     assert_eq!(response.status(), 503);
     assert_eq!(response.url().as_str(), server.url());
@@ -618,7 +620,7 @@ async fn a_keyed_post_may_be_redirected_to_its_own_url() {
 async fn without_redirects_a_post_that_is_sent_on_to_a_refused_port_arrives_once() {
     let nowhere = refusing().await;
     let server = Server::start(move |_| redirect(&nowhere)).await;
-    let careful = client(direct(), retry().retry_unsent());
+    let careful = client(direct(), retry().retry_unsent(true));
     let response = send(careful.post(server.url()).body("order"))
         .await
         .unwrap();
@@ -634,10 +636,13 @@ async fn a_post_whose_answer_redirects_to_a_refusal_arrives_once() {
         _ => answer(503, "later"),
     })
     .await;
-    let eager = client(following(), retry().retry_without_key());
+    let eager = client(following(), retry().retry_without_key(true));
     let response = send(eager.post(server.url()).body("order")).await.unwrap();
     assert_eq!(response.status(), 503);
-    assert_eq!(report_of(&response).stop(), StopReason::NotIdempotent);
+    assert_eq!(
+        report_of(&response).stop_reason(),
+        StopReason::NotIdempotent
+    );
     assert_eq!(targets(&server), ["POST /orders", "GET /receipt"]);
 }
 

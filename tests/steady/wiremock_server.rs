@@ -46,7 +46,7 @@ async fn a_server_that_fails_n_times_is_answered_by_the_next_attempt() {
         assert_eq!(response.status(), 200);
         let report = RetryReport::of(&response).unwrap();
         assert_eq!(report.retries(), failures);
-        assert_eq!(report.stop(), StopReason::Succeeded);
+        assert_eq!(report.stop_reason(), StopReason::Succeeded);
         assert_eq!(response.text().await.unwrap(), "here you are");
         assert_eq!(arrivals(&server).await.len() as u32, failures + 1);
     }
@@ -69,7 +69,7 @@ async fn one_failure_too_many_returns_the_last_answer_with_its_body() {
     assert_eq!(response.status(), 503);
     let report = RetryReport::of(&response).unwrap();
     assert_eq!(report.retries(), MAX);
-    assert_eq!(report.stop(), StopReason::RetriesExhausted);
+    assert_eq!(report.stop_reason(), StopReason::RetriesExhausted);
     assert_eq!(response.text().await.unwrap(), "still down");
     assert_eq!(arrivals(&server).await.len() as u32, MAX + 1);
 }
@@ -86,7 +86,7 @@ async fn an_answer_that_will_not_change_arrives_once() {
         let response = client().get(server.uri()).send().await.unwrap();
         assert_eq!(response.status(), status);
         let report = RetryReport::of(&response).unwrap();
-        assert_eq!(report.stop(), StopReason::NotRetryable);
+        assert_eq!(report.stop_reason(), StopReason::NotRetryable);
         assert_eq!(response.text().await.unwrap(), "no");
         assert_eq!(arrivals(&server).await.len(), 1, "{status}");
     }
@@ -103,7 +103,7 @@ async fn a_post_without_a_key_arrives_once() {
         .unwrap();
     assert_eq!(response.status(), 503);
     let report = RetryReport::of(&response).unwrap();
-    assert_eq!(report.stop(), StopReason::NotIdempotent);
+    assert_eq!(report.stop_reason(), StopReason::NotIdempotent);
     assert_eq!(arrivals(&server).await.len(), 1);
 }
 

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use reqwest::{Method, Request};
+use reqwest_steady::observe::{AttemptOutcome, FailureKind};
 use reqwest_steady::testing::{
     Chance, Down, Flaky, Limit, Load, Outcome, Reply, Rule, ScriptedServer as Server,
     SimulatedService, Simulation, Stack, Steps, Worker,
 };
-use reqwest_steady::{
-    AttemptOutcome, Backoff, FailureKind, Jitter, RequestBuilderExt, RetryMiddleware, RetryReport,
-};
+use reqwest_steady::{Backoff, Jitter, RequestBuilderExt, RetryMiddleware, RetryReport};
 use tokio::time::{Instant, timeout};
 
 use crate::scripted::{URL, dripping};

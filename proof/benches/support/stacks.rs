@@ -7,9 +7,11 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
 use reqwest_retry::RetryTransientMiddleware;
 use reqwest_retry::policies::ExponentialBackoff;
+use reqwest_steady::dead_letter::dead_letter_channel;
+use reqwest_steady::observe::Metrics;
 use reqwest_steady::{
-    Backoff, Budget, CoalesceMiddleware, Metrics, RetryMiddleware, RetryMiddlewareBuilder,
-    ThrottleMiddleware, ThrottleMiddlewareBuilder, dead_letter_channel,
+    Backoff, Budget, CoalesceMiddleware, RetryMiddleware, RetryMiddlewareBuilder,
+    ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

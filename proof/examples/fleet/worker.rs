@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use reqwest_steady::{FleetLimits, RetryMiddleware, ThrottleMiddleware};
+use reqwest_steady::fleet::FleetLimits;
+use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};

@@ -90,7 +90,7 @@ async fn run(listener: TcpListener, config: Arc<ServerConfig>, progress: Arc<Pro
 /// How the attempts of a call ended, and why it did.
 async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
     let (_, report) = reported(request).await;
-    (outcomes(&report), report.stop())
+    (outcomes(&report), report.stop_reason())
 }
 
 /// How the attempts of a call ended, why it did, and how many requests of all calls arrived.
@@ -161,7 +161,7 @@ async fn a_call_cancelled_for_an_http2_connection_was_not_sent() {
     assert_eq!(stop, StopReason::NotIdempotent);
     assert_eq!(requests, 2);
 
-    let (outcomes, _, requests) = cancelled(|| retry().retry_unsent(), Method::POST).await;
+    let (outcomes, _, requests) = cancelled(|| retry().retry_unsent(true), Method::POST).await;
     assert_eq!(outcomes, ["not_processed", "200"]);
     assert_eq!(requests, 3);
 }

@@ -8,9 +8,11 @@ use std::time::Duration;
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use reqwest_steady::dead_letter::dead_letter_channel;
+use reqwest_steady::observe::Metrics;
 use reqwest_steady::{
-    Backoff, Budget, Jitter, Metrics, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
-    RetryReport, ThrottleMiddleware, dead_letter_channel,
+    Backoff, Budget, Jitter, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
+    RetryReport, ThrottleMiddleware,
 };
 use tokio::time::timeout;
 
@@ -104,7 +106,13 @@ async fn what_is_not_retryable_never_counts_as_exhausted() {
     let _local = set_default_local_recorder(&recorder);
     // Not even without a single retry.
     let client = |retry: RetryMiddlewareBuilder, server: &Arc<Server>| {
-        server.client(retry.max_retries(0).no_budget().build().unwrap())
+        server.client(
+            retry
+                .max_retries(0)
+                .budget(Budget::unlimited())
+                .build()
+                .unwrap(),
+        )
     };
 
     let missing = client(retry(), &Server::statuses([404]));
@@ -213,7 +221,7 @@ async fn a_call_that_is_dropped_in_a_retry_has_made_it() {
         0 => answer(503),
         _ => Reply::silence(),
     });
-    let client = server.client(retry().no_budget().build().unwrap());
+    let client = server.client(retry().budget(Budget::unlimited()).build().unwrap());
 
     timeout(SECOND, client.get(URL).send()).await.unwrap_err();
 
@@ -235,7 +243,7 @@ async fn a_retry_that_a_throttle_keeps_back_is_none() {
     let _local = set_default_local_recorder(&recorder);
     let server = Server::statuses([503]);
     let throttle = ThrottleMiddleware::builder().rate(0.01, 1);
-    let client = throttled(&server, retry().no_budget(), throttle);
+    let client = throttled(&server, retry().budget(Budget::unlimited()), throttle);
 
     assert_eq!(call(&client, 0).await.unwrap(), 503);
 
@@ -282,7 +290,10 @@ async fn letters_are_counted_by_what_became_of_them_and_only_for_what_was_given_
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let (letters, unread) = dead_letter_channel(1);
-    let retry = retry().max_retries(1).no_budget().dead_letter_sink(letters);
+    let retry = retry()
+        .max_retries(1)
+        .budget(Budget::unlimited())
+        .dead_letter_sink(letters);
     let server = Server::statuses([404, 503, 200, 503]);
     let client = server.client(retry.build().unwrap());
 
@@ -372,7 +383,7 @@ async fn attempts_in_a_queue_are_not_in_flight_and_leave_it_when_they_are_droppe
         RetryMiddleware::builder().observer(Arc::clone(&metrics)),
         ThrottleMiddleware::builder()
             .max_in_flight(1)
-            .max_wait(3 * SECOND)
+            .max_queue_wait(3 * SECOND)
             .adaptive(false)
             .observer(metrics),
     );
@@ -416,7 +427,7 @@ async fn headers_that_tell_of_limits_are_counted_for_each_answer() {
             &[("x-ratelimit-limit", "9"), ("x-ratelimit-remaining", "8")],
         ),
     });
-    let client = server.client(retry().no_budget().build().unwrap());
+    let client = server.client(retry().budget(Budget::unlimited()).build().unwrap());
 
     let response = client.get(URL).send().await.unwrap();
 

@@ -18,8 +18,8 @@ use reqwest_retry::{
 };
 use reqwest_steady::testing::{Reply, ScriptedServer};
 use reqwest_steady::{
-    Backoff, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
-    RetryReport, StatusClass, StopReason,
+    Backoff, Budget, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware,
+    RetryMiddlewareBuilder, RetryReport, StatusClass, StopReason,
 };
 
 use crate::support::{raw, scripted};
@@ -43,9 +43,9 @@ fn as_before() -> RetryMiddlewareBuilder {
         .max_retries(3)
         .backoff(Backoff::exponential(Duration::from_secs(1)).cap(Duration::from_secs(30 * 60)))
         .retry_window(Duration::MAX)
-        .no_budget()
+        .budget(Budget::unlimited())
         .client_follows_redirects(false)
-        .retry_without_key()
+        .retry_without_key(true)
 }
 
 /// How a program ended: how many requests arrived, and the last status, if there was one.
@@ -266,7 +266,7 @@ async fn no_retry_starts_after_the_window() {
     let until = |window: Option<Duration>| {
         let retry = RetryMiddleware::builder()
             .max_retries(u32::MAX)
-            .no_budget()
+            .budget(Budget::unlimited())
             .backoff(Backoff::exponential(Duration::from_secs(1)).cap(Duration::from_secs(60)));
         let retry = match window {
             Some(window) => retry.retry_window(window),
@@ -393,7 +393,7 @@ async fn a_refused_connection_is_wrapped_there_and_comes_back_as_it_is_here() {
     assert!(!error.is_middleware() && error.is_connect() && error.url().is_some());
     let report = slot.get().unwrap();
     assert_eq!(report.retries(), 2);
-    assert_eq!(report.stop(), StopReason::RetriesExhausted);
+    assert_eq!(report.stop_reason(), StopReason::RetriesExhausted);
 }
 
 #[tokio::test]

@@ -14,9 +14,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use reqwest_steady::{
-    AttemptOutcome, ReportSlot, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware,
-};
+use reqwest_steady::observe::AttemptOutcome;
+use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 

@@ -83,7 +83,7 @@ async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
         assert!(error.is_connect(), "{error:?}");
         assert_eq!(error.url().unwrap().as_str(), URL);
     }
-    (outcomes(&report), report.stop())
+    (outcomes(&report), report.stop_reason())
 }
 
 const CONNECT: &str = "CONNECT payments.test:443 HTTP/1.1";
@@ -104,7 +104,7 @@ async fn is_retried(refusal: String) {
     assert_eq!(proxy.asked(), [CONNECT]);
 
     let proxy = start().await;
-    let eager = client(proxy.inner(), retry().retry_unsent());
+    let eager = client(proxy.inner(), retry().retry_unsent(true));
     let (outcomes, _) = attempts(eager.post(URL)).await;
     assert_eq!(outcomes, ["connect", "connect", "200"]);
     assert_eq!(proxy.asked(), [CONNECT; 3]);
@@ -138,7 +138,7 @@ async fn a_proxy_that_forbids_the_host_is_asked_again_too() {
 #[tokio::test]
 async fn a_proxy_that_wants_other_credentials_is_final() {
     let proxy = Forward::start(vec![refusal(407)]).await;
-    let eager = client(proxy.inner(), retry().retry_unsent());
+    let eager = client(proxy.inner(), retry().retry_unsent(true));
     let (outcomes, stop) = attempts(eager.get(URL)).await;
     assert_eq!(outcomes, ["handshake"]);
     assert_eq!(stop, StopReason::NotRetryable);

@@ -7,10 +7,11 @@ use http::{HeaderValue, Method};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use reqwest::{Request, Url};
 use reqwest_middleware::Middleware;
+use reqwest_steady::dead_letter::{Credentials, JsonLinesReader, JsonLinesSink, Secrets};
+use reqwest_steady::observe::Metrics;
 use reqwest_steady::{
-    CoalesceMiddleware, Credentials, InvalidKey, JsonLinesReader, JsonLinesSink, KeyBy, Metrics,
-    Refusal, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryReport, Secrets,
-    ThrottleMiddleware, TimedOut,
+    CoalesceMiddleware, InvalidKeyError, KeyBy, Refusal, ReportSlot, RequestBuilderExt,
+    RetryMiddleware, RetryReport, ThrottleMiddleware, TimedOut,
 };
 use tokio::time::timeout;
 
@@ -169,8 +170,8 @@ async fn a_secret_appears_in_no_output_of_any_kind() {
     let gate_events = output.clone();
     let throttle = ThrottleMiddleware::builder()
         .max_in_flight(1)
-        .max_wait(10 * MS)
-        .key_by(KeyBy::with(|request| {
+        .max_queue_wait(10 * MS)
+        .key_by(KeyBy::from_fn(|request| {
             format!("{:?}", request.headers()["x-api-key"])
         }))
         .observer(metrics)
@@ -240,7 +241,7 @@ async fn a_secret_appears_in_no_output_of_any_kind() {
     let invalid = send().header("idempotency-key", key.as_str()).send().await;
     let invalid = invalid.unwrap_err();
     let found =
-        matches!(&invalid, reqwest_middleware::Error::Middleware(it) if it.is::<InvalidKey>());
+        matches!(&invalid, reqwest_middleware::Error::Middleware(it) if it.is::<InvalidKeyError>());
     assert!(found, "{invalid:?}");
     output.add("error", format!("{invalid} {invalid:?}"));
     send().idempotency_key(PRIVATE[1]).send().await.unwrap();
@@ -252,7 +253,10 @@ async fn a_secret_appears_in_no_output_of_any_kind() {
         letters.push(letter.unwrap());
     }
     let whole = std::fs::read_to_string(&file).unwrap();
-    let reasons: Vec<_> = letters.iter().map(|letter| letter.reason()).collect();
+    let reasons: Vec<_> = letters
+        .iter()
+        .map(|letter| letter.stop_reason_label())
+        .collect();
     assert_eq!(
         reasons,
         [

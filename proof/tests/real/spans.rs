@@ -5,7 +5,8 @@ use std::sync::Arc;
 use http::Extensions;
 use reqwest::{Request, Response};
 use reqwest_middleware::{Middleware, Result};
-use reqwest_steady::{Attempt, RequestBuilderExt, RetryMiddleware};
+use reqwest_steady::observe::Attempt;
+use reqwest_steady::{RequestBuilderExt, RetryMiddleware};
 use reqwest_tracing::{ReqwestOtelSpanBackend, TracingMiddleware, reqwest_otel_span};
 use tracing::Span;
 

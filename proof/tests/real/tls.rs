@@ -46,13 +46,13 @@ async fn an_answer_over_tls_is_retried_like_any_other() {
 /// The client makes one connection, and never a second.
 async fn is_final(identity: &Identity, endings: &'static [Ending], inner: ClientBuilder) {
     let (server, url) = start(identity, endings).await;
-    let client = client(inner, retry().retry_unsent());
+    let client = client(inner, retry().retry_unsent(true));
     let (result, report) = reported(client.get(&url)).await;
     let error = result.unwrap_err();
     assert!(error.is_connect());
     assert_eq!(error.url().unwrap().as_str(), url);
     assert_eq!(outcomes(&report), ["handshake"], "{endings:?}: {error:?}");
-    assert_eq!(report.stop(), StopReason::NotRetryable);
+    assert_eq!(report.stop_reason(), StopReason::NotRetryable);
     assert_eq!(server.connections(), 1);
     assert_eq!(server.count(), 0);
 }
@@ -121,11 +121,11 @@ async fn a_post_that_met_no_handshake_was_never_sent() {
         assert_eq!(server.connections(), 1);
 
         let (server, url) = start(&identity, &endings[..1]).await;
-        let eager = client(identity.trusted(), retry().retry_unsent());
+        let eager = client(identity.trusted(), retry().retry_unsent(true));
         let response = in_time(eager.post(&url).send()).await.unwrap();
         let report = RetryReport::of(&response).unwrap();
         assert_eq!(outcomes(report), ["connect", "503"]);
-        assert_eq!(report.stop(), StopReason::NotIdempotent);
+        assert_eq!(report.stop_reason(), StopReason::NotIdempotent);
         assert_eq!(server.connections(), 2);
         assert_eq!(server.count(), 1);
     }

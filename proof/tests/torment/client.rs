@@ -12,7 +12,8 @@ use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
 use reqwest_steady::{
-    Backoff, IdempotencyKey, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
+    Backoff, Budget, IdempotencyKey, ReportSlot, RequestBuilderExt, RetryMiddleware,
+    RetryMiddlewareBuilder,
 };
 use tokio::task::JoinSet;
 
@@ -41,7 +42,7 @@ pub(crate) fn persistent() -> RetryMiddlewareBuilder {
         .max_retries(200)
         .attempt_timeout(ATTEMPT_TIMEOUT)
         .deadline(Duration::from_secs(120))
-        .no_budget()
+        .budget(Budget::unlimited())
 }
 
 /// A retry as it comes, but for time limits.
@@ -233,7 +234,7 @@ impl Calls {
         self.retries.fetch_add(retries, Ordering::Relaxed);
         if !matches!(told, Told::Done(_)) {
             let last = report.attempts().last().unwrap().outcome();
-            let ending = format!("{last}: {}", report.stop());
+            let ending = format!("{last}: {}", report.stop_reason());
             *self.endings.lock().unwrap().entry(ending).or_default() += 1;
         }
         told

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest_middleware::Middleware;
-use reqwest_steady::{DeadLetter, DeadLetterReceiver, ThrottleMiddleware, dead_letter_channel};
+use reqwest_steady::ThrottleMiddleware;
+use reqwest_steady::dead_letter::{DeadLetter, DeadLetterReceiver, dead_letter_channel};
 
 use crate::client::{Calls, Names, Told, callers, persistent, usual};
 use crate::faults::Weather;
@@ -25,7 +26,7 @@ async fn give_up_and_replay(server: &mut ServerProcess) {
     // They wait for a throttle that does not hurry.
     let count = call_count() / 10;
     let (sink, letters) = dead_letter_channel(count as usize);
-    let throttle = ThrottleMiddleware::builder().max_wait(Duration::from_secs(2));
+    let throttle = ThrottleMiddleware::builder().max_queue_wait(Duration::from_secs(2));
     let stack: [Arc<dyn Middleware>; 2] = [
         Arc::new(usual().dead_letter_sink(sink).build().unwrap()),
         Arc::new(throttle.build().unwrap()),
@@ -97,7 +98,7 @@ fn by_call(mut letters: DeadLetterReceiver) -> BTreeMap<u32, Arc<DeadLetter>> {
 fn reasons(letters: &BTreeMap<u32, Arc<DeadLetter>>) -> BTreeMap<&str, usize> {
     let mut reasons = BTreeMap::new();
     for letter in letters.values() {
-        *reasons.entry(letter.reason()).or_default() += 1;
+        *reasons.entry(letter.stop_reason_label()).or_default() += 1;
     }
     reasons
 }

@@ -96,8 +96,8 @@ fn payments_without_a_key_have_their_effect_at_most_once() {
     let mut server = ServerProcess::start("the_server", seed());
     let build = |names: &_| {
         let bold = [
-            persistent().retry_unsent(),
-            persistent().retry_unsent().retry_without_key(),
+            persistent().retry_unsent(true),
+            persistent().retry_unsent(true).retry_without_key(true),
         ];
         let bold = bold.into_iter().flat_map(|it| without_redirects(names, it));
         alone(names, persistent()).into_iter().chain(bold).collect()

@@ -78,7 +78,7 @@ async fn make_calls(
             *attempts.entry(attempt.outcome().to_string()).or_default() += 1;
         }
         let last = report.attempts().last().unwrap().outcome();
-        let ending = format!("{last}: {}", report.stop());
+        let ending = format!("{last}: {}", report.stop_reason());
         *endings.entry(ending).or_default() += 1;
     }
     [attempts, endings]

@@ -148,7 +148,7 @@ impl Budget {
         let now = clock::now();
         let mut payment = fleet.retries.take(fleet.age(now));
         if payment == Payment::Ask {
-            let end = clock::after(now, fleet.fleet.max_wait());
+            let end = clock::after(now, fleet.fleet.store_timeout());
             let end = latest.map_or(end, |latest| latest.min(end));
             let asked = clock::within(end, fleet.ask_for_one()).await;
             payment = asked.unwrap_or_else(|| {

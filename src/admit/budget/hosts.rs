@@ -42,7 +42,7 @@ impl Budgets {
             ("fleet", self.fleet.is_some(), unshared),
         ] {
             if is_set && self.single.is_some() {
-                let value = "with `budget` or `no_budget`";
+                let value = "with `budget`";
                 return Err(ConfigError::new(setting, value, rule));
             }
         }

@@ -13,7 +13,7 @@ use crate::dead_letter::DeadLetter;
 /// Some editors write this at the start of a file. It is skipped.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Reads the letters that a [`JsonLinesSink`](crate::JsonLinesSink) wrote, in the same order.
+/// Reads the letters that a [`JsonLinesSink`](crate::dead_letter::JsonLinesSink) wrote, in the same order.
 ///
 /// A line that is not a letter gives an error, and reading continues with the next line. A file that cannot be
 /// read gives an error, and reading continues with the next file.
@@ -23,7 +23,7 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// [`open_all`](JsonLinesReader::open_all) opens the current file at once, and each rotated file when it is reached.
 ///
 /// ```no_run
-/// use reqwest_steady::JsonLinesReader;
+/// use reqwest_steady::dead_letter::JsonLinesReader;
 ///
 /// for letter in JsonLinesReader::open_all("letters.jsonl")? {
 ///     match letter {
@@ -187,7 +187,7 @@ impl JsonLinesReader {
 }
 
 impl Iterator for JsonLinesReader {
-    type Item = Result<DeadLetter, UnreadableLetter>;
+    type Item = Result<DeadLetter, UnreadableLetterError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let read = self.read().map_err(|fault| {
@@ -195,7 +195,7 @@ impl Iterator for JsonLinesReader {
                 self.file = None;
             }
             let (path, line) = (self.path.clone(), self.line);
-            UnreadableLetter { path, line, fault }
+            UnreadableLetterError { path, line, fault }
         });
         read.transpose()
     }
@@ -205,7 +205,7 @@ impl Iterator for JsonLinesReader {
 ///
 /// The text names the file, the line and the reason. It shows no data from the file.
 #[derive(Debug)]
-pub struct UnreadableLetter {
+pub struct UnreadableLetterError {
     path: PathBuf,
     line: u64,
     fault: ReadFault,
@@ -217,7 +217,7 @@ enum ReadFault {
     Io(io::Error),
 }
 
-impl UnreadableLetter {
+impl UnreadableLetterError {
     /// Returns whether the line is incomplete, because its writer was killed or the disk was full.
     pub fn is_torn(&self) -> bool {
         matches!(self.fault, ReadFault::Line(InvalidLine::Torn))
@@ -236,7 +236,7 @@ impl UnreadableLetter {
     }
 }
 
-impl fmt::Display for UnreadableLetter {
+impl fmt::Display for UnreadableLetterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (line, path) = (self.line, self.path.display());
         match &self.fault {
@@ -246,7 +246,7 @@ impl fmt::Display for UnreadableLetter {
     }
 }
 
-impl std::error::Error for UnreadableLetter {
+impl std::error::Error for UnreadableLetterError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.fault {
             ReadFault::Io(error) => Some(error),
@@ -265,8 +265,9 @@ mod tests {
     fn a_line_beyond_all_measure_is_skipped_without_reading_it_into_memory() {
         let name = format!("steady-long-line-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let is_too_long =
-            |error: &UnreadableLetter| matches!(error.fault, ReadFault::Line(InvalidLine::TooLong));
+        let is_too_long = |error: &UnreadableLetterError| {
+            matches!(error.fault, ReadFault::Line(InvalidLine::TooLong))
+        };
         let faults = |text: &str| -> Vec<_> {
             fs::write(&path, text).unwrap();
             let mut reader = JsonLinesReader::open(&path).unwrap();

@@ -123,7 +123,7 @@ fn the_form_of_version_1_stays_as_it_is() {
     let letter = decode(EXAMPLE.as_bytes()).unwrap();
     let text = String::from_utf8(encode(&letter, u64::MAX).unwrap()).unwrap();
     assert_eq!(text.trim_end(), EXAMPLE);
-    assert_eq!(letter.stop(), Some(StopReason::RetriesExhausted));
+    assert_eq!(letter.stop_reason(), Some(StopReason::RetriesExhausted));
     assert_eq!(letter.attempts()[1].sent_at(), Duration::from_millis(1380));
     assert_eq!(letter.key(), Some("order-1"));
 }
@@ -167,8 +167,8 @@ fn what_a_later_version_adds_does_not_make_a_letter_unreadable() {
         .replace("retries_exhausted", "bored")
         .replace("timeout", "sunspots");
     let letter = decode(later.as_bytes()).unwrap();
-    assert_eq!(letter.stop(), None);
-    assert_eq!(letter.reason(), "bored");
+    assert_eq!(letter.stop_reason(), None);
+    assert_eq!(letter.stop_reason_label(), "bored");
     let last = letter.attempts()[1].outcome();
     assert_eq!(last, AttemptOutcome::Failure(FailureKind::Other));
 }
@@ -231,7 +231,7 @@ fn all_labels_can_be_read_back() {
             | FailureKind::Throttled
             | FailureKind::Other => {}
         }
-        assert_eq!(FailureKind::from_label(kind.label()), Some(kind));
+        assert_eq!(FailureKind::from_label(kind.as_str()), Some(kind));
     }
     assert_eq!(FailureKind::from_label("sunspots"), None);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{DEFAULT_PERIOD, FleetLimits};
 use crate::config::{ConfigError, ensure};
-use crate::fleet::{DEFAULT_MAX_WAIT, FleetStore, MemoryStore, check_max_wait};
+use crate::fleet::{DEFAULT_STORE_TIMEOUT, FleetStore, MemoryStore, check_store_timeout};
 #[cfg(feature = "redis")]
 use crate::fleet::{RedisStore, RedisStoreBuilder};
 
@@ -19,11 +19,11 @@ const MAX_PERIOD: Duration = Duration::from_secs(10);
 ///
 /// ```
 /// use std::time::Duration;
-/// use reqwest_steady::FleetLimits;
+/// use reqwest_steady::fleet::FleetLimits;
 ///
 /// let fleet = FleetLimits::builder()
 ///     .lease(Duration::from_secs(1))
-///     .max_wait(Duration::from_millis(20))
+///     .store_timeout(Duration::from_millis(20))
 ///     .build()?;
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
@@ -32,7 +32,7 @@ pub struct FleetLimitsBuilder {
     store: StoreChoice,
     prefix: Option<String>,
     period: Duration,
-    max_wait: Duration,
+    store_timeout: Duration,
 }
 
 enum StoreChoice {
@@ -47,7 +47,7 @@ impl Default for FleetLimitsBuilder {
             store: StoreChoice::Given(Arc::new(MemoryStore::new())),
             prefix: None,
             period: DEFAULT_PERIOD,
-            max_wait: DEFAULT_MAX_WAIT,
+            store_timeout: DEFAULT_STORE_TIMEOUT,
         }
     }
 }
@@ -115,8 +115,8 @@ impl FleetLimitsBuilder {
     /// After that, the worker uses the last known limits.
     ///
     /// Default: 50 ms.
-    pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.max_wait = max_wait;
+    pub fn store_timeout(mut self, store_timeout: Duration) -> Self {
+        self.store_timeout = store_timeout;
         self
     }
 
@@ -129,14 +129,14 @@ impl FleetLimitsBuilder {
         let in_range = (MIN_PERIOD..=MAX_PERIOD).contains(&self.period);
         let rule = "should be from 50 ms to 10 s";
         ensure(in_range, "lease", self.period, rule)?;
-        check_max_wait(self.max_wait)?;
+        check_store_timeout(self.store_timeout)?;
         let store: Arc<dyn FleetStore> = match (self.store, self.prefix) {
             #[cfg(feature = "redis")]
             (StoreChoice::Redis(mut store), prefix) => {
                 if let Some(prefix) = prefix {
                     *store = store.prefix(prefix);
                 }
-                Arc::new(store.max_wait(self.max_wait).build()?)
+                Arc::new(store.store_timeout(self.store_timeout).build()?)
             }
             (StoreChoice::Given(store), None) => store,
             (StoreChoice::Given(_), Some(prefix)) => {
@@ -144,7 +144,7 @@ impl FleetLimitsBuilder {
                 return Err(ConfigError::new("prefix", format_args!("{prefix:?}"), rule));
             }
         };
-        Ok(FleetLimits::new(store, self.period, self.max_wait))
+        Ok(FleetLimits::new(store, self.period, self.store_timeout))
     }
 }
 
@@ -154,7 +154,7 @@ impl fmt::Debug for FleetLimitsBuilder {
         f.debug_struct("FleetLimitsBuilder")
             .field("prefix", &self.prefix)
             .field("lease", &self.period)
-            .field("max_wait", &self.max_wait)
+            .field("store_timeout", &self.store_timeout)
             .finish_non_exhaustive()
     }
 }

@@ -77,8 +77,8 @@ fn an_invalid_setting_is_named_with_its_value() {
             "lease (49ms) should be from 50 ms to 10 s",
         ),
         (
-            builder().max_wait(Duration::ZERO).build(),
-            "max_wait (0ns) should be longer than zero and at most 10 s",
+            builder().store_timeout(Duration::ZERO).build(),
+            "store_timeout (0ns) should be longer than zero and at most 10 s",
         ),
         (
             builder().prefix("billing").build(),
@@ -103,7 +103,7 @@ fn an_invalid_setting_is_named_with_its_value() {
 async fn a_hanging_store_times_out_and_each_ask_is_counted() {
     let fleet = FleetLimits::builder()
         .store(Arc::new(Broken::default()))
-        .max_wait(Duration::from_millis(20))
+        .store_timeout(Duration::from_millis(20))
         .build()
         .unwrap();
     let terms = crate::fleet::RetryTerms {
@@ -119,7 +119,7 @@ async fn a_hanging_store_times_out_and_each_ask_is_counted() {
     let ask = LeaseAsk::new(WorkerId::random(), fleet.period());
     assert!(fleet.lease("gate:a", ask).await.is_err());
     assert_eq!(fleet.round_trips(), 2);
-    assert_eq!(fleet.max_wait(), after);
+    assert_eq!(fleet.store_timeout(), after);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use redis::Client;
 use super::link::{ConnectionSource, RedisLink};
 use super::{RedisStore, address};
 use crate::config::{ConfigError, ensure};
-use crate::fleet::{DEFAULT_MAX_WAIT, check_max_wait};
+use crate::fleet::{DEFAULT_STORE_TIMEOUT, check_store_timeout};
 
 const DEFAULT_PREFIX: &str = "steady";
 const MAX_PREFIX: usize = 64;
@@ -21,7 +21,7 @@ const MAX_PREFIX: usize = 64;
 ///
 /// let store = RedisStore::builder("redis://127.0.0.1")
 ///     .prefix("billing")
-///     .max_wait(Duration::from_millis(20))
+///     .store_timeout(Duration::from_millis(20))
 ///     .build()?;
 ///
 /// let refused = RedisStore::new("redis://user:password@host/zero").unwrap_err();
@@ -36,7 +36,7 @@ pub struct RedisStoreBuilder {
     source: Result<ConnectionSource, ConfigError>,
     pause_client: Option<Result<Client, ConfigError>>,
     prefix: String,
-    max_wait: Duration,
+    store_timeout: Duration,
 }
 
 impl RedisStoreBuilder {
@@ -45,7 +45,7 @@ impl RedisStoreBuilder {
             source,
             pause_client: None,
             prefix: DEFAULT_PREFIX.to_owned(),
-            max_wait: DEFAULT_MAX_WAIT,
+            store_timeout: DEFAULT_STORE_TIMEOUT,
         }
     }
 
@@ -62,8 +62,8 @@ impl RedisStoreBuilder {
     /// Sets how long a request may take, including connecting; up to 10 s.
     ///
     /// Default: 50 ms.
-    pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.max_wait = max_wait;
+    pub fn store_timeout(mut self, store_timeout: Duration) -> Self {
+        self.store_timeout = store_timeout;
         self
     }
 
@@ -81,7 +81,7 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// Refuses an invalid URL or prefix, and a `max_wait` out of range.
+    /// Refuses an invalid URL or prefix, and a `store_timeout` out of range.
     pub fn build(self) -> Result<RedisStore, ConfigError> {
         let pause_client = self.pause_client.transpose()?;
         let source = self.source?;
@@ -90,12 +90,12 @@ impl RedisStoreBuilder {
             ConnectionSource::Given(_) => pause_client,
         };
         check_prefix(&self.prefix)?;
-        check_max_wait(self.max_wait)?;
+        check_store_timeout(self.store_timeout)?;
         Ok(RedisStore {
-            link: RedisLink::new(source, self.max_wait),
+            link: RedisLink::new(source, self.store_timeout),
             pause_client,
             prefix: self.prefix,
-            max_wait: self.max_wait,
+            store_timeout: self.store_timeout,
         })
     }
 }
@@ -105,7 +105,7 @@ impl fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStoreBuilder")
             .field("prefix", &self.prefix)
-            .field("max_wait", &self.max_wait)
+            .field("store_timeout", &self.store_timeout)
             .finish_non_exhaustive()
     }
 }

@@ -25,7 +25,7 @@ use crate::clock;
 use crate::entropy::{Entropy, up_to};
 use crate::fleet::FleetError;
 
-/// Longest time to connect. A script waits for `max_wait` of it only.
+/// Longest time to connect. A script waits for `store_timeout` of it only.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// Delay before the first reconnect. It doubles up to [`LONGEST_DELAY`].
 const FIRST_DELAY: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ pub(super) enum ConnectionSource {
 
 pub(super) struct RedisLink {
     source: ConnectionSource,
-    max_wait: Duration,
+    store_timeout: Duration,
     state: watch::Sender<LinkState>,
     round_trips: AtomicU64,
 }
@@ -89,11 +89,11 @@ impl LinkState {
 }
 
 impl RedisLink {
-    pub(super) fn new(source: ConnectionSource, max_wait: Duration) -> Arc<Self> {
+    pub(super) fn new(source: ConnectionSource, store_timeout: Duration) -> Arc<Self> {
         let now = clock::now();
         Arc::new(Self {
             source,
-            max_wait,
+            store_timeout,
             state: watch::Sender::new(LinkState {
                 connection: None,
                 number: 0,
@@ -110,7 +110,7 @@ impl RedisLink {
         self.round_trips.load(Ordering::Relaxed)
     }
 
-    /// Runs a script. Always ends within `max_wait`.
+    /// Runs a script. Always ends within `store_timeout`.
     pub(super) async fn run<T: FromRedisValue>(
         self: &Arc<Self>,
         script: &LuaScript,
@@ -133,7 +133,7 @@ impl RedisLink {
                 result => result,
             }
         };
-        let failure = match timeout_at(clock::after(now, self.max_wait), reply).await {
+        let failure = match timeout_at(clock::after(now, self.store_timeout), reply).await {
             Ok(Ok(reply)) => return Ok(reply),
             Ok(Err(error)) if !failure::breaks(&error) => return Err(failure::of(&error)),
             Ok(Err(error)) => failure::of(&error),
@@ -158,7 +158,7 @@ impl RedisLink {
         Ok(from_redis_value(reply.extract_error()?)?)
     }
 
-    /// Returns the connection and its number. While it is being made, a script waits until `max_wait` after
+    /// Returns the connection and its number. While it is being made, a script waits until `store_timeout` after
     /// the begin, and no longer.
     async fn connection(
         self: &Arc<Self>,
@@ -172,7 +172,7 @@ impl RedisLink {
             is_due
         });
         let mut state = self.state.subscribe();
-        let until = clock::after(state.borrow().waits_since(now), self.max_wait);
+        let until = clock::after(state.borrow().waits_since(now), self.store_timeout);
         if now >= until {
             return Err(unavailable("it is not connected yet"));
         }
@@ -188,7 +188,7 @@ impl RedisLink {
     }
 
     fn timed_out(&self) -> FleetError {
-        let after = self.max_wait;
+        let after = self.store_timeout;
         FleetError::TimedOut { after }
     }
 

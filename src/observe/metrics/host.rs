@@ -56,10 +56,12 @@ impl HostMetrics {
             budget_exhausted: from_zero(counter!(BUDGET_EXHAUSTED, "host" => host.clone())),
             backoff_delay: histogram!(BACKOFF_DELAY, "host" => host.clone()),
             limit_headers: LimitHeader::EACH.map(|header| {
-                from_zero(counter!(LIMIT_HEADERS, "host" => host.clone(), "kind" => header.label()))
+                from_zero(
+                    counter!(LIMIT_HEADERS, "host" => host.clone(), "kind" => header.as_str()),
+                )
             }),
             dead_letters: DeadLetterOutcome::ALL.map(|outcome| {
-                let outcome = outcome.label();
+                let outcome = outcome.as_str();
                 from_zero(counter!(DEAD_LETTERS, "host" => host.clone(), "outcome" => outcome))
             }),
             load: Mutex::default(),
@@ -72,7 +74,7 @@ impl HostMetrics {
     /// Counts a call that ended.
     pub(super) fn stopped(&self, reason: StopReason) {
         let counter = &self.stopped[reason as usize];
-        self.count_request(counter, reason.label());
+        self.count_request(counter, reason.as_str());
     }
 
     /// Counts a call that its caller dropped.

@@ -74,7 +74,7 @@ fn finished() -> AttemptFinished {
 
 fn stop(budget: Option<f64>) -> Stopped {
     Stopped {
-        reason: StopReason::Succeeded,
+        stop_reason: StopReason::Succeeded,
         outcome: AttemptOutcome::Status(StatusCode::OK),
         max_attempts: 6,
         waited: Duration::ZERO,

@@ -111,7 +111,7 @@ fn report(input: &mut Unstructured<'_>) -> Result<RetryReport> {
         earlier: earlier.collect::<Result<_>>()?,
         last: attempt(input)?,
         refused_wait: Duration::ZERO,
-        stop: *input.choose(&[
+        stop_reason: *input.choose(&[
             StopReason::RetriesExhausted,
             StopReason::BudgetEmpty,
             StopReason::ServerDelayTooLong,

@@ -173,10 +173,10 @@ impl Settings {
             retry = retry.attempt_timeout(timeout);
         }
         if self.without_key {
-            retry = retry.retry_without_key();
+            retry = retry.retry_without_key(true);
         }
         if self.unsent {
-            retry = retry.retry_unsent();
+            retry = retry.retry_unsent(true);
         }
         retry.build().expect("settings that make sense")
     }

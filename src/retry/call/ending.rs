@@ -94,7 +94,7 @@ impl Call<'_> {
             earlier: self.merge_inner(&mut last, result, extensions),
             last,
             refused_wait: Duration::ZERO,
-            stop: stop.reason,
+            stop_reason: stop.reason,
         };
         let mut letter = None;
         let is_plain = self.history().is_none() && !self.is_tracked();

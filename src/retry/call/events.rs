@@ -203,7 +203,7 @@ impl Call<'_> {
         };
         events.phase = CallPhase::Over;
         let kind = EventKind::Stopped(Stopped {
-            reason: report.stop,
+            stop_reason: report.stop_reason,
             outcome: report.last.outcome,
             max_attempts,
             waited: report.waited(),

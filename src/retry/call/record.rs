@@ -48,7 +48,7 @@ impl History {
     pub(super) fn complete(&mut self, report: &mut RetryReport, result: &mut Result<Response>) {
         self.attempts.append(&mut report.earlier);
         report.earlier = std::mem::take(&mut self.attempts);
-        if report.stop != StopReason::Throttled {
+        if report.stop_reason != StopReason::Throttled {
             return;
         }
         if let Some(held) = self.held.take() {

@@ -71,7 +71,12 @@ const SETUPS: [Setup; 4] = [
     },
     Setup {
         retry: |retry| retry.attempt_timeout(300 * MS),
-        throttle: |throttle| throttle.max_in_flight(2).max_queue(2).max_wait(100 * MS),
+        throttle: |throttle| {
+            throttle
+                .max_in_flight(2)
+                .max_queue(2)
+                .max_queue_wait(100 * MS)
+        },
         nested: false,
     },
     Setup {

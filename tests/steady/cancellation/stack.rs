@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use reqwest_middleware::{ClientWithMiddleware, Middleware, RequestBuilder, Result};
+use reqwest_steady::dead_letter::{DeadLetter, DeadLetterSink, Delivery};
 use reqwest_steady::testing::ScriptedServer;
 use reqwest_steady::{
-    Backoff, Budget, CoalesceMiddleware, DeadLetter, DeadLetterSink, Delivery, Jitter, Refusal,
-    RetryMiddleware, RetryMiddlewareBuilder, Scope, ThrottleMiddleware, ThrottleMiddlewareBuilder,
+    Backoff, Budget, CoalesceMiddleware, Jitter, Refusal, RetryMiddleware, RetryMiddlewareBuilder,
+    Scope, ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
@@ -71,7 +72,7 @@ impl Stack {
         let recorder = metrics_util::debugging::DebuggingRecorder::new();
         #[cfg(feature = "metrics")]
         let (outer, inner) = {
-            let metrics = Arc::new(reqwest_steady::Metrics::new());
+            let metrics = Arc::new(reqwest_steady::observe::Metrics::new());
             (outer.observer(metrics.clone()), inner.observer(metrics))
         };
         let coalesce = Arc::new(CoalesceMiddleware::default());
@@ -175,7 +176,7 @@ async fn left_of(scope: &Scope) -> u32 {
     let server = ScriptedServer::statuses([503]);
     let backoff = Backoff::exponential(MS).cap(MS).jitter(Jitter::None);
     let retry = RetryMiddleware::builder().max_retries(100).backoff(backoff);
-    let client = server.client(retry.no_budget().build().unwrap());
+    let client = server.client(retry.budget(Budget::unlimited()).build().unwrap());
     let call = client.get("http://other.example.com/").send();
     assert_eq!(scope.clone().run(call).await.unwrap().status(), 503);
     server.count() as u32 - 1

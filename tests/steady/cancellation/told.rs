@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use reqwest_steady::{
-    Abandoned, AttemptFinished, CallInfo, DeadLetterOutcome, LoadChange, Observer, Stopped,
-    ThrottleLoad,
+use reqwest_steady::dead_letter::DeadLetterOutcome;
+use reqwest_steady::observe::{
+    Abandoned, AttemptFinished, CallInfo, LoadChange, Observer, Stopped, ThrottleLoad,
 };
 
 /// An observer of everything that begins and ends.
@@ -79,7 +79,7 @@ impl Observer for Told {
     fn stopped(&self, _: &CallInfo<'_>, stop: &Stopped) {
         let mut counts = self.lock();
         counts.stopped += 1;
-        counts.given_up += usize::from(stop.reason.is_given_up());
+        counts.given_up += usize::from(stop.stop_reason.is_given_up());
     }
 
     fn abandoned(&self, _: &CallInfo<'_>, abandoned: &Abandoned) {

@@ -140,7 +140,12 @@ pub(super) const WORLDS: [World; 14] = [
     World {
         name: "a retry that is refused after a time in the queue",
         setup: Setup {
-            throttle: |throttle| throttle.adaptive(false).max_in_flight(1).max_wait(30 * MS),
+            throttle: |throttle| {
+                throttle
+                    .adaptive(false)
+                    .max_in_flight(1)
+                    .max_queue_wait(30 * MS)
+            },
             ..PLAIN.setup
         },
         script: |path, _| match path {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use reqwest_steady::{DeadLetterSink, JsonLinesReader, JsonLinesSink, LetterBody};
+use reqwest_steady::dead_letter::{DeadLetterSink, JsonLinesReader, JsonLinesSink, LetterBody};
 use tokio::task::JoinSet;
 
 use super::stored::{LINE, deliver, keys, numbered, orders};

@@ -7,11 +7,14 @@ use std::time::Duration;
 use http::Method;
 use reqwest::{Body, Response};
 use reqwest_middleware::{ClientWithMiddleware, Error, RequestBuilder};
+use reqwest_steady::dead_letter::{
+    DeadLetter, DeadLetterReceiver, LetterBody, dead_letter_channel,
+};
+use reqwest_steady::observe::{AttemptOutcome, AttemptReport, FailureKind};
 use reqwest_steady::{
-    AttemptOutcome, AttemptReport, AutoKey, Budget, DeadLetter, DeadLetterReceiver, Deposit,
-    FailureKind, LetterBody, Refusal, ReportSlot, RequestBuilderExt, RetryMiddleware,
+    AutoKey, Budget, Deposit, Refusal, ReportSlot, RequestBuilderExt, RetryMiddleware,
     RetryMiddlewareBuilder, Scope, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
-    TimedOut, dead_letter_channel,
+    TimedOut,
 };
 use tokio::time::{sleep, timeout};
 
@@ -23,7 +26,7 @@ fn retry() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder()
         .max_retries(2)
         .backoff(constant(SEC))
-        .no_budget()
+        .budget(Budget::unlimited())
 }
 
 /// A client of this server, and the letters about its calls.
@@ -130,8 +133,8 @@ async fn a_letter_is_written_for_every_reason_to_give_up() {
         assert_eq!(server.count(), sent, "{reason}");
 
         let letter = only(&mut letters);
-        assert_eq!(letter.stop(), Some(reason));
-        assert_eq!(letter.reason(), reason.label());
+        assert_eq!(letter.stop_reason(), Some(reason));
+        assert_eq!(letter.stop_reason_label(), reason.as_str());
         assert_eq!((letter.method(), letter.url().as_str()), (&method, URL));
         let headers: Vec<_> = letter.headers().collect();
         assert_eq!(headers.len(), 1, "{reason}");
@@ -155,7 +158,7 @@ async fn a_letter_is_written_when_the_scope_has_no_retries_left() {
     let call = scope.run(client.put(URL).send()).await;
     assert_eq!((call.unwrap().status().as_u16(), server.count()), (503, 2));
     let letter = only(&mut letters);
-    assert_eq!(letter.stop(), Some(StopReason::AllowanceSpent));
+    assert_eq!(letter.stop_reason(), Some(StopReason::AllowanceSpent));
     assert_eq!(letter.attempts().len(), 2);
 }
 
@@ -178,7 +181,7 @@ async fn a_letter_is_written_when_a_throttle_refuses_the_first_attempt() {
     assert_eq!(first.unwrap(), 200);
     assert_eq!(server.count(), 1);
     let letter = only(&mut letters);
-    assert_eq!(letter.stop(), Some(StopReason::Throttled));
+    assert_eq!(letter.stop_reason(), Some(StopReason::Throttled));
     let error = refused.unwrap_err();
     let refusal = Refusal::of(&error).expect("the refusal itself comes back");
     assert!(refusal.retry_after() > Duration::ZERO);
@@ -195,9 +198,9 @@ async fn what_was_never_sent_can_be_sent_again_even_without_a_key() {
     assert!(Refusal::of(&refused.unwrap_err()).is_some());
     assert_eq!(sent.unwrap().status(), 503);
     let (first, second) = (letters.recv().await.unwrap(), letters.recv().await.unwrap());
-    assert_eq!(first.stop(), Some(StopReason::Throttled));
+    assert_eq!(first.stop_reason(), Some(StopReason::Throttled));
     assert!(first.is_repeatable());
-    assert_eq!(second.stop(), Some(StopReason::NotIdempotent));
+    assert_eq!(second.stop_reason(), Some(StopReason::NotIdempotent));
     assert!(!second.is_repeatable());
 }
 
@@ -217,7 +220,7 @@ async fn a_letter_about_a_refused_retry_tells_of_the_attempts_that_were_sent() {
     assert_eq!(response.unwrap().text().await.unwrap(), "body of 503");
     assert_eq!(server.count(), 2);
     let letter = only(&mut letters);
-    assert_eq!(letter.stop(), Some(StopReason::Throttled));
+    assert_eq!(letter.stop_reason(), Some(StopReason::Throttled));
     let status = reqwest::StatusCode::SERVICE_UNAVAILABLE;
     assert_eq!(outcomes(&letter), [AttemptOutcome::Status(status)]);
 }
@@ -253,7 +256,7 @@ async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_un
     let error = client.get(URL).deadline(SEC).send().await.unwrap_err();
     assert!(TimedOut::of(&error).is_some(), "{error}");
     let letter = timeout(SEC, letters.recv()).await.unwrap().unwrap();
-    assert_eq!(letter.stop(), Some(StopReason::DeadlineTooClose));
+    assert_eq!(letter.stop_reason(), Some(StopReason::DeadlineTooClose));
     assert_eq!(server.count(), 1);
 }
 
@@ -293,7 +296,7 @@ async fn no_letter_is_written_about_what_would_not_have_worked_later() {
         let slot = ReportSlot::new();
         let request = client.put(URL).body("order").report_to(&slot);
         request.send().await.unwrap();
-        assert_eq!(slot.get().unwrap().stop(), reason);
+        assert_eq!(slot.get().unwrap().stop_reason(), reason);
         assert_eq!(server.count(), sent, "{reason}");
         sleep(60 * SEC).await;
         assert!(letters.try_recv().is_none(), "{reason}");

@@ -14,10 +14,8 @@ use std::{env, io, process};
 
 use futures_util::StreamExt;
 use http::Method;
-use reqwest_steady::{
-    DeadLetter, IdempotencyKey, JsonLinesReader, JsonLinesSink, LetterBody, RequestBuilderExt,
-    StopReason,
-};
+use reqwest_steady::dead_letter::{DeadLetter, JsonLinesReader, JsonLinesSink, LetterBody};
+use reqwest_steady::{Budget, IdempotencyKey, RequestBuilderExt, StopReason};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::task::JoinSet;
@@ -61,11 +59,11 @@ async fn the_process_that_is_killed() {
     }
     let retry = retry()
         .max_retries(1)
-        .no_budget()
+        .budget(Budget::unlimited())
         .dead_letter_sink(sink)
         .dead_letter_max_body(4 * 1024 * 1024)
         // However slow the machine is: what is tested is that nothing is lost.
-        .dead_letter_max_wait(Duration::from_secs(60));
+        .dead_letter_timeout(Duration::from_secs(60));
     let client = client(direct(), retry);
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -157,7 +155,7 @@ fn assert_whole(letter: &DeadLetter, url: &str) {
     let key = letter.key().unwrap();
     assert_eq!(letter.method(), Method::POST);
     assert_eq!(letter.url().as_str(), url);
-    assert_eq!(letter.stop(), Some(StopReason::RetriesExhausted));
+    assert_eq!(letter.stop_reason(), Some(StopReason::RetriesExhausted));
     assert_eq!(letter.attempts().len(), 2);
     let is_whole = matches!(letter.body(), LetterBody::Bytes(body) if *body == body_of(key));
     assert!(is_whole, "{letter:?}");
@@ -196,7 +194,7 @@ impl Respond for Shop {
 }
 
 async fn replay_all(letters: &[DeadLetter]) {
-    let client = client(direct(), retry().no_budget());
+    let client = client(direct(), retry().budget(Budget::unlimited()));
     let replays = futures_util::stream::iter(letters).for_each_concurrent(TASKS, |letter| {
         let replay = letter.replay(&client);
         async { assert_eq!(replay.await.unwrap().status(), 201) }

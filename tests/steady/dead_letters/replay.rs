@@ -5,10 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use reqwest_steady::{
-    AttemptOutcome, AutoKey, Credentials, FailureKind, Redacted, ReplayError, RetryMiddleware,
-    StopReason, dead_letter_channel,
-};
+use reqwest_steady::dead_letter::{Credentials, Redacted, ReplayError, dead_letter_channel};
+use reqwest_steady::observe::{AttemptOutcome, FailureKind};
+use reqwest_steady::{AutoKey, RetryMiddleware, StopReason};
 
 use super::stored::{LINE, letter};
 use crate::support::scripted::{Reply, Server};
@@ -326,7 +325,7 @@ fn a_letter_tells_what_happened() {
         letter.to_string(),
         "POST api.example.com/orders, given up after 1 attempt: retries_exhausted"
     );
-    assert_eq!(letter.stop(), Some(StopReason::RetriesExhausted));
+    assert_eq!(letter.stop_reason(), Some(StopReason::RetriesExhausted));
     assert!(letter.not_before() > letter.time());
     let outcome = letter.attempts()[0].outcome();
     assert_ne!(outcome, AttemptOutcome::Failure(FailureKind::Other));

@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use reqwest_middleware::ClientWithMiddleware;
+use reqwest_steady::dead_letter::{
+    DeadLetter, DeadLetterOutcome, DeadLetterSink, Delivery, dead_letter_channel,
+};
+use reqwest_steady::observe::{EventKind, LogLevels};
 use reqwest_steady::{
-    DeadLetter, DeadLetterOutcome, DeadLetterSink, Delivery, EventKind, LogLevels,
-    RequestBuilderExt, RetryMiddleware, RetryReport, StopReason, TimedOut, dead_letter_channel,
+    Budget, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason, TimedOut,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -51,7 +54,7 @@ impl DeadLetterSink for Sink {
                 Act::Panic | Act::PanicAtOnce => panic!("later"),
             }
             if !matches!(self.0, Act::Accept(_)) {
-                assert_eq!(letter.stop(), Some(StopReason::RetriesExhausted));
+                assert_eq!(letter.stop_reason(), Some(StopReason::RetriesExhausted));
             }
             self.1.fetch_add(1, Ordering::SeqCst);
             Ok(())
@@ -86,10 +89,10 @@ impl Setting {
         let retry = RetryMiddleware::builder()
             .max_retries(2)
             .backoff(constant(SEC))
-            .no_budget()
+            .budget(Budget::unlimited())
             .log_levels(LogLevels::off())
             .dead_letter_sink(sink)
-            .dead_letter_max_wait(MAX_WAIT)
+            .dead_letter_timeout(MAX_WAIT)
             .observe_fn(move |event| {
                 assert_eq!(event.call.host, "api.example.com");
                 let mut heard = heard.lock().unwrap();
@@ -147,7 +150,7 @@ async fn whatever_a_sink_does_the_answer_is_the_same_and_the_wait_is_bounded() {
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()["x-note"], "kept");
         let report = RetryReport::of(&response).unwrap();
-        assert_eq!(report.stop(), StopReason::RetriesExhausted);
+        assert_eq!(report.stop_reason(), StopReason::RetriesExhausted);
         assert_eq!((report.retries(), report.waited()), (2, 2 * SEC));
         assert_eq!(response.text().await.unwrap(), "body of 503");
 

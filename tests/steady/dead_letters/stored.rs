@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use reqwest_steady::{DeadLetter, DeadLetterSink, JsonLinesReader};
+use reqwest_steady::dead_letter::{DeadLetter, DeadLetterSink, JsonLinesReader};
 
 use crate::support::directory::Directory;
 

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use reqwest_steady::RetryMiddleware;
+use reqwest_steady::fleet::FleetLimits;
 use reqwest_steady::fleet::{
     FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Pauses, Retries, RetriesAsk, StoreFuture,
 };
 use reqwest_steady::testing::{Flaky, Load, Outcome, SimulatedService, Simulation};
-use reqwest_steady::{FleetLimits, RetryMiddleware};
 
 const WORKERS: usize = 8;
 const TIME: Duration = Duration::from_secs(20);

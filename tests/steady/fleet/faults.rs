@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use reqwest_middleware::{ClientWithMiddleware, Middleware};
+use reqwest_steady::fleet::FleetLimits;
 use reqwest_steady::fleet::{
     FleetError, FleetStore, Lease, LeaseAsk, MemoryStore, Pauses, Retries, RetriesAsk, StoreFuture,
 };
 use reqwest_steady::testing::{Reply, ScriptedServer as Server};
 use reqwest_steady::{
-    FleetLimits, RetryMiddleware, RetryMiddlewareBuilder, ThrottleMiddleware,
-    ThrottleMiddlewareBuilder,
+    RetryMiddleware, RetryMiddlewareBuilder, ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -186,13 +186,13 @@ async fn a_pause_that_the_store_did_not_take_is_sent_again() {
 #[tokio::test(start_paused = true)]
 async fn a_call_in_a_hurry_does_not_wait_for_a_slow_store() {
     let server = Server::new(|_| Reply::status(200));
-    let patient = throttle(&Odd::silent()).max_wait(millis(20));
+    let patient = throttle(&Odd::silent()).max_queue_wait(millis(20));
     let began = Instant::now();
     assert_eq!(call(&throttled(&server, patient)).await, Ok(200));
     assert_eq!(began.elapsed(), millis(20));
     // Nor does one that cannot wait at all depend on a store that is well.
     let store = Odd::new();
-    let impatient = throttled(&server, throttle(&store).max_wait(Duration::ZERO));
+    let impatient = throttled(&server, throttle(&store).max_queue_wait(Duration::ZERO));
     for _ in 0..100 {
         assert_eq!(call(&impatient).await, Ok(200));
         sleep(millis(20)).await;

@@ -7,9 +7,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use reqwest_middleware::Middleware;
+use reqwest_steady::fleet::FleetLimits;
 use reqwest_steady::fleet::{FleetStore, MemoryStore};
 use reqwest_steady::testing::{Limit, Load, Outcome, SimulatedService, Simulation, Steps};
-use reqwest_steady::{FleetLimits, RetryMiddleware, ThrottleMiddleware};
+use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
 use tokio::time::{sleep, timeout};
 
 use crate::support::scripted::{Server, answer, answer_with, call, late};

@@ -153,7 +153,7 @@ async fn no_hint_makes_a_call_ask_oftener_sooner_or_later_than_its_limits() {
             let latest = LONGEST_PAUSE + SEC + MS;
             assert!((backoff..=latest).contains(gap), "{what}: {gap:?}");
         }
-        match RetryReport::of(&response).unwrap().stop() {
+        match RetryReport::of(&response).unwrap().stop_reason() {
             StopReason::RetriesExhausted => {
                 assert_eq!(server.count(), 4, "{what}");
                 kept += 1;

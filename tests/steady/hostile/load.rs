@@ -117,7 +117,7 @@ async fn a_veto_ends_a_call_in_whatever_form_it_comes_next() {
         for calls in 1..=20 {
             let response = client.get(URL).send().await.unwrap();
             assert_eq!(
-                RetryReport::of(&response).unwrap().stop(),
+                RetryReport::of(&response).unwrap().stop_reason(),
                 StopReason::ServerVeto
             );
             assert_eq!(server.count(), calls);
@@ -136,7 +136,7 @@ async fn a_server_that_always_asks_for_another_try_gets_no_more_than_any_other()
         let client = server.client(RetryMiddleware::default());
         let response = client.get(URL).send().await.unwrap();
         let report = RetryReport::of(&response).unwrap();
-        assert_eq!(report.stop(), StopReason::RetriesExhausted);
+        assert_eq!(report.stop_reason(), StopReason::RetriesExhausted);
         assert_eq!(server.count(), 6);
 
         let server = Server::new(move |_| please(status));
@@ -153,7 +153,7 @@ async fn a_server_that_always_asks_for_another_try_gets_no_more_than_any_other()
     let client = server.client(RetryMiddleware::default());
     let response = client.get(URL).send().await.unwrap();
     assert_eq!(
-        RetryReport::of(&response).unwrap().stop(),
+        RetryReport::of(&response).unwrap().stop_reason(),
         StopReason::ServerVeto
     );
     assert_eq!(server.count(), 2);

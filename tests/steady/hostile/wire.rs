@@ -30,7 +30,7 @@ async fn attempts(
     let (_, report) = reported(get).await;
     let outcomes = outcomes(&report);
     assert_eq!(server.count(), outcomes.len());
-    (outcomes, report.stop())
+    (outcomes, report.stop_reason())
 }
 
 fn finally(outcome: &str) -> (Vec<String>, StopReason) {

@@ -17,7 +17,7 @@ impl Log {
     fn warnings(&self) -> impl Iterator<Item = String> {
         let events = self.0.events().into_iter();
         let of_the_library = events
-            .filter(|(level, _, fields)| *level == Level::WARN && !fields.contains_key("reason"));
+            .filter(|(level, _, fields)| *level == Level::WARN && !fields.contains_key("stop_reason"));
         of_the_library.map(|(_, message, _)| message)
     }
 

@@ -17,7 +17,7 @@ pub(super) const MAX_WAIT: Duration = Duration::from_millis(200);
 const TOO_LONG: Duration = Duration::from_secs(1);
 
 fn store(server: &RedisServer) -> RedisStore {
-    server.builder().max_wait(MAX_WAIT).build().unwrap()
+    server.builder().store_timeout(MAX_WAIT).build().unwrap()
 }
 
 /// Asks once, in time, and says how long it took.
@@ -120,7 +120,7 @@ async fn one_that_never_says_a_word_is_waited_for_once() {
         }
     });
     let store = RedisStore::builder(&url)
-        .max_wait(MAX_WAIT)
+        .store_timeout(MAX_WAIT)
         .build()
         .unwrap();
     let mut waited = Duration::ZERO;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 use redis::cluster::ClusterClient;
-use reqwest_steady::FleetLimits;
+use reqwest_steady::fleet::FleetLimits;
 use reqwest_steady::fleet::{FleetError, FleetStore, RedisStore};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -19,8 +19,8 @@ const PATIENT: Duration = Duration::from_secs(5);
 /// Two share a bucket of ten, and a pause.
 async fn shares(connection: impl ConnectionLike + Clone + Send + Sync + 'static, key: &str) {
     let builder = || RedisStore::builder_from_connection(connection.clone());
-    let one = builder().max_wait(PATIENT).build().unwrap();
-    let other = builder().max_wait(PATIENT).build().unwrap();
+    let one = builder().store_timeout(PATIENT).build().unwrap();
+    let other = builder().store_timeout(PATIENT).build().unwrap();
     let ask = |want| worker().rate(0.001, 10).want(want);
     assert_eq!(one.lease(key, ask(7)).await.unwrap().tokens, 7);
     let second = other.lease(key, ask(7)).await.unwrap();
@@ -64,7 +64,7 @@ async fn who_brings_a_client_to_listen_with_is_told_of_pauses_at_once() {
     let connection = client.get_connection_manager().await.unwrap();
     let store = RedisStore::builder_from_connection(connection)
         .listen(&client)
-        .max_wait(PATIENT)
+        .store_timeout(PATIENT)
         .build()
         .unwrap();
     let mut heard = store.pauses().await.unwrap();
@@ -81,7 +81,7 @@ async fn a_given_connection_fails_fast_and_recovers_by_itself() {
     let client = redis::Client::open(server.url()).unwrap();
     let connection = client.get_connection_manager().await.unwrap();
     let store = RedisStore::builder_from_connection(connection);
-    let store = store.max_wait(MAX_WAIT).build().unwrap();
+    let store = store.store_timeout(MAX_WAIT).build().unwrap();
     found_again(&store).await;
 
     server.kill();
@@ -140,7 +140,7 @@ async fn a_cluster_is_asked_through_a_connection_that_knows_it() {
     let ears = redis::Client::open(other.url()).unwrap();
     let store = RedisStore::builder_from_connection(connection.clone())
         .listen(&ears)
-        .max_wait(PATIENT)
+        .store_timeout(PATIENT)
         .build()
         .unwrap();
     let mut heard = store.pauses().await.unwrap();

@@ -84,7 +84,7 @@ impl RedisServer {
 
     /// With time enough for a machine that does much else.
     pub(super) fn builder(&self) -> RedisStoreBuilder {
-        RedisStore::builder(&self.url()).max_wait(Duration::from_secs(5))
+        RedisStore::builder(&self.url()).store_timeout(Duration::from_secs(5))
     }
 
     pub(super) fn store(&self) -> Arc<dyn FleetStore> {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest_steady::ThrottleMiddleware;
+use reqwest_steady::fleet::FleetLimits;
 use reqwest_steady::fleet::{FleetError, FleetStore, RedisStore, RetriesAsk, RetryTerms};
 use reqwest_steady::testing::ScriptedServer;
-use reqwest_steady::{FleetLimits, ThrottleMiddleware};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -264,7 +265,7 @@ async fn the_commands_that_the_docs_name_are_enough() {
     );
     server.tell::<()>(&command).await;
     let url = format!("redis://steady:password@127.0.0.1:{}", server.port);
-    let store = RedisStore::builder(&url).max_wait(Duration::from_secs(5));
+    let store = RedisStore::builder(&url).store_timeout(Duration::from_secs(5));
     let store = store.build().unwrap();
     let mut heard = store.pauses().await.unwrap();
     ask_all(&store).await.unwrap();
@@ -286,7 +287,7 @@ async fn passwords_are_shown_nowhere() {
         .await;
     let store = |password: &str| {
         let url = format!("redis://:{password}@127.0.0.1:{}", server.port);
-        RedisStore::builder(&url).max_wait(Duration::from_secs(5))
+        RedisStore::builder(&url).store_timeout(Duration::from_secs(5))
     };
     let right = store("right-secret").build().unwrap();
     ask_all(&right).await.unwrap();
@@ -309,7 +310,7 @@ async fn passwords_are_shown_nowhere() {
 async fn codes(url: &str) -> (Option<String>, Option<String>) {
     let client = redis::Client::open(url).unwrap();
     let store = RedisStore::builder_from_client(&client);
-    let store = store.max_wait(Duration::from_secs(5)).build().unwrap();
+    let store = store.store_timeout(Duration::from_secs(5)).build().unwrap();
     let code = |error| match error {
         FleetError::Refused { code } => code,
         other => panic!("{url}: {other:?}"),
@@ -359,7 +360,7 @@ async fn the_log_says_why_redis_refuses_a_login() {
         .await;
     for (user, refused) in [("", "NOAUTH"), (":wrong-secret@", "WRONGPASS")] {
         let url = format!("redis://{user}127.0.0.1:{}", server.port);
-        let store = RedisStore::builder(&url).max_wait(Duration::from_secs(5));
+        let store = RedisStore::builder(&url).store_timeout(Duration::from_secs(5));
         let fleet = FleetLimits::with_store(Arc::new(store.build().unwrap()));
         let throttle = ThrottleMiddleware::builder().rate(10.0, 10).fleet(fleet);
         let http = ScriptedServer::statuses([200]);
@@ -407,7 +408,7 @@ async fn why_a_login_is_refused_is_asked_once_in_a_row() {
     };
     server.tell::<()>(&password(">old")).await;
     let url = format!("redis://worker:new@127.0.0.1:{}", server.port);
-    let store = RedisStore::builder(&url).max_wait(Duration::from_secs(5));
+    let store = RedisStore::builder(&url).store_timeout(Duration::from_secs(5));
     let store = store.build().unwrap();
     let code = "WRONGPASS".to_owned();
     let refused = FleetError::Refused { code };
@@ -482,7 +483,7 @@ async fn a_client_of_the_users_own_is_taken_with_either_protocol() {
         let url = format!("{}/?protocol={protocol}", server.url());
         let client = redis::Client::open(url).unwrap();
         let store = RedisStore::builder_from_client(&client);
-        let store = store.max_wait(Duration::from_secs(5)).build().unwrap();
+        let store = store.store_timeout(Duration::from_secs(5)).build().unwrap();
         ask_all(&store).await.unwrap();
         let left = store.retries(KEY, RetriesAsk::new(TERMS)).await.unwrap();
         assert!(left.balance > 20.0);
