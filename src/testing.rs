@@ -40,7 +40,7 @@
 //!
 //!   // 50 requests per 100 ms, and 200 calls at once.
 //!   let limit = Limit::window(500.0, Duration::from_millis(100));
-//!   let service = SimulatedService::away(Duration::from_millis(2)).rule(limit);
+//!   let service = SimulatedService::with_latency(Duration::from_millis(2)).rule(limit);
 //!   let outcome = Simulation::new(service, Load::AtOnce(200)).seed(1).run(&|seed| {
 //!       vec![
 //!           Arc::new(RetryMiddleware::builder().seed(seed).build().unwrap()),

@@ -22,7 +22,7 @@ const CAP: Duration = Duration::from_secs(2);
 
 /// One write of each client, all at once. The ways to the row are a [`Transaction`]'s.
 pub(crate) fn world(clients: usize) -> Simulation {
-    let service = SimulatedService::away(Duration::ZERO).rule(Row { version: 0 });
+    let service = SimulatedService::with_latency(Duration::ZERO).rule(Row { version: 0 });
     Simulation::new(service, Load::AtOnce(clients)).clients(clients)
 }
 

@@ -295,7 +295,7 @@ fn recovery(outcome: &Outcome) -> String {
 
 fn agents(clients: usize) -> Simulation {
     let quota = Limit::window(50.0, SEC).on_refusal("retry-after", "1");
-    let service = SimulatedService::away(50 * MS).rule(quota);
+    let service = SimulatedService::with_latency(50 * MS).rule(quota);
     let load = Load::Beats {
         calls: clients,
         every: 10 * SEC,
@@ -319,8 +319,8 @@ const FLEET_DOWN: Range<Duration> = Duration::from_secs(5)..Duration::from_secs(
 
 fn fleet(clients: usize) -> Simulation {
     let capacity = clients as f64 / 2.0;
-    let service = SimulatedService::away(20 * MS)
-        .rule(Down::answering(503, FLEET_DOWN))
+    let service = SimulatedService::with_latency(20 * MS)
+        .rule(Down::with_status(503, FLEET_DOWN))
         .rule(Limit::bucket(capacity, (capacity / 10.0).max(1.0)).status(503));
     let load = Load::Rate(clients as f64 / 4.0, 30 * SEC);
     Simulation::new(service, load).clients(clients)

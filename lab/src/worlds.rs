@@ -22,7 +22,7 @@ const DEAD_HOST: &str = "dead.example.com";
 
 /// 5 per 100 ms.
 pub fn nine_writes(latency: Duration) -> Simulation {
-    let service = SimulatedService::away(latency).rule(Limit::window(50.0, TICK));
+    let service = SimulatedService::with_latency(latency).rule(Limit::window(50.0, TICK));
     Simulation::new(service, Load::AtOnce(9)).writes()
 }
 
@@ -38,14 +38,14 @@ pub fn thousand_writes_told(latency: Duration) -> Simulation {
 }
 
 fn thousand_writes_on(limit: Limit, latency: Duration) -> Simulation {
-    let service = SimulatedService::away(latency).rule(limit);
+    let service = SimulatedService::with_latency(latency).rule(limit);
     Simulation::new(service, Load::AtOnce(1000)).writes()
 }
 
 /// All begin at once, while the service is down.
 pub fn controllers(latency: Duration) -> Simulation {
-    let service =
-        SimulatedService::away(latency).rule(Down::answering(503, Duration::ZERO..CONTROLLERS_UP));
+    let service = SimulatedService::with_latency(latency)
+        .rule(Down::with_status(503, Duration::ZERO..CONTROLLERS_UP));
     Simulation::new(service, Load::AtOnce(500))
 }
 
@@ -53,15 +53,15 @@ pub const CONTROLLERS_UP: Duration = Duration::from_secs(3);
 
 /// The same, but nobody even listens.
 pub fn controllers_cut_off(latency: Duration) -> Simulation {
-    let service =
-        SimulatedService::away(latency).rule(Down::unreachable(Duration::ZERO..CONTROLLERS_UP));
+    let service = SimulatedService::with_latency(latency)
+        .rule(Down::unreachable(Duration::ZERO..CONTROLLERS_UP));
     Simulation::new(service, Load::AtOnce(500))
 }
 
 /// 1000/s for 30 s, and every answer is a 503.
 pub fn blackout(latency: Duration) -> Simulation {
-    let service =
-        SimulatedService::away(latency).rule(Down::answering(503, Duration::ZERO..Duration::MAX));
+    let service = SimulatedService::with_latency(latency)
+        .rule(Down::with_status(503, Duration::ZERO..Duration::MAX));
     Simulation::new(service, Load::Rate(1000.0, 30 * SEC))
 }
 
@@ -82,62 +82,65 @@ pub fn overload_told_by_503(latency: Duration) -> Simulation {
 
 /// The same kind of limit, which refuses evenly: a bucket of 200/s that holds 10, and 500 at once.
 pub fn bucket_told_by_503(latency: Duration) -> Simulation {
-    let service = SimulatedService::away(latency).rule(Limit::bucket(200.0, 10.0).status(503));
+    let service =
+        SimulatedService::with_latency(latency).rule(Limit::bucket(200.0, 10.0).status(503));
     Simulation::new(service, Load::AtOnce(500)).writes()
 }
 
 /// 2500 calls at once on a quota of 1000 for 10 s, which every answer tells about.
 pub fn quota(latency: Duration) -> Simulation {
-    let service = SimulatedService::away(latency).rule(Limit::window(100.0, 10 * SEC).with_hints());
+    let service =
+        SimulatedService::with_latency(latency).rule(Limit::window(100.0, 10 * SEC).with_hints());
     Simulation::new(service, Load::AtOnce(2500))
 }
 
 /// 2000/s for 5 s on a worker of 1000/s that refuses nothing: answers just take longer.
 pub fn slow_worker(latency: Duration) -> Simulation {
-    let service = SimulatedService::away(latency).rule(Worker::patient(1000.0));
+    let service = SimulatedService::with_latency(latency).rule(Worker::patient(1000.0));
     Simulation::new(service, Load::Rate(2000.0, 5 * SEC))
 }
 
 fn overload(limit: Limit, latency: Duration) -> Simulation {
-    let service = SimulatedService::away(latency).rule(limit);
+    let service = SimulatedService::with_latency(latency).rule(limit);
     Simulation::new(service, Load::Rate(1000.0, 10 * SEC)).writes()
 }
 
 /// A worker of 1000/s stalls for 3 s, and then 800/s are more than enough, unless they were
 /// multiplied.
 pub fn stalled_worker(latency: Duration) -> Simulation {
-    let service = SimulatedService::away(latency).rule(Worker::new(1000.0, 10 * SEC..13 * SEC));
+    let service =
+        SimulatedService::with_latency(latency).rule(Worker::new(1000.0, 10 * SEC..13 * SEC));
     Simulation::new(service, Load::Rate(800.0, 60 * SEC))
 }
 
 /// 5000/s for 10 s, and all is well.
 pub fn busy_and_healthy(latency: Duration) -> Simulation {
     Simulation::new(
-        SimulatedService::away(latency),
+        SimulatedService::with_latency(latency),
         Load::Rate(5000.0, 10 * SEC),
     )
 }
 
 /// 1000 at once, and all is well.
 pub fn burst_and_healthy(latency: Duration) -> Simulation {
-    Simulation::new(SimulatedService::away(latency), Load::AtOnce(1000))
+    Simulation::new(SimulatedService::with_latency(latency), Load::AtOnce(1000))
 }
 
 /// 500/s for 20 s, and one of a hundred requests fails by chance.
 pub fn one_in_a_hundred(latency: Duration) -> Simulation {
-    let service = SimulatedService::away(latency).rule(Flaky::new(0.01));
+    let service = SimulatedService::with_latency(latency).rule(Flaky::new(0.01));
     Simulation::new(service, Load::Rate(500.0, 20 * SEC))
 }
 
 /// 500 per second for 6 s, and 1 % of the responses are 503s.
 pub fn three_thousand(latency: Duration) -> Simulation {
-    let service = SimulatedService::away(latency).rule(Flaky::new(0.01));
+    let service = SimulatedService::with_latency(latency).rule(Flaky::new(0.01));
     Simulation::new(service, Load::Rate(500.0, 6 * SEC))
 }
 
 /// The same, but every response tells of a quota that is far from used up.
 pub fn three_thousand_with_quota_left(latency: Duration) -> Simulation {
-    let service = SimulatedService::away(latency);
+    let service = SimulatedService::with_latency(latency);
     let service = service.rule(QuotaLeft).rule(Flaky::new(0.01));
     Simulation::new(service, Load::Rate(500.0, 6 * SEC))
 }
@@ -161,7 +164,8 @@ impl Rule for QuotaLeft {
 
 /// Twenty clients, which know nothing of each other, want twice as much as the service takes.
 pub fn twenty_clients(latency: Duration) -> Simulation {
-    let service = SimulatedService::away(latency).rule(Limit::bucket(TWENTY_CLIENTS_RATE, 10.0));
+    let service =
+        SimulatedService::with_latency(latency).rule(Limit::bucket(TWENTY_CLIENTS_RATE, 10.0));
     Simulation::new(service, Load::Rate(2000.0, TWENTY_CLIENTS_TIME)).clients(20)
 }
 
@@ -170,19 +174,23 @@ pub const TWENTY_CLIENTS_TIME: Duration = Duration::from_secs(20);
 
 /// Half of 400/s for 10 s go to a host that is dead. What becomes of the others is in `of_host(HOST)`.
 pub fn beside_a_dead_host(latency: Duration) -> Simulation {
-    let dead = Down::answering(503, Duration::ZERO..Duration::MAX);
-    let service = SimulatedService::away(latency).host_rule(DEAD_HOST, dead);
+    let dead = Down::with_status(503, Duration::ZERO..Duration::MAX);
+    let service = SimulatedService::with_latency(latency).host_rule(DEAD_HOST, dead);
     Simulation::new(service, Load::Rate(400.0, 10 * SEC)).hosts(&[HOST, DEAD_HOST])
 }
 
 /// The others, alone.
 pub fn without_the_dead_host(latency: Duration) -> Simulation {
-    Simulation::new(SimulatedService::away(latency), Load::Rate(200.0, 10 * SEC))
+    Simulation::new(
+        SimulatedService::with_latency(latency),
+        Load::Rate(200.0, 10 * SEC),
+    )
 }
 
 /// 1000/s for 15 s on half of that at most, and on a quarter of it in the third between.
 pub fn halved_and_doubled(latency: Duration) -> Simulation {
-    let service = SimulatedService::away(latency).rule(Limit::bucket(halved_capacity(), 5.0));
+    let service =
+        SimulatedService::with_latency(latency).rule(Limit::bucket(halved_capacity(), 5.0));
     Simulation::new(service, Load::Rate(1000.0, 15 * SEC)).writes()
 }
 
@@ -233,7 +241,7 @@ impl Drain {
             Shape::Window(width) => Limit::window(self.rate, width),
             Shape::Bucket(_) => Limit::bucket(self.rate, self.step()),
         };
-        let service = SimulatedService::away(latency).rule(limit);
+        let service = SimulatedService::with_latency(latency).rule(limit);
         Simulation::new(service, Load::AtOnce(self.calls())).writes()
     }
 

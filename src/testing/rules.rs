@@ -108,7 +108,7 @@ impl Down {
     /// # Panics
     ///
     /// Panics if the status is invalid, or if the period ends before it starts.
-    pub fn answering(status: u16, during: Range<Duration>) -> Self {
+    pub fn with_status(status: u16, during: Range<Duration>) -> Self {
         assert_status(status);
         assert_order(&during);
         let status = Some(status);

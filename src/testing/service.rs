@@ -114,8 +114,8 @@ struct ServiceState {
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let down = Down::answering(503, Duration::ZERO..Duration::from_millis(300));
-/// let service = SimulatedService::away(Duration::from_millis(20)).rule(down).start();
+/// let down = Down::with_status(503, Duration::ZERO..Duration::from_millis(300));
+/// let service = SimulatedService::with_latency(Duration::from_millis(20)).rule(down).start();
 /// let client = service.client(RetryMiddleware::default());
 /// let response = client.get("https://api.example.com/").send().await?;
 /// assert_eq!(response.status(), 200);
@@ -134,7 +134,7 @@ impl SimulatedService {
     /// Starts to build a service with this round-trip latency. Without rules it accepts all requests.
     ///
     /// A request takes half of `latency`, and its response the other half.
-    pub fn away(latency: Duration) -> SimulatedServiceBuilder {
+    pub fn with_latency(latency: Duration) -> SimulatedServiceBuilder {
         SimulatedServiceBuilder {
             latency,
             jitter: 0.0,

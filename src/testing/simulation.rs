@@ -103,7 +103,7 @@ impl Load {
 /// use reqwest_steady::testing::{Flaky, Load, SimulatedService, Simulation};
 ///
 /// // 100 calls per second for a minute, and every tenth response is a 503.
-/// let service = SimulatedService::away(Duration::from_millis(5)).rule(Flaky::new(0.1));
+/// let service = SimulatedService::with_latency(Duration::from_millis(5)).rule(Flaky::new(0.1));
 /// let load = Load::Rate(100.0, Duration::from_secs(60));
 /// let outcome = Simulation::new(service, load)
 ///     .seed(7)

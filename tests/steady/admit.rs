@@ -638,8 +638,8 @@ async fn a_retry_of_two_chains_is_noticed_where_it_is_the_outer_of_two() {
 /// The end of each call that the log warned of.
 fn endings(trace: &Trace) -> Vec<String> {
     let events = trace.events().into_iter();
-    let ends =
-        events.filter(|(level, _, fields)| *level == Level::WARN && fields.contains_key("stop_reason"));
+    let ends = events
+        .filter(|(level, _, fields)| *level == Level::WARN && fields.contains_key("stop_reason"));
     ends.map(|(_, message, _)| message).collect()
 }
 

@@ -284,8 +284,8 @@ fn every_backlog_drains_at_every_rate_and_distance() {
 fn failures_by_chance_do_not_wear_a_pace_down() {
     for share in [0.02, 0.05, 0.1] {
         for seed in SEEDS {
-            let outage = Down::answering(503, 2 * SEC..4 * SEC);
-            let service = SimulatedService::away(NEAR)
+            let outage = Down::with_status(503, 2 * SEC..4 * SEC);
+            let service = SimulatedService::with_latency(NEAR)
                 .rule(outage)
                 .rule(Flaky::new(share));
             let world = Simulation::new(service, Load::Rate(500.0, 30 * SEC));
@@ -307,7 +307,9 @@ fn failures_by_chance_do_not_wear_a_pace_down() {
 fn answers_that_take_differently_long_change_nothing() {
     for seed in SEEDS {
         let limit = Limit::bucket(500.0, 50.0);
-        let service = SimulatedService::away(20 * MS).jitter(0.3).rule(limit);
+        let service = SimulatedService::with_latency(20 * MS)
+            .jitter(0.3)
+            .rule(limit);
         let world = Simulation::new(service, Load::AtOnce(1000)).writes();
         let outcome = world.seed(seed).run(&steady_throttle);
         assert_all_succeed(&outcome);

@@ -38,7 +38,9 @@ fn answers(worker: Worker, arrivals: &[Duration]) -> Vec<(u16, Duration)> {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let service = SimulatedService::away(Duration::ZERO).rule(worker).start();
+        let service = SimulatedService::with_latency(Duration::ZERO)
+            .rule(worker)
+            .start();
         let client = service.client_behind(no_retry(0));
         let calls = arrivals.iter().map(|at| async {
             tokio::time::sleep_until(service.started() + *at).await;
@@ -88,7 +90,7 @@ fn a_bucket_fills_by_the_rate_of_each_time() {
 
 #[test]
 fn a_service_is_down_until_the_very_end_of_it() {
-    let mut down = Down::answering(503, SEC..2 * SEC);
+    let mut down = Down::with_status(503, SEC..2 * SEC);
     let passed = [999 * MS, SEC, 1999 * MS, 2 * SEC].map(|at| passed(&mut down, at, 1));
     assert_eq!(passed, [1, 0, 0, 1]);
 }
@@ -140,7 +142,7 @@ fn work_that_nobody_waits_for_keeps_the_worker_busy() {
 #[test]
 fn half_the_way_is_before_the_decision_and_half_behind_it() {
     for (latency, arrived, answered) in [(2, 1, 2), (50, 25, 50), (1, 1, 1)] {
-        let service = SimulatedService::away(latency * MS);
+        let service = SimulatedService::with_latency(latency * MS);
         let outcome = Simulation::new(service, Load::AtOnce(3)).run(&no_retry);
         let arrivals: Vec<_> = outcome.arrivals.0.iter().map(|one| one.at).collect();
         assert_eq!(arrivals, [arrived * MS; 3]);
@@ -151,7 +153,7 @@ fn half_the_way_is_before_the_decision_and_half_behind_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_dropped_on_its_way_never_arrives() {
-    let service = SimulatedService::away(50 * MS).start();
+    let service = SimulatedService::with_latency(50 * MS).start();
     let client = service.client_behind(no_retry(0));
     let url = format!("http://{HOST}/");
     let dropped = |after| timeout(after, client.get(&url).send());
@@ -165,7 +167,7 @@ async fn a_request_that_is_dropped_on_its_way_never_arrives() {
 
 #[test]
 fn the_way_varies_by_the_given_share() {
-    let service = SimulatedService::away(100 * MS).jitter(0.2);
+    let service = SimulatedService::with_latency(100 * MS).jitter(0.2);
     let simulation = Simulation::new(service, Load::AtOnce(500)).seed(7);
     let outcome = simulation.run(&no_retry);
     let took = |rank| outcome.added_latency(rank, Duration::ZERO);
@@ -177,7 +179,7 @@ fn the_way_varies_by_the_given_share() {
 async fn a_limit_says_what_is_left_if_asked_to() {
     let limit = Limit::window(20.0, 100 * MS).status(503).with_hints();
     let limit = limit.on_refusal("retry-after", "1");
-    let service = SimulatedService::away(2 * MS).rule(limit).start();
+    let service = SimulatedService::with_latency(2 * MS).rule(limit).start();
     let client = service.client_behind(no_retry(0));
     let mut seen = Vec::new();
     for _ in 0..3 {
@@ -201,8 +203,8 @@ async fn a_limit_says_what_is_left_if_asked_to() {
 
 #[test]
 fn calls_take_turns_among_clients_and_hosts() {
-    let service =
-        SimulatedService::away(2 * MS).host_rule("b", Down::unreachable(Duration::ZERO..SEC));
+    let service = SimulatedService::with_latency(2 * MS)
+        .host_rule("b", Down::unreachable(Duration::ZERO..SEC));
     let world = Simulation::new(service, Load::Rate(8.0, SEC)).clients(2);
     let outcome = world.hosts(&["a", "b"]).run(&no_retry);
     let arrivals = outcome.arrivals.0.iter();
@@ -227,7 +229,10 @@ fn calls_take_turns_among_clients_and_hosts() {
 
 #[test]
 fn a_peak_is_found_wherever_it_begins() {
-    let world = Simulation::new(SimulatedService::away(2 * MS), Load::Rate(100.0, SEC));
+    let world = Simulation::new(
+        SimulatedService::with_latency(2 * MS),
+        Load::Rate(100.0, SEC),
+    );
     let arrivals = world.run(&no_retry).arrivals;
     // At 1, 11, 21 ms and so on.
     assert_eq!(arrivals.peak(100 * MS), 10);
@@ -239,7 +244,7 @@ fn a_peak_is_found_wherever_it_begins() {
 #[test]
 fn the_same_seed_gives_the_same_world() {
     let run = |seed| -> Outcome {
-        let service = SimulatedService::away(10 * MS)
+        let service = SimulatedService::with_latency(10 * MS)
             .jitter(0.5)
             .rule(Flaky::new(0.3));
         let world = Simulation::new(service, Load::Rate(200.0, SEC)).clients(3);
@@ -320,7 +325,7 @@ fn beats_begin_calls_together() {
         every: SEC,
         times: 2,
     };
-    let outcome = Simulation::new(SimulatedService::away(2 * MS), load).run(&no_retry);
+    let outcome = Simulation::new(SimulatedService::with_latency(2 * MS), load).run(&no_retry);
     let mut begun: Vec<_> = outcome.calls.iter().map(|call| call.begun).collect();
     begun.sort_unstable();
     assert_eq!(begun, [[Duration::ZERO; 3], [SEC; 3]].concat());
@@ -329,7 +334,7 @@ fn beats_begin_calls_together() {
 #[test]
 fn a_load_can_have_more_callers() {
     let callers = |load| {
-        let simulation = Simulation::new(SimulatedService::away(2 * MS), load);
+        let simulation = Simulation::new(SimulatedService::with_latency(2 * MS), load);
         simulation.callers(7).run(&no_retry).calls.len()
     };
     assert_eq!(callers(Load::AtOnce(3)), 7);
@@ -357,7 +362,7 @@ fn refused<T>(named: &str, make: impl FnOnce() -> T) {
 
 #[test]
 fn nonsense_panics_where_it_is_made_and_names_the_value() {
-    let service = || SimulatedService::away(2 * MS);
+    let service = || SimulatedService::with_latency(2 * MS);
     let load = |load| Simulation::new(service(), load);
     let beats = |calls, every, times| Load::Beats {
         calls,
@@ -366,7 +371,7 @@ fn nonsense_panics_where_it_is_made_and_names_the_value() {
     };
     refused("99", || Reply::status(99));
     refused("99", || Server::statuses([200, 99]));
-    refused("99", || Down::answering(99, Duration::ZERO..SEC));
+    refused("99", || Down::with_status(99, Duration::ZERO..SEC));
     refused("2s", || Down::unreachable(2 * SEC..SEC));
     refused("-5", || Limit::window(-5.0, SEC));
     refused("NaN", || Limit::bucket(f64::NAN, 5.0));
@@ -396,8 +401,8 @@ fn nonsense_panics_where_it_is_made_and_names_the_value() {
 
 #[test]
 fn hosts_are_known_by_the_name_that_urls_have() {
-    let down = Down::answering(503, Duration::ZERO..Duration::MAX);
-    let service = SimulatedService::away(2 * MS).host_rule("Down.Example.com", down);
+    let down = Down::with_status(503, Duration::ZERO..Duration::MAX);
+    let service = SimulatedService::with_latency(2 * MS).host_rule("Down.Example.com", down);
     let simulation = Simulation::new(service, Load::AtOnce(4));
     let outcome = simulation
         .hosts(&["DOWN.example.com", "bücher.example"])
@@ -414,7 +419,7 @@ fn hosts_are_known_by_the_name_that_urls_have() {
 fn every_client_of_every_seed_has_a_seed_of_its_own() {
     let seen = std::sync::Mutex::new(Vec::new());
     for seed in 1..=3 {
-        let service = SimulatedService::away(2 * MS);
+        let service = SimulatedService::with_latency(2 * MS);
         let simulation = Simulation::new(service, Load::AtOnce(1)).clients(2000);
         simulation.seed(seed).run(&|seed| {
             seen.lock().unwrap().push(seed);
@@ -428,7 +433,7 @@ fn every_client_of_every_seed_has_a_seed_of_its_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn time_never_goes_back_for_a_service_that_many_threads_ask() {
-    let service = SimulatedService::away(Duration::ZERO).start();
+    let service = SimulatedService::with_latency(Duration::ZERO).start();
     let client = service.client_behind(no_retry(0));
     let mut threads = tokio::task::JoinSet::new();
     for _ in 0..4 {
@@ -461,7 +466,7 @@ fn a_middleware_that_panics_is_not_lost() {
             panic!("a broken middleware");
         }
     }
-    let simulation = Simulation::new(SimulatedService::away(2 * MS), Load::AtOnce(3));
+    let simulation = Simulation::new(SimulatedService::with_latency(2 * MS), Load::AtOnce(3));
     simulation.run(&|_| vec![std::sync::Arc::new(Broken)]);
 }
 
@@ -524,7 +529,7 @@ async fn the_timeout_of_a_request_covers_a_scripted_body() {
 
 #[tokio::test(start_paused = true)]
 async fn a_simulated_service_heeds_the_timeout_of_a_request() {
-    let service = SimulatedService::away(100 * MS).start();
+    let service = SimulatedService::with_latency(100 * MS).start();
     let client = service.client_behind([]);
     let get = |limit| client.get(URL).timeout(limit).send();
     assert_eq!(get(101 * MS).await.unwrap().status(), 200);

@@ -15,7 +15,8 @@ const TIME: Duration = Duration::from_secs(20);
 
 /// 80 calls a second of 8 workers, of which such a share fails.
 fn calls(failing: f64) -> Simulation {
-    let service = SimulatedService::away(Duration::from_millis(5)).rule(Flaky::new(failing));
+    let service =
+        SimulatedService::with_latency(Duration::from_millis(5)).rule(Flaky::new(failing));
     Simulation::new(service, Load::Rate(80.0, TIME)).clients(WORKERS)
 }
 

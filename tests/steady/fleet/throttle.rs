@@ -25,7 +25,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// A minute of more than the quota allows.
 fn minute(seed: u64) -> Simulation {
     let quota = Limit::bucket(QUOTA, 250.0);
-    let service = SimulatedService::away(Duration::from_millis(2)).rule(quota);
+    let service = SimulatedService::with_latency(Duration::from_millis(2)).rule(quota);
     Simulation::new(service, Load::Rate(540.0, MINUTE))
         .clients(WORKERS)
         .seed(seed)

@@ -16,8 +16,9 @@ impl Log {
 
     fn warnings(&self) -> impl Iterator<Item = String> {
         let events = self.0.events().into_iter();
-        let of_the_library = events
-            .filter(|(level, _, fields)| *level == Level::WARN && !fields.contains_key("stop_reason"));
+        let of_the_library = events.filter(|(level, _, fields)| {
+            *level == Level::WARN && !fields.contains_key("stop_reason")
+        });
         of_the_library.map(|(_, message, _)| message)
     }
 
