@@ -58,11 +58,15 @@ pub mod dead_letter;
 mod decide;
 mod entropy;
 pub mod fleet;
-#[cfg(all(
-    feature = "dead-letter-file",
-    feature = "metrics",
-    feature = "testing",
-    feature = "tracing"
+// Its examples run with these features. The pages are in the documentation with any features, so that links work.
+#[cfg(any(
+    all(doc, not(doctest)),
+    all(
+        feature = "dead-letter-file",
+        feature = "metrics",
+        feature = "testing",
+        feature = "tracing"
+    )
 ))]
 pub mod guide;
 mod handoff;
@@ -80,6 +84,7 @@ mod request;
 mod response;
 mod retry;
 mod schedule;
+mod steady;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod throttle;
@@ -94,6 +99,7 @@ pub use outcome::{Refusal, ReportSlot, RetryReport, StopReason, TimeLimit, Timed
 pub use request::{IdempotencyKey, InvalidKeyError, RequestBuilderExt};
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter};
+pub use steady::{ClientBuilderExt, Steady, SteadyBuilder};
 pub use throttle::{KeyBy, ThrottleMiddleware, ThrottleMiddlewareBuilder};
 
 #[cfg(doctest)]

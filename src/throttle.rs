@@ -10,6 +10,7 @@ mod gate;
 mod key;
 mod meter;
 mod queue;
+mod read_back;
 mod signal;
 mod token_bucket;
 
@@ -26,6 +27,7 @@ pub use key::KeyBy;
 use signal::SignalKind;
 
 use crate::config::Timers;
+use crate::entropy::Entropy;
 use crate::host::BoundedTable;
 use crate::log::{THROTTLE_OUTSIDE_RETRY, WarnOnce};
 use crate::outcome::RetryReport;
@@ -73,15 +75,15 @@ use crate::upstream::Upstream;
 ///
 /// It needs a tokio runtime with timers, like
 /// [`RetryMiddleware`](crate::RetryMiddleware#what-it-needs).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ThrottleMiddleware {
     throttle: Arc<Throttle>,
 }
 
 /// What all clones share.
-#[derive(Debug)]
 struct Throttle {
     settings: Arc<ThrottleSettings>,
+    entropy: Arc<Entropy>,
     gates: BoundedTable<Arc<Gate>>,
     timers: Timers,
     order_warning: WarnOnce,
@@ -101,6 +103,7 @@ impl ThrottleMiddleware {
 
     fn new(settings: ThrottleSettings) -> Self {
         let throttle = Throttle {
+            entropy: Arc::new(Entropy::new(settings.seed)),
             settings: Arc::new(settings),
             gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.must_keep(now)),
             timers: Timers::default(),
@@ -151,7 +154,7 @@ impl ThrottleMiddleware {
 impl Throttle {
     fn gate_of(&self, request: &Request) -> Arc<Gate> {
         let key = self.settings.key_by.key(request);
-        let new = |now| Gate::new(key.to_owned(), &self.settings, now);
+        let new = |now| Gate::new(key.to_owned(), &self.settings, &self.entropy, now);
         let renew = |gate: &mut Arc<Gate>, now| match Arc::get_mut(gate) {
             Some(gate) => gate.renew(&key, now),
             None => *gate = new(now),

@@ -11,11 +11,10 @@ use crate::admit::{Budget, BudgetBuilder};
 use crate::config::{ConfigError, unreserved_header_name};
 use crate::dead_letter::{DeadLetterSink, Secrets};
 use crate::decide::{AttemptView, AutoKey, ClassifyFn, StatusClass};
-use crate::entropy::Entropy;
 use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
-use crate::observe::{Event, Observer};
+use crate::observe::{Event, Observer, Observers};
 use crate::schedule::Backoff;
 
 /// Builds a [`RetryMiddleware`].
@@ -60,10 +59,10 @@ use crate::schedule::Backoff;
 /// );
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RetryMiddlewareBuilder {
-    settings: RetrySettings,
+    pub(super) settings: RetrySettings,
     /// The first invalid setting that could not be stored.
     refused: Option<ConfigError>,
 }
@@ -428,6 +427,12 @@ impl RetryMiddlewareBuilder {
         self
     }
 
+    /// Adds the observers that several middlewares share.
+    pub(crate) fn observers(mut self, observers: &Observers) -> Self {
+        self.settings.observers.add_all(observers);
+        self
+    }
+
     /// Stores calls that gave up although they might succeed later.
     ///
     /// [`StopReason::is_given_up`](crate::StopReason::is_given_up) lists them. A letter can be
@@ -551,7 +556,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: none. The jitter is random.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.settings.entropy = Entropy::seeded(seed);
+        self.settings.seed = Some(seed);
         self
     }
 
@@ -565,9 +570,7 @@ impl RetryMiddlewareBuilder {
             return Err(error);
         }
         self.settings.check()?;
-        Ok(RetryMiddleware {
-            settings: Arc::new(self.settings),
-        })
+        Ok(RetryMiddleware::new(self.settings))
     }
 
     fn refuse(&mut self, error: ConfigError) {

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use super::key::KeyBy;
 use crate::config::{ConfigError, ensure};
-use crate::entropy::Entropy;
 use crate::fleet::{FleetLimits, SharedRate};
 use crate::observe::{Event, Observer, Observers};
 use crate::throttle::ThrottleMiddleware;
 
 /// The settings of a [`ThrottleMiddleware`], checked by `build`.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(super) struct ThrottleSettings {
     pub(super) max_in_flight: u32,
     pub(super) max_queue: usize,
@@ -20,7 +19,8 @@ pub(super) struct ThrottleSettings {
     pub(super) fleet: Option<FleetLimits>,
     pub(super) adaptive: bool,
     pub(super) key_by: KeyBy,
-    pub(super) entropy: Entropy,
+    /// The seed of all jitter. `None` outside tests.
+    pub(super) seed: Option<u64>,
     pub(super) observers: Observers,
 }
 
@@ -34,7 +34,7 @@ impl Default for ThrottleSettings {
             fleet: None,
             adaptive: true,
             key_by: KeyBy::Host,
-            entropy: Entropy::default(),
+            seed: None,
             observers: Observers::default(),
         }
     }
@@ -63,10 +63,10 @@ impl Default for ThrottleSettings {
 /// );
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct ThrottleMiddlewareBuilder {
-    settings: ThrottleSettings,
+    pub(super) settings: ThrottleSettings,
 }
 
 impl ThrottleMiddlewareBuilder {
@@ -169,12 +169,18 @@ impl ThrottleMiddlewareBuilder {
         self
     }
 
+    /// Adds the observers that several middlewares share.
+    pub(crate) fn observers(mut self, observers: &Observers) -> Self {
+        self.settings.observers.add_all(observers);
+        self
+    }
+
     /// Draws all jitter from a generator with this seed.
     ///
     /// Use it in tests and simulations that must repeat exactly. Never use it in production, because
     /// clients with the same seed send at the same moments.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.settings.entropy = Entropy::seeded(seed);
+        self.settings.seed = Some(seed);
         self
     }
 

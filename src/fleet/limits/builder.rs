@@ -27,6 +27,7 @@ const MAX_PERIOD: Duration = Duration::from_secs(10);
 ///     .build()?;
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
+#[derive(Clone)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct FleetLimitsBuilder {
     store: StoreChoice,
@@ -35,6 +36,7 @@ pub struct FleetLimitsBuilder {
     store_timeout: Duration,
 }
 
+#[derive(Clone)]
 enum StoreChoice {
     Given(Arc<dyn FleetStore>),
     #[cfg(feature = "redis")]

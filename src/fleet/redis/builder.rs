@@ -31,6 +31,7 @@ const MAX_PREFIX: usize = 64;
 /// );
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
+#[derive(Clone)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RedisStoreBuilder {
     source: Result<ConnectionSource, ConfigError>,
