@@ -1,44 +1,59 @@
-//! The pictures that the README shows.
+//! The pictures that the README and the guide show.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::chart::timeline_alone;
 use crate::results::Run;
 use crate::scenarios::{Scenario, find};
+use crate::timeline::{OURS, Timeline};
+use lab::worlds::STALLED_WORKER_RATE;
 
 struct Picture {
     file: &'static str,
     scenario: &'static str,
-    title: &'static str,
-    /// Which stacks, and what they are called here.
+    /// What the picture shows, in plain words, line by line.
+    title: &'static [&'static str],
+    /// What the trouble of the scenario is called.
+    trouble: &'static str,
+    /// How many requests per second the service can handle.
+    capacity: Option<f64>,
+    /// Where the time axis ends.
+    until: Duration,
+    /// The stacks to draw, by their names in the scenario and in the picture.
     stacks: &'static [(&'static str, &'static str)],
 }
 
 const SEED: u64 = 1;
 
-const PEER: (&str, &str) = (crate::scenarios::PEER, "reqwest-retry, same waits");
-const STEADY: (&str, &str) = (
-    crate::scenarios::THROTTLE,
-    "reqwest-steady: both middlewares",
-);
+const PEER: (&str, &str) = (crate::scenarios::PEER, "reqwest-retry");
+const STEADY: (&str, &str) = (crate::scenarios::THROTTLE, OURS);
 
 const PICTURES: [Picture; 2] = [
     Picture {
         file: "herd.svg",
         scenario: "herd",
-        title: "500 controllers of one process ask at once; the service is down for 3 s",
-        stacks: &[
-            ("exponential, no jitter", "exponential, no jitter"),
-            PEER,
-            STEADY,
+        title: &[
+            "500 calls start during a 3 s outage: with",
+            "reqwest-steady, all succeed without bursts",
         ],
+        trouble: "3 s outage",
+        capacity: None,
+        until: Duration::MAX,
+        stacks: &[("exponential, no jitter", "without jitter"), PEER, STEADY],
     },
     Picture {
         file: "metastable.svg",
         scenario: "metastable",
-        title: "800 calls/s on a worker of 1000/s, which stalls from second 10 to 13",
+        title: &[
+            "Plain retries turn a 3 s stall into a lasting outage;",
+            "with reqwest-steady, every call succeeds",
+        ],
+        trouble: "3 s stall",
+        capacity: Some(STALLED_WORKER_RATE),
+        // Calls start until then. Later there are only the last retries.
+        until: Duration::from_secs(60),
         stacks: &[PEER, STEADY],
     },
 ];
@@ -65,7 +80,15 @@ impl Picture {
         };
         let runs: Vec<_> = self.stacks.iter().map(run).collect();
         let runs: Vec<_> = runs.iter().collect();
-        timeline_alone(self.title, &scenario.trouble, &runs)
+        let timeline = Timeline {
+            title: self.title,
+            trouble: &scenario.trouble,
+            trouble_name: self.trouble,
+            capacity: self.capacity,
+            until: self.until,
+            runs: &runs,
+        };
+        timeline.alone()
     }
 }
 
