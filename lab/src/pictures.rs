@@ -102,23 +102,50 @@ fn run(scenario: &'static Scenario, stack: &str) -> Run {
 mod tests {
     use super::*;
 
+    const COMMAND: &str = "cargo run --release -p lab -- --pictures docs/pictures";
+
+    fn root() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+    }
+
+    fn read(path: impl AsRef<Path>) -> String {
+        std::fs::read_to_string(root().join(path)).unwrap_or_default()
+    }
+
     #[test]
-    fn the_pictures_of_the_readme_are_what_the_code_draws() {
-        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        let directory = root.join("docs/pictures");
-        let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    fn the_pictures_are_what_the_code_draws() {
         for picture in PICTURES {
-            let kept = std::fs::read_to_string(directory.join(picture.file)).unwrap_or_default();
             assert!(
-                kept == picture.draw(),
+                read(Path::new("docs/pictures").join(picture.file)) == picture.draw(),
                 "{} is no longer what the code draws: run `{COMMAND}` and look at it",
                 picture.file
             );
-            let shown = format!("docs/pictures/{}", picture.file);
-            assert!(readme.contains(&shown), "{shown} is not shown");
         }
-        assert!(readme.contains(COMMAND), "{COMMAND} is not said");
+        let texts = read("README.md") + &read("CONTRIBUTING.md");
+        assert!(texts.contains(COMMAND), "no text has `{COMMAND}`");
     }
 
-    const COMMAND: &str = "cargo run --release -p lab -- --pictures docs/pictures";
+    #[test]
+    fn readme_and_guide_show_the_pictures() {
+        let readme = read("README.md");
+        assert!(readme.contains("docs/pictures/metastable.svg"));
+        let guide = std::fs::read_dir(root().join("docs/guide")).unwrap();
+        let guide = guide.map(|page| read(page.unwrap().path()));
+        let texts = guide.chain([readme]).collect::<String>();
+        assert!(texts.contains("pictures/herd.svg"));
+    }
+
+    #[test]
+    fn the_title_of_the_outage_is_true() {
+        let scenario = find("metastable").unwrap();
+        let [peer, steady] = [PEER, STEADY].map(|(stack, _)| run(scenario, stack));
+        let stall = scenario.trouble.start.as_secs() as usize * 10;
+        let succeeded = |run: &Run| run.ticks[stall..].iter().map(|tick| tick.accepted).sum();
+        let later: usize = succeeded(&peer);
+        assert_eq!(
+            later, 0,
+            "reqwest-retry had successes after the stall began"
+        );
+        assert_eq!(steady.succeeded, steady.calls);
+    }
 }
