@@ -25,6 +25,7 @@ mod observe;
 mod passages;
 mod properties;
 mod queue_time;
+mod readme;
 mod report;
 mod runtime;
 mod schedule;
