@@ -37,8 +37,8 @@
 //! | **admit** | is there room for it now? | [`Budget`], [`Scope`], [`ThrottleMiddleware`] |
 //! | **observe** | what happened to it? | [`RetryReport`], [`ReportSlot`], [`Observer`], [`DeadLetterSink`], [`Secrets`], [`Attempt`] |
 //!
-//! When a call gives up, you get the last response or error unchanged. Errors of this crate have their own types:
-//! [`ConfigError`], [`InvalidKeyError`], [`TimedOut`] and [`Refusal`].
+//! When a call gives up, you get the last response or error unchanged. If this crate itself ends a call, the error is
+//! a [`SteadyError`]. [`Effect`] says whether a request that failed may have taken effect.
 //!
 //! The guide is the module `guide`, in the documentation with all features (`cargo doc --open --all-features`). It has
 //! a page for each stage, recipes, and pages about tuning, testing and migration.
@@ -90,7 +90,7 @@ pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};
 pub use config::ConfigError;
 pub use decide::{AttemptView, AutoKey, StatusClass};
-pub use outcome::{Refusal, ReportSlot, RetryReport, StopReason, TimeLimit, TimedOut};
+pub use outcome::{Effect, ReportSlot, RetryReport, SteadyError, StopReason};
 pub use request::{IdempotencyKey, InvalidKeyError, RequestBuilderExt};
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter};
