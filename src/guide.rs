@@ -108,9 +108,12 @@
 //! # assert_eq!(response.status(), 201);
 //! # assert_eq!(server.count(), 3); // the first was cut off after 5 s
 //! # let gaps = server.gaps();
-//! # assert!(gaps[0] >= Duration::from_secs(5) && gaps[0] < Duration::from_secs(6), "{gaps:?}");
+//! # let seconds = Duration::from_secs;
+//! # assert!(gaps[0] >= seconds(5) && gaps[0] < seconds(6), "{gaps:?}");
 //! # assert!(gaps[1] >= Duration::from_secs(2));
-//! # assert!(server.received().iter().all(|it| it.headers["idempotency-key"] == "order-4711"));
+//! # let received = server.received();
+//! # let mut keys = received.iter().map(|it| &it.headers["idempotency-key"]);
+//! # assert!(keys.all(|key| key == "order-4711"));
 //! # Ok(()) }
 //! ```
 //!
