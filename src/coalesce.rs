@@ -174,12 +174,12 @@ impl CoalesceMiddleware {
             if let Err(reason) = check_request(&request, extensions, &self.settings.ignored) {
                 if reason == NotShared::UnknownExtensions {
                     let warning = &self.settings.extensions_warning;
-                    warning.warn(UNKNOWN_EXTENSIONS);
+                    warning.warn(&UNKNOWN_EXTENSIONS);
                 }
                 return upstream.send(request, extensions).await;
             }
             if extensions.get::<Attempt>().is_some() {
-                self.settings.order_warning.warn(COALESCE_INSIDE_RETRY);
+                self.settings.order_warning.warn(&COALESCE_INSIDE_RETRY);
             }
 
             let options = RequestOptions::of(extensions).map(Arc::as_ref);

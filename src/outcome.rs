@@ -46,6 +46,7 @@ macro_rules! labelled {
 mod attempt;
 mod attempt_outcome;
 mod dead_letter;
+mod pause_source;
 mod refusal;
 mod report;
 mod stop_reason;
@@ -54,6 +55,7 @@ mod timed_out;
 pub use attempt::Attempt;
 pub use attempt_outcome::{AttemptOutcome, FailureKind};
 pub use dead_letter::DeadLetterOutcome;
+pub use pause_source::PauseSource;
 pub use refusal::{Refusal, RefusalReason};
 pub(crate) use report::FailedReport;
 pub use report::{AttemptReport, ReportSlot, RetryReport};

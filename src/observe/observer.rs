@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::event::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, RetryScheduled, Stopped,
-    ThrottleLoad, ThrottlePaused, ThrottleRefused, ThrottleWaited,
+    ThrottleLoad, ThrottlePaced, ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
 use crate::log;
 use crate::outcome::DeadLetterOutcome;
@@ -90,11 +90,18 @@ pub trait Observer: Send + Sync + 'static {
 
     /// A throttle closed for all requests with the same key as this one.
     ///
-    /// The response to this request asked for a pause, or the server is failing.
+    /// [`asked_by`](ThrottlePaused::asked_by) tells why. A pause within a second after another one is reported only if
+    /// it is at least ten times as long.
     fn throttle_paused(&self, _call: &CallInfo<'_>, _paused: &ThrottlePaused) {}
 
     /// A closed throttle opened again, and this request noticed it.
     fn throttle_released(&self, _call: &CallInfo<'_>) {}
+
+    /// The pace of a throttle changed, for all requests with the same key as this one.
+    ///
+    /// A first pace and the end of a pace are reported at once. Rises and cuts are reported if they are 10 % or more,
+    /// each at most once per second.
+    fn throttle_paced(&self, _call: &CallInfo<'_>, _pace: &ThrottlePaced) {}
 }
 
 /// Several middlewares can share one observer.
@@ -149,6 +156,10 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn throttle_released(&self, call: &CallInfo<'_>) {
         O::throttle_released(self, call);
+    }
+
+    fn throttle_paced(&self, call: &CallInfo<'_>, pace: &ThrottlePaced) {
+        O::throttle_paced(self, call, pace);
     }
 }
 
@@ -212,5 +223,6 @@ fn dispatch(observer: &impl Observer, event: &Event<'_>) {
         EventKind::ThrottleRefused(refused) => observer.throttle_refused(call, refused),
         EventKind::ThrottlePaused(paused) => observer.throttle_paused(call, paused),
         EventKind::ThrottleReleased => observer.throttle_released(call),
+        EventKind::ThrottlePaced(pace) => observer.throttle_paced(call, pace),
     }
 }

@@ -85,8 +85,9 @@ fn line(kind: &EventKind) -> String {
             "refused: {}, waited {:?}, {} wait",
             it.reason, it.waited, it.depth
         ),
-        EventKind::ThrottlePaused(it) => format!("paused for {:?}", it.pause),
+        EventKind::ThrottlePaused(it) => format!("paused for {:?} by {}", it.pause, it.asked_by),
         EventKind::ThrottleReleased => "released".into(),
+        EventKind::ThrottlePaced(it) => format!("pace from {:?} to {:?}", it.before, it.per_second),
         other => panic!("{other:?} is new here"),
     }
 }
