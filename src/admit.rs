@@ -15,7 +15,7 @@ mod sync {
 }
 
 pub use budget::{Budget, BudgetBuilder, Deposit};
-pub(crate) use budget::{BudgetHold, Budgets};
+pub(crate) use budget::{BudgetHold, BudgetSettings, Budgets};
 pub(crate) use current::{current_deadline, in_scope};
 pub use scope::Scope;
 pub(crate) use scope_node::{ScopeHandle, ScopeHold, ScopeNode};

@@ -13,6 +13,7 @@ mod follower;
 mod identity;
 mod ignored;
 mod leader;
+mod read_back;
 mod shareable;
 
 use std::sync::Arc;
@@ -29,7 +30,8 @@ use identity::Identity;
 use leader::Leader;
 use shareable::{NotShared, check_request};
 
-use crate::log::{COALESCE_INSIDE_RETRY, UNKNOWN_EXTENSIONS};
+use crate::config::Timers;
+use crate::log::{COALESCE_INSIDE_RETRY, UNKNOWN_EXTENSIONS, WarnOnce};
 use crate::outcome::Attempt;
 use crate::request::RequestOptions;
 use crate::upstream::Upstream;
@@ -140,10 +142,12 @@ use crate::upstream::Upstream;
 ///
 /// It needs a tokio runtime with timers, like a
 /// [`RetryMiddleware`](crate::RetryMiddleware#what-it-needs).
-#[derive(Debug)]
 pub struct CoalesceMiddleware {
     settings: Arc<CoalesceSettings>,
     flights: Arc<Flights>,
+    timers: Timers,
+    extensions_warning: WarnOnce,
+    order_warning: WarnOnce,
 }
 
 impl CoalesceMiddleware {
@@ -156,6 +160,9 @@ impl CoalesceMiddleware {
         Self {
             flights: Flights::new(settings.leader_timeout),
             settings,
+            timers: Timers::default(),
+            extensions_warning: WarnOnce::default(),
+            order_warning: WarnOnce::default(),
         }
     }
 
@@ -170,16 +177,15 @@ impl CoalesceMiddleware {
         mut upstream: impl Upstream + 'a,
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
-            self.settings.timers.check().map_err(Error::middleware)?;
+            self.timers.check().map_err(Error::middleware)?;
             if let Err(reason) = check_request(&request, extensions, &self.settings.ignored) {
                 if reason == NotShared::UnknownExtensions {
-                    let warning = &self.settings.extensions_warning;
-                    warning.warn(&UNKNOWN_EXTENSIONS);
+                    self.extensions_warning.warn(&UNKNOWN_EXTENSIONS);
                 }
                 return upstream.send(request, extensions).await;
             }
             if extensions.get::<Attempt>().is_some() {
-                self.settings.order_warning.warn(&COALESCE_INSIDE_RETRY);
+                self.order_warning.warn(&COALESCE_INSIDE_RETRY);
             }
 
             let options = RequestOptions::of(extensions).map(Arc::as_ref);

@@ -1,5 +1,6 @@
 //! Invalid settings: the error that names them, and the checks that several builders share.
 
+mod shown;
 mod timers;
 
 use std::fmt;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
+pub(crate) use shown::ShownSettings;
 pub(crate) use timers::Timers;
 
 /// Reports an invalid setting. The message names the setting and its value.
@@ -34,6 +36,28 @@ impl ConfigError {
             value: value.to_string(),
             rule: rule.to_string(),
         }
+    }
+}
+
+impl ConfigError {
+    /// Returns the name of the setting, as in its builder.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use reqwest_steady::RetryMiddleware;
+    ///
+    /// let error = RetryMiddleware::builder().deadline(Duration::ZERO).build().unwrap_err();
+    /// assert_eq!(error.setting(), "deadline");
+    /// assert_eq!(error.value(), "0ns");
+    /// assert_eq!(error.to_string(), "deadline (0ns) should be longer than zero");
+    /// ```
+    pub fn setting(&self) -> &str {
+        self.setting
+    }
+
+    /// Returns the invalid value, as text.
+    pub fn value(&self) -> &str {
+        &self.value
     }
 }
 

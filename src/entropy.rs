@@ -13,9 +13,15 @@ use rand::{Rng, RngExt, SeedableRng, TryRng};
 pub(crate) struct Entropy(Mutex<SmallRng>);
 
 impl Entropy {
-    /// Creates a generator with a fixed seed, for tests and simulations.
-    pub(crate) fn seeded(seed: u64) -> Self {
-        Self(Mutex::new(SmallRng::seed_from_u64(seed)))
+    /// Creates a generator with a fixed seed, for tests and simulations. Without one, the operating system seeds it.
+    pub(crate) fn new(seed: Option<u64>) -> Self {
+        let rng = match seed {
+            Some(seed) => SmallRng::seed_from_u64(seed),
+            None => {
+                SmallRng::try_from_rng(&mut SysRng).expect("the operating system has randomness")
+            }
+        };
+        Self(Mutex::new(rng))
     }
 
     /// Calls `draw` with the generator.
@@ -28,10 +34,7 @@ impl Entropy {
 impl Default for Entropy {
     /// Creates a generator that the operating system seeds.
     fn default() -> Self {
-        let rng = SmallRng::try_from_rng(&mut SysRng);
-        Self(Mutex::new(
-            rng.expect("the operating system has randomness"),
-        ))
+        Self::new(None)
     }
 }
 

@@ -1,12 +1,13 @@
 //! The retry middleware and its loop.
 //!
 //! [`RetryMiddleware::run`] is the loop, and [`after_attempt`] below it is what follows a failure. The state of a call
-//! is in `call`, its settings in `settings`, and what a retry costs in `permit`.
+//! is in `call`, its settings in `settings` and `read_back`, and what a retry costs in `permit`.
 
 mod builder;
 mod call;
 mod inner_retry;
 mod permit;
+mod read_back;
 mod settings;
 
 use std::sync::Arc;
@@ -17,16 +18,21 @@ use reqwest_middleware::{Error, Result};
 
 pub use builder::RetryMiddlewareBuilder;
 use call::{Call, Decision, Opening, Stop};
-use settings::RetrySettings;
+use settings::{RetrySettings, RetryState};
 
 use crate::decide::ClassifiedOutcome;
 use crate::upstream::{BoxFuture, Upstream};
 
-/// Retries requests where that is safe, with waits between attempts and limits on their number.
+/// Retries requests where that is safe, spread out and limited.
 ///
-/// Register it on a [`ClientBuilder`](reqwest_middleware::ClientBuilder). Middleware that you add after it sees every
-/// attempt. Middleware that you add before it sees the call as a whole. When a call gives up, you get the last
-/// response or error unchanged.
+/// Most clients install it together with a [`ThrottleMiddleware`](crate::ThrottleMiddleware), by
+/// [`Steady`](crate::Steady). To register it alone, add it to a
+/// [`ClientBuilder`](reqwest_middleware::ClientBuilder). Middleware that you add after it sees every attempt.
+/// Middleware that you add before it sees the call as a whole.
+///
+/// When a call gives up, you get the last response or error unchanged. The guide explains what is retried
+/// ([decide](crate::guide::decide)), when ([schedule](crate::guide::schedule)) and how often
+/// ([admit](crate::guide::admit)).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -66,15 +72,28 @@ use crate::upstream::{BoxFuture, Upstream};
 /// Each middleware checks this until one call finds timers. If you use it in several runtimes, enable timers in all of
 /// them. tokio reports missing timers only by a panic. The middleware catches it, but your panic hook still prints a
 /// message. With `panic = "abort"` the process ends.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub struct RetryMiddleware {
-    settings: Arc<RetrySettings>,
+    state: Arc<RetryState>,
+}
+
+impl Default for RetryMiddleware {
+    fn default() -> Self {
+        Self::new(RetrySettings::default())
+    }
 }
 
 impl RetryMiddleware {
     /// Returns a builder with the default settings.
     pub fn builder() -> RetryMiddlewareBuilder {
         RetryMiddlewareBuilder::default()
+    }
+
+    /// The settings must be valid.
+    fn new(settings: RetrySettings) -> Self {
+        Self {
+            state: Arc::new(RetryState::new(settings)),
+        }
     }
 
     /// Sends a request until a response is final or the call stops.
@@ -91,9 +110,9 @@ impl RetryMiddleware {
         mut upstream: impl Upstream + 'a,
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
-            self.settings.timers.check().map_err(Error::middleware)?;
-            let opening = Opening::read(&self.settings, &mut request, extensions)?;
-            let mut call = Call::new(&self.settings, &opening, &request);
+            self.state.timers.check().map_err(Error::middleware)?;
+            let opening = Opening::read(&self.state.settings, &mut request, extensions)?;
+            let mut call = Call::new(&self.state, &opening, &request);
             call.start(opening, &mut request, extensions);
             call.launch_delay().await;
             loop {

@@ -10,6 +10,7 @@ mod gate;
 mod key;
 mod meter;
 mod queue;
+mod read_back;
 mod signal;
 mod token_bucket;
 
@@ -26,13 +27,17 @@ pub use key::KeyBy;
 use signal::SignalKind;
 
 use crate::config::Timers;
+use crate::entropy::Entropy;
 use crate::host::BoundedTable;
 use crate::log::{THROTTLE_OUTSIDE_RETRY, WarnOnce};
 use crate::outcome::RetryReport;
 use crate::request::RequestOptions;
 use crate::upstream::Upstream;
 
-/// Learns the rate that a server accepts, and delays requests instead of letting them fail.
+/// Learns the rate limit of each server, and queues requests that exceed it.
+///
+/// This is an adaptive rate limiter with backpressure and a circuit breaker. The page
+/// [admit](crate::guide::admit) of the guide explains how to use it.
 ///
 /// Put it **after** the [`RetryMiddleware`](crate::RetryMiddleware), so that every attempt passes through it:
 ///
@@ -73,15 +78,15 @@ use crate::upstream::Upstream;
 ///
 /// It needs a tokio runtime with timers, like
 /// [`RetryMiddleware`](crate::RetryMiddleware#what-it-needs).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ThrottleMiddleware {
     throttle: Arc<Throttle>,
 }
 
 /// What all clones share.
-#[derive(Debug)]
 struct Throttle {
     settings: Arc<ThrottleSettings>,
+    entropy: Arc<Entropy>,
     gates: BoundedTable<Arc<Gate>>,
     timers: Timers,
     order_warning: WarnOnce,
@@ -101,6 +106,7 @@ impl ThrottleMiddleware {
 
     fn new(settings: ThrottleSettings) -> Self {
         let throttle = Throttle {
+            entropy: Arc::new(Entropy::new(settings.seed)),
             settings: Arc::new(settings),
             gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.must_keep(now)),
             timers: Timers::default(),
@@ -151,7 +157,7 @@ impl ThrottleMiddleware {
 impl Throttle {
     fn gate_of(&self, request: &Request) -> Arc<Gate> {
         let key = self.settings.key_by.key(request);
-        let new = |now| Gate::new(key.to_owned(), &self.settings, now);
+        let new = |now| Gate::new(key.to_owned(), &self.settings, &self.entropy, now);
         let renew = |gate: &mut Arc<Gate>, now| match Arc::get_mut(gate) {
             Some(gate) => gate.renew(&key, now),
             None => *gate = new(now),

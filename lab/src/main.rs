@@ -13,6 +13,7 @@ mod pictures;
 mod results;
 mod scenarios;
 mod table;
+mod timeline;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -48,7 +49,7 @@ struct Args {
     /// Where the page is written.
     #[arg(long, value_name = "FILE", default_value = "lab.html")]
     out: PathBuf,
-    /// Only draws the pictures of the README, into this directory.
+    /// Only draws the pictures of the documentation, into this directory.
     #[arg(long, value_name = "DIRECTORY", exclusive = true)]
     pictures: Option<PathBuf>,
 }

@@ -1,11 +1,14 @@
 //! One page with everything on it, which loads nothing from elsewhere and runs no script.
 
+use std::time::Duration;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart;
 use crate::results::Results;
 use crate::scenarios::MEANINGS;
 use crate::table::COLUMNS;
+use crate::timeline::Timeline;
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --page: #f6f8fa; --card: #ffffff; --ink: #1f2328; --soft: #59636e;
@@ -28,6 +31,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
   padding: .25rem 1.25rem 1.25rem; margin-top: 1.5rem; }
 .scroll { overflow-x: auto; }
 .scroll .chart { min-width: 44rem; width: 100%; height: auto; display: block; margin-top: 1rem; }
+.scroll .timeline { min-width: 30rem; max-width: 40rem; overflow: visible; }
 table { border-collapse: collapse; font-size: 14px; margin-top: 1rem; width: 100%; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right;
   font-variant-numeric: tabular-nums; white-space: nowrap; }
@@ -81,12 +85,20 @@ pub(crate) fn page(all: &[Results]) -> String {
 fn section(results: &Results) -> Markup {
     let scenario = results.scenario;
     let runs: Vec<_> = results.runs.iter().collect();
+    let timeline = Timeline {
+        title: &[scenario.title],
+        trouble: &scenario.trouble,
+        trouble_name: "service in trouble",
+        capacity: None,
+        until: Duration::MAX,
+        runs: &runs,
+    };
     html! {
         section id=(scenario.name) {
             h2 { (scenario.title) }
             p { (scenario.told(results.clients)) }
             div class="scroll" {
-                (chart::timeline(scenario.title, &scenario.trouble, &runs))
+                (timeline.inside())
                 (chart::outcomes(scenario.title, &runs))
                 table {
                     thead {

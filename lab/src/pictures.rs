@@ -1,44 +1,59 @@
-//! The pictures that the README shows.
+//! The pictures that the README and the guide show.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::chart::timeline_alone;
 use crate::results::Run;
 use crate::scenarios::{Scenario, find};
+use crate::timeline::{OURS, Timeline};
+use lab::worlds::STALLED_WORKER_RATE;
 
 struct Picture {
     file: &'static str,
     scenario: &'static str,
-    title: &'static str,
-    /// Which stacks, and what they are called here.
+    /// What the picture shows, in plain words, line by line.
+    title: &'static [&'static str],
+    /// What the trouble of the scenario is called.
+    trouble: &'static str,
+    /// How many requests per second the service can handle.
+    capacity: Option<f64>,
+    /// Where the time axis ends.
+    until: Duration,
+    /// The stacks to draw, by their names in the scenario and in the picture.
     stacks: &'static [(&'static str, &'static str)],
 }
 
 const SEED: u64 = 1;
 
-const PEER: (&str, &str) = (crate::scenarios::PEER, "reqwest-retry, same waits");
-const STEADY: (&str, &str) = (
-    crate::scenarios::THROTTLE,
-    "reqwest-steady: both middlewares",
-);
+const PEER: (&str, &str) = (crate::scenarios::PEER, "reqwest-retry");
+const STEADY: (&str, &str) = (crate::scenarios::THROTTLE, OURS);
 
 const PICTURES: [Picture; 2] = [
     Picture {
         file: "herd.svg",
         scenario: "herd",
-        title: "500 controllers of one process ask at once; the service is down for 3 s",
-        stacks: &[
-            ("exponential, no jitter", "exponential, no jitter"),
-            PEER,
-            STEADY,
+        title: &[
+            "500 calls start during a 3 s outage: with",
+            "reqwest-steady, all succeed without bursts",
         ],
+        trouble: "3 s outage",
+        capacity: None,
+        until: Duration::MAX,
+        stacks: &[("exponential, no jitter", "without jitter"), PEER, STEADY],
     },
     Picture {
         file: "metastable.svg",
         scenario: "metastable",
-        title: "800 calls/s on a worker of 1000/s, which stalls from second 10 to 13",
+        title: &[
+            "Plain retries turn a 3 s stall into a lasting outage;",
+            "with reqwest-steady, every call succeeds",
+        ],
+        trouble: "3 s stall",
+        capacity: Some(STALLED_WORKER_RATE),
+        // Calls start until then. Later there are only the last retries.
+        until: Duration::from_secs(60),
         stacks: &[PEER, STEADY],
     },
 ];
@@ -65,7 +80,15 @@ impl Picture {
         };
         let runs: Vec<_> = self.stacks.iter().map(run).collect();
         let runs: Vec<_> = runs.iter().collect();
-        timeline_alone(self.title, &scenario.trouble, &runs)
+        let timeline = Timeline {
+            title: self.title,
+            trouble: &scenario.trouble,
+            trouble_name: self.trouble,
+            capacity: self.capacity,
+            until: self.until,
+            runs: &runs,
+        };
+        timeline.alone()
     }
 }
 
@@ -79,23 +102,50 @@ fn run(scenario: &'static Scenario, stack: &str) -> Run {
 mod tests {
     use super::*;
 
+    const COMMAND: &str = "cargo run --release -p lab -- --pictures docs/pictures";
+
+    fn root() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+    }
+
+    fn read(path: impl AsRef<Path>) -> String {
+        std::fs::read_to_string(root().join(path)).unwrap_or_default()
+    }
+
     #[test]
-    fn the_pictures_of_the_readme_are_what_the_code_draws() {
-        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        let directory = root.join("docs/pictures");
-        let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    fn the_pictures_are_what_the_code_draws() {
         for picture in PICTURES {
-            let kept = std::fs::read_to_string(directory.join(picture.file)).unwrap_or_default();
             assert!(
-                kept == picture.draw(),
+                read(Path::new("docs/pictures").join(picture.file)) == picture.draw(),
                 "{} is no longer what the code draws: run `{COMMAND}` and look at it",
                 picture.file
             );
-            let shown = format!("docs/pictures/{}", picture.file);
-            assert!(readme.contains(&shown), "{shown} is not shown");
         }
-        assert!(readme.contains(COMMAND), "{COMMAND} is not said");
+        let texts = read("README.md") + &read("CONTRIBUTING.md");
+        assert!(texts.contains(COMMAND), "no text has `{COMMAND}`");
     }
 
-    const COMMAND: &str = "cargo run --release -p lab -- --pictures docs/pictures";
+    #[test]
+    fn readme_and_guide_show_the_pictures() {
+        let readme = read("README.md");
+        assert!(readme.contains("docs/pictures/metastable.svg"));
+        let guide = std::fs::read_dir(root().join("docs/guide")).unwrap();
+        let guide = guide.map(|page| read(page.unwrap().path()));
+        let texts = guide.chain([readme]).collect::<String>();
+        assert!(texts.contains("pictures/herd.svg"));
+    }
+
+    #[test]
+    fn the_title_of_the_outage_is_true() {
+        let scenario = find("metastable").unwrap();
+        let [peer, steady] = [PEER, STEADY].map(|(stack, _)| run(scenario, stack));
+        let stall = scenario.trouble.start.as_secs() as usize * 10;
+        let succeeded = |run: &Run| run.ticks[stall..].iter().map(|tick| tick.accepted).sum();
+        let later: usize = succeeded(&peer);
+        assert_eq!(
+            later, 0,
+            "reqwest-retry had successes after the stall began"
+        );
+        assert_eq!(steady.succeeded, steady.calls);
+    }
 }

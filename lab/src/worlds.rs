@@ -108,10 +108,12 @@ fn overload(limit: Limit, latency: Duration) -> Simulation {
 /// A worker of 1000/s stalls for 3 s, and then 800/s are more than enough, unless they were
 /// multiplied.
 pub fn stalled_worker(latency: Duration) -> Simulation {
-    let service =
-        SimulatedService::with_latency(latency).rule(Worker::new(1000.0, 10 * SEC..13 * SEC));
+    let service = SimulatedService::with_latency(latency)
+        .rule(Worker::new(STALLED_WORKER_RATE, 10 * SEC..13 * SEC));
     Simulation::new(service, Load::Rate(800.0, 60 * SEC))
 }
+
+pub const STALLED_WORKER_RATE: f64 = 1000.0;
 
 /// 5000/s for 10 s, and all is well.
 pub fn busy_and_healthy(latency: Duration) -> Simulation {

@@ -19,6 +19,7 @@ mod window;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -26,10 +27,12 @@ use crate::clock;
 pub use builder::BudgetBuilder;
 pub(crate) use hold::BudgetHold;
 use hold::HoldSource;
-pub(crate) use hosts::Budgets;
+pub(crate) use hosts::{BudgetSettings, Budgets};
 use state::BudgetState;
 
 /// Limits retries to a share of the calls, plus a few per second.
+///
+/// The page [admit](crate::guide::admit) of the guide shows what it does in an outage.
 ///
 /// # Why a budget and not only a count
 ///
@@ -95,7 +98,7 @@ use state::BudgetState;
 #[derive(Clone)]
 pub struct Budget(Option<Arc<BudgetState>>);
 
-/// What feeds a [`Budget`].
+/// Selects which calls feed a [`Budget`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Deposit {
@@ -134,6 +137,26 @@ impl Budget {
     /// Returns how many retries the budget would pay for now.
     pub fn balance(&self) -> f64 {
         self.balance_at(clock::now())
+    }
+
+    /// Returns how long deposits and withdrawals count. `None` for an unlimited budget.
+    pub fn ttl(&self) -> Option<Duration> {
+        self.0.as_ref().map(|state| state.terms.ttl)
+    }
+
+    /// Returns the retries per second that need no deposit. `None` for an unlimited budget.
+    pub fn min_retries_per_sec(&self) -> Option<f64> {
+        self.0.as_ref().map(|state| state.terms.min_per_sec)
+    }
+
+    /// Returns how many retries each deposit pays for. `None` for an unlimited budget.
+    pub fn retry_ratio(&self) -> Option<f64> {
+        self.0.as_ref().map(|state| state.terms.ratio)
+    }
+
+    /// Returns which calls feed the budget. `None` for an unlimited budget.
+    pub fn deposit_on(&self) -> Option<Deposit> {
+        self.0.as_ref().map(|state| state.deposit_on)
     }
 
     pub(crate) fn balance_at(&self, now: Instant) -> f64 {
@@ -192,9 +215,12 @@ impl Budget {
 
 impl fmt::Debug for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Budget")
-            .field("balance", &self.balance())
-            .finish_non_exhaustive()
+        match &self.0 {
+            Some(state) => builder::show(f, "Budget", &state.terms, state.deposit_on)
+                .field("balance", &self.balance())
+                .finish(),
+            None => f.write_str("Budget(unlimited)"),
+        }
     }
 }
 

@@ -5,19 +5,15 @@ use std::time::Duration;
 
 use super::CoalesceMiddleware;
 use super::ignored::{Ignored, NEVER_IGNORED};
-use crate::config::{ConfigError, Timers, ensure, header_name, is_listed, longer_than_zero};
-use crate::log::WarnOnce;
+use crate::config::{ConfigError, ensure, header_name, is_listed, longer_than_zero};
 
 /// The checked settings of a [`CoalesceMiddleware`]. They never change.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(super) struct CoalesceSettings {
     pub(super) max_body: usize,
     /// Longer than zero.
     pub(super) leader_timeout: Duration,
     pub(super) ignored: Ignored,
-    pub(super) extensions_warning: WarnOnce,
-    pub(super) order_warning: WarnOnce,
-    pub(super) timers: Timers,
 }
 
 impl Default for CoalesceSettings {
@@ -26,9 +22,6 @@ impl Default for CoalesceSettings {
             max_body: 1024 * 1024,
             leader_timeout: Duration::from_secs(75),
             ignored: Ignored::default(),
-            extensions_warning: WarnOnce::default(),
-            order_warning: WarnOnce::default(),
-            timers: Timers::default(),
         }
     }
 }
@@ -54,10 +47,10 @@ impl Default for CoalesceSettings {
 /// );
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct CoalesceMiddlewareBuilder {
-    settings: CoalesceSettings,
+    pub(super) settings: CoalesceSettings,
     /// The first setting that could not be stored.
     refused: Option<ConfigError>,
 }

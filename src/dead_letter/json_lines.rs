@@ -101,6 +101,16 @@ impl JsonLinesSink {
         self
     }
 
+    /// Returns the size at which a new file starts.
+    pub fn rotates_at(&self) -> Option<u64> {
+        self.options.rotate_at
+    }
+
+    /// Returns whether a letter must be on the disk before it counts as delivered.
+    pub fn syncs(&self) -> bool {
+        self.options.sync
+    }
+
     /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path

@@ -114,7 +114,7 @@ impl Classifier {
         classified
     }
 
-    fn status_class(&self, status: StatusCode, still_running: bool) -> StatusClass {
+    pub(crate) fn status_class(&self, status: StatusCode, still_running: bool) -> StatusClass {
         match self.by_status.iter().find(|(code, _)| *code == status) {
             Some((_, class)) => *class,
             // The server may still process an earlier attempt. The key prevents a second effect.
@@ -136,7 +136,7 @@ impl fmt::Debug for ClassifyFn {
     }
 }
 
-/// What a [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn) sees of an attempt.
+/// Shows an attempt to a [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn).
 #[derive(Clone, Copy)]
 pub struct AttemptView<'a> {
     target: &'a RequestTarget,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::ConfigError;
 
-/// Why a request to a [`FleetStore`](super::FleetStore) failed.
+/// Says why a request to a [`FleetStore`](super::FleetStore) failed.
 ///
 /// It shows neither keys nor passwords. Calls do not fail with it: a worker then uses the last known limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +36,19 @@ impl fmt::Display for FleetError {
             Self::Unavailable { why } => write!(f, "fleet store unavailable: {why}"),
             Self::TimedOut { after } => write!(f, "fleet store timed out after {after:?}"),
             Self::Refused { code } => write!(f, "fleet store refused with {code}"),
-            Self::BadValue(error) => error.fmt(f),
+            Self::BadValue(_) => f.write_str("fleet store not asked because of an invalid value"),
         }
     }
 }
 
-impl std::error::Error for FleetError {}
+impl std::error::Error for FleetError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::BadValue(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<ConfigError> for FleetError {
     fn from(error: ConfigError) -> Self {

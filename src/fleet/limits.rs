@@ -27,7 +27,7 @@ const MAX_WORKERS: u32 = 1_000_000;
 /// Longest credible `retry_after`, in periods or in the time for one token.
 const MAX_RETRY_PERIODS: u32 = 4;
 
-/// Limits that hold for all workers of a fleet together, across processes.
+/// Shares limits among all workers of a fleet, across processes.
 ///
 /// Workers share per key: a rate, pauses, the learned adaptive rate, and a retry budget. Each worker leases
 /// tokens for about half a second from a store, and sends by those without asking again. All clones are one
@@ -125,6 +125,16 @@ impl FleetLimits {
         self.0.round_trips.load(Ordering::Relaxed)
     }
 
+    /// Returns how long a worker leases tokens for.
+    pub fn lease(&self) -> Duration {
+        self.0.period
+    }
+
+    /// Returns how long a call waits for the store.
+    pub fn store_timeout(&self) -> Duration {
+        self.0.store_timeout
+    }
+
     fn new(store: Arc<dyn FleetStore>, period: Duration, store_timeout: Duration) -> Self {
         Self(Arc::new(FleetHandle {
             store,
@@ -156,16 +166,8 @@ impl FleetLimits {
         self.0.workers.is_recent(clock::now())
     }
 
-    pub(crate) fn period(&self) -> Duration {
-        self.0.period
-    }
-
-    pub(crate) fn store_timeout(&self) -> Duration {
-        self.0.store_timeout
-    }
-
     /// Asks the store for tokens, for at most `store_timeout`.
-    pub(crate) async fn lease(&self, key: &str, ask: LeaseAsk) -> Result<Lease, FleetError> {
+    pub(crate) async fn ask_lease(&self, key: &str, ask: LeaseAsk) -> Result<Lease, FleetError> {
         let lease = self.in_time(self.0.store.lease(key, ask)).await?;
         let lease = sanitized(lease, &ask);
         self.0.workers.note(clock::now(), lease.workers);
@@ -231,7 +233,7 @@ impl fmt::Debug for FleetLimits {
             .field("lease", &self.0.period)
             .field("store_timeout", &self.0.store_timeout)
             .field("round_trips", &self.round_trips())
-            .finish_non_exhaustive()
+            .finish()
     }
 }
 

@@ -137,6 +137,16 @@ impl RedisStore {
         RedisStoreBuilder::new(Ok(ConnectionSource::Given(Box::new(connection))))
     }
 
+    /// Returns the first part of all names in Redis.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Returns how long a request may take, including connecting.
+    pub fn store_timeout(&self) -> Duration {
+        self.store_timeout
+    }
+
     /// Counts round trips to Redis, for metrics.
     ///
     /// Each request needs one. The first request after Redis lost its scripts needs two.

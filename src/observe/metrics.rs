@@ -110,6 +110,11 @@ impl Metrics {
         }))
     }
 
+    /// Returns how many hosts get their own label.
+    pub fn max_hosts(&self) -> usize {
+        self.0.max
+    }
+
     /// Counts something for the host of a call. No lock is held meanwhile, because a recorder may run any code.
     fn count(&self, call: &CallInfo<'_>, count: impl FnOnce(&HostMetrics)) {
         count(&self.host(call));

@@ -3,7 +3,6 @@
 //! A panic in an observer must not break a call, so [`Observers`] catches it and logs an error.
 
 use std::any::Any;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -178,8 +177,16 @@ impl Observers {
         self.0.push(Arc::new(observe));
     }
 
+    pub(crate) fn add_all(&mut self, others: &Self) {
+        self.0.extend(others.0.iter().cloned());
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
     }
 
     /// Passes the event to every observer, even if some of them panic.
@@ -198,12 +205,6 @@ impl Observers {
 fn discard(payload: Box<dyn Any + Send>) {
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
     dropped.unwrap_or_else(std::mem::forget);
-}
-
-impl fmt::Debug for Observers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Observers({})", self.0.len())
-    }
 }
 
 /// Calls the method of the observer that belongs to the event.

@@ -20,7 +20,7 @@ use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
 use super::permit::HandedOff;
-use super::settings::RetrySettings;
+use super::settings::{RetrySettings, RetryState};
 use crate::admit::{Budget, Scope, ScopeHandle, ScopeNode};
 use crate::clock;
 use crate::decide::{RepeatRules, is_idempotent};
@@ -37,6 +37,7 @@ use record::{CallRecord, History};
 
 /// The state of one call, which only its loop holds.
 pub(crate) struct Call<'a> {
+    state: &'a RetryState,
     settings: &'a RetrySettings,
     /// What this request asks for.
     options: Option<Arc<RequestOptions>>,
@@ -114,7 +115,8 @@ impl Opening {
 
 impl<'a> Call<'a> {
     /// Works out what a call may do.
-    pub(crate) fn new(settings: &'a RetrySettings, opening: &Opening, request: &Request) -> Self {
+    pub(crate) fn new(state: &'a RetryState, opening: &Opening, request: &Request) -> Self {
+        let settings = &state.settings;
         let (options, has_key) = (opening.options.clone(), opening.has_key);
         let own = options.as_deref();
         let limits = &settings.limits;
@@ -139,7 +141,7 @@ impl<'a> Call<'a> {
         let needs_host = could_retry || settings.tracks(could_retry);
         let host = needs_host.then(|| HostPlace::of(request.url()));
         let budget = match host {
-            Some(host) if could_retry => settings.budgets.of(host.text(request.url()), host.hash),
+            Some(host) if could_retry => state.budgets.of(host.text(request.url()), host.hash),
             // It takes no retry and makes no deposit.
             _ => Budget::unlimited(),
         };
@@ -163,6 +165,7 @@ impl<'a> Call<'a> {
             budget.on_request(time.started);
         }
         Self {
+            state,
             settings,
             time,
             max_retries,
@@ -215,7 +218,7 @@ impl<'a> Call<'a> {
     fn nest_in(&mut self, outer: Handoff, terms: Terms) {
         if terms.can_retry && self.could_retry() {
             self.is_inner = true;
-            let warning = &self.settings.chain_warning;
+            let warning = &self.state.chain_warning;
             warning.warn(&TWO_RETRIES_IN_ONE_CHAIN);
         }
         self.outer = Some(outer);
@@ -234,7 +237,7 @@ impl<'a> Call<'a> {
         }
         let deadline = self.time.deadline;
         let spread = deadline.map_or(spread, |deadline| spread.min(deadline / 2));
-        self.waited = self.settings.entropy.with(|rng| up_to(spread, rng));
+        self.waited = self.state.entropy.with(|rng| up_to(spread, rng));
         Box::pin(tokio::time::sleep(self.waited)).await;
         self.sent_at = self.time.elapsed(clock::now());
     }

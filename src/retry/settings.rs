@@ -1,11 +1,11 @@
-//! The settings of a retry middleware, and their checks.
+//! The settings of a retry middleware and their checks, and what all its calls share.
 
 use std::time::Duration;
 
 use http::HeaderName;
 
 use super::inner_retry::InnerRetry;
-use crate::admit::Budgets;
+use crate::admit::{BudgetSettings, Budgets};
 use crate::config::{CREDENTIALS, ConfigError, Timers, ensure, longer_than_zero, reserved};
 use crate::dead_letter::DeadLetters;
 use crate::decide::{Classifier, KeyRule};
@@ -18,7 +18,7 @@ use crate::request::DEFAULT_HEADER;
 use crate::schedule::Backoff;
 
 /// The settings of a retry middleware. Checked when it is built, and never changed after that.
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct RetrySettings {
     pub(crate) limits: CallLimits,
     pub(crate) classifier: Classifier,
@@ -28,21 +28,43 @@ pub(crate) struct RetrySettings {
     pub(crate) client_follows_redirects: Option<bool>,
     pub(crate) keys: KeyRule,
     pub(crate) backoff: Backoff,
-    pub(crate) budgets: Budgets,
+    pub(crate) budgets: BudgetSettings,
     pub(crate) attempt_header: Option<HeaderName>,
-    pub(crate) entropy: Entropy,
+    /// The seed of all jitter. `None` outside tests.
+    pub(crate) seed: Option<u64>,
     pub(crate) dry_run: bool,
     pub(crate) dead_letters: DeadLetters,
     pub(crate) observers: Observers,
     #[cfg(feature = "tracing")]
     pub(crate) levels: LogLevels,
+}
+
+/// What all calls of a middleware share: its settings, and what it has learned.
+pub(crate) struct RetryState {
+    pub(crate) settings: RetrySettings,
+    pub(crate) budgets: Budgets,
+    pub(crate) entropy: Entropy,
     pub(crate) timers: Timers,
     pub(crate) inner_retry: InnerRetry,
     pub(crate) chain_warning: WarnOnce,
 }
 
+impl RetryState {
+    /// The settings must be valid.
+    pub(crate) fn new(settings: RetrySettings) -> Self {
+        Self {
+            budgets: Budgets::new(settings.budgets.clone()),
+            entropy: Entropy::new(settings.seed),
+            timers: Timers::default(),
+            inner_retry: InnerRetry::default(),
+            chain_warning: WarnOnce::default(),
+            settings,
+        }
+    }
+}
+
 /// What a call may do at most. A request can have its own retries, deadline and timeout.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(crate) struct CallLimits {
     pub(crate) max_retries: u32,
     pub(crate) max_server_delay: Duration,

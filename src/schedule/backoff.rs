@@ -100,6 +100,26 @@ impl Backoff {
         self
     }
 
+    /// Returns the ceiling of the first wait.
+    pub fn get_base(&self) -> Duration {
+        self.base
+    }
+
+    /// Returns the factor by which the ceiling grows with each retry.
+    pub fn get_multiplier(&self) -> f64 {
+        self.multiplier
+    }
+
+    /// Returns the longest wait.
+    pub fn get_cap(&self) -> Duration {
+        self.cap
+    }
+
+    /// Returns how the wait is randomised.
+    pub fn get_jitter(&self) -> Jitter {
+        self.jitter
+    }
+
     /// Returns the ceiling of the wait before retry `n`, counted from 0.
     pub fn ceiling(&self, n: u32) -> Duration {
         let exponent = i32::try_from(n).unwrap_or(i32::MAX);

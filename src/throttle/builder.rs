@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::key::KeyBy;
 use crate::config::{ConfigError, ensure};
-use crate::entropy::Entropy;
 use crate::fleet::{FleetLimits, SharedRate};
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
@@ -12,7 +11,7 @@ use crate::observe::{Event, Observer, Observers};
 use crate::throttle::ThrottleMiddleware;
 
 /// The settings of a [`ThrottleMiddleware`], checked by `build`.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(super) struct ThrottleSettings {
     pub(super) max_in_flight: u32,
     pub(super) max_queue: usize,
@@ -22,7 +21,8 @@ pub(super) struct ThrottleSettings {
     pub(super) fleet: Option<FleetLimits>,
     pub(super) adaptive: bool,
     pub(super) key_by: KeyBy,
-    pub(super) entropy: Entropy,
+    /// The seed of all jitter. `None` outside tests.
+    pub(super) seed: Option<u64>,
     pub(super) observers: Observers,
     #[cfg(feature = "tracing")]
     pub(super) levels: LogLevels,
@@ -56,7 +56,7 @@ impl Default for ThrottleSettings {
             fleet: None,
             adaptive: true,
             key_by: KeyBy::Host,
-            entropy: Entropy::default(),
+            seed: None,
             observers: Observers::default(),
             #[cfg(feature = "tracing")]
             levels: LogLevels::default(),
@@ -66,7 +66,17 @@ impl Default for ThrottleSettings {
 
 /// Builds a [`ThrottleMiddleware`].
 ///
-/// [`build`](ThrottleMiddlewareBuilder::build) checks all values and returns an error for an invalid one.
+/// [`build`](ThrottleMiddlewareBuilder::build) checks all values and returns an error for an invalid one. The page
+/// [admit](crate::guide::admit) of the guide explains the settings.
+///
+/// | setting | default |
+/// |---|---|
+/// | [`adaptive`](Self::adaptive) | on: learns the rate limit of each server |
+/// | [`max_in_flight`](Self::max_in_flight) | 1024 per key |
+/// | [`max_queue`](Self::max_queue) | 10,000 calls per key |
+/// | [`max_queue_wait`](Self::max_queue_wait) | 30 s per call |
+/// | [`rate`](Self::rate) | none |
+/// | [`key_by`](Self::key_by) | [`KeyBy::Host`] |
 ///
 /// ```
 /// use std::time::Duration;
@@ -83,14 +93,14 @@ impl Default for ThrottleSettings {
 /// let refused = ThrottleMiddleware::builder().rate(f64::NAN, 1).build();
 /// assert_eq!(
 ///     refused.unwrap_err().to_string(),
-///     "rate (NaN a second) should be between one a day and a million a second",
+///     "rate (NaN per second) should be between 1 per day and 1,000,000 per second",
 /// );
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct ThrottleMiddlewareBuilder {
-    settings: ThrottleSettings,
+    pub(super) settings: ThrottleSettings,
 }
 
 impl ThrottleMiddlewareBuilder {
@@ -203,12 +213,18 @@ impl ThrottleMiddlewareBuilder {
         self
     }
 
+    /// Adds the observers that several middlewares share.
+    pub(crate) fn observers(mut self, observers: &Observers) -> Self {
+        self.settings.observers.add_all(observers);
+        self
+    }
+
     /// Draws all jitter from a generator with this seed.
     ///
     /// Use it in tests and simulations that must repeat exactly. Never use it in production, because
     /// clients with the same seed send at the same moments.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.settings.entropy = Entropy::seeded(seed);
+        self.settings.seed = Some(seed);
         self
     }
 
@@ -224,11 +240,11 @@ impl ThrottleMiddlewareBuilder {
         if let Some(SharedRate { per_second, burst }) = settings.rate {
             // NaN is in no range.
             let in_range = (1.0 / 86_400.0..=1e6).contains(&per_second);
-            let rule = "should be between one a day and a million a second";
+            let rule = "should be between 1 per day and 1,000,000 per second";
             ensure(
                 in_range,
                 "rate",
-                format_args!("{per_second} a second"),
+                format_args!("{per_second} per second"),
                 rule,
             )?;
             ensure(burst > 0, "burst of the rate", 0, at_least_1)?;

@@ -13,6 +13,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use super::key::GateKey;
 use super::queue::{WaitLimit, WaiterId};
 use crate::admit;
 use crate::clock::{self, Time};
+use crate::entropy::Entropy;
 use crate::handoff::Terms;
 use crate::lock::lock;
 use crate::observe::LoadChange;
@@ -37,17 +39,25 @@ use state::{GateSnapshot, GateState};
 /// A wait ends this long before a deadline, because a timer may be late by half of it.
 const DEADLINE_MARGIN: Duration = Duration::from_millis(2);
 
-#[derive(Debug)]
 pub(super) struct Gate {
     key: GateKey<'static>,
     /// The hash of the key's host, for events.
     host_hash: u64,
     settings: Arc<ThrottleSettings>,
+    /// Where all jitter comes from. All gates of a throttle share it.
+    entropy: Arc<Entropy>,
     /// Every [`Time`] inside counts from here.
     born: Instant,
     state: Mutex<GateState>,
     /// `None` unless a fleet shares the limits.
     store: Option<Box<GateStore>>,
+}
+
+/// Shows its key. Its settings are those of the throttle.
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gate").field(&self.key).finish()
+    }
 }
 
 /// What the gate does with a request that arrives.
@@ -61,6 +71,7 @@ impl Gate {
     pub(super) fn new(
         key: GateKey<'static>,
         settings: &Arc<ThrottleSettings>,
+        entropy: &Arc<Entropy>,
         now: Instant,
     ) -> Arc<Self> {
         let gate = Arc::new_cyclic(|gate| Self {
@@ -68,6 +79,7 @@ impl Gate {
             host_hash: key.host_hash(),
             key,
             settings: Arc::clone(settings),
+            entropy: Arc::clone(entropy),
             born: now,
             state: Mutex::new(GateState::new(settings)),
         });

@@ -1,5 +1,6 @@
 //! Builds a budget: checks its settings and turns them into whole numbers.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ use crate::fleet::RetryTerms;
 /// A deposit or a retry is worth this many units, or a little less; the other one is worth fewer.
 const SCALE: u64 = 1_000_000;
 
-/// Builds a [`Budget`]. [`build`](BudgetBuilder::build) checks all values.
+/// Builds a [`Budget`].
+///
+/// [`build`](BudgetBuilder::build) checks all values.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,7 +39,7 @@ const SCALE: u64 = 1_000_000;
 /// );
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct BudgetBuilder {
     /// The settings as a fleet's store knows them.
@@ -127,6 +130,7 @@ impl BudgetBuilder {
             withdrawn: false.into(),
             unpaid: 0.into(),
             created: now,
+            terms: self.terms,
             deposit_on: self.deposit_on,
             deposit: (deposit * scale) as i64,
             cost: cost as i64,
@@ -134,4 +138,26 @@ impl BudgetBuilder {
             fleet: fleet.map(Arc::new),
         })))
     }
+}
+
+impl fmt::Debug for BudgetBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, "BudgetBuilder", &self.terms, self.deposit_on).finish()
+    }
+}
+
+/// Shows the settings of a budget by the names of the builder.
+pub(super) fn show<'a, 'b>(
+    f: &'a mut fmt::Formatter<'b>,
+    type_name: &str,
+    terms: &RetryTerms,
+    deposit_on: Deposit,
+) -> fmt::DebugStruct<'a, 'b> {
+    let mut shown = f.debug_struct(type_name);
+    shown
+        .field("ttl", &terms.ttl)
+        .field("min_retries_per_sec", &terms.min_per_sec)
+        .field("retry_ratio", &terms.ratio)
+        .field("deposit_on", &deposit_on);
+    shown
 }

@@ -34,7 +34,7 @@ impl FleetBudget {
         Self {
             fleet: fleet.clone(),
             key: store_key("retry", host, false),
-            retries: WorkerRetries::new(terms, fleet.period()),
+            retries: WorkerRetries::new(terms, fleet.lease()),
             created: now,
             ask_end: Mutex::new(watch::channel(()).1),
             waiting: Arc::default(),

@@ -7,32 +7,32 @@ use crate::config::ConfigError;
 use crate::fleet::FleetLimits;
 use crate::host::BoundedTable;
 
-/// The budgets of a retry middleware, as configured.
-#[derive(Debug)]
-pub(crate) struct Budgets {
+/// Which budgets a retry middleware has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BudgetSettings {
     /// Replaces the budgets of all hosts.
     pub(crate) single: Option<Budget>,
     /// The settings for each host. `None` stands for the defaults.
     pub(crate) per_host: Option<BudgetBuilder>,
     /// Shares the budgets of all hosts with other workers.
     pub(crate) fleet: Option<FleetLimits>,
+}
+
+/// The budgets of all hosts.
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    settings: BudgetSettings,
     /// One per host, and per port that is not the scheme's default. It forgets budgets that are as good as new before
     /// those in debt.
     hosts: BoundedTable<Budget>,
 }
 
-impl Default for Budgets {
-    fn default() -> Self {
-        Self {
-            single: None,
-            per_host: None,
-            fleet: None,
-            hosts: BoundedTable::new(Budget::is_in_debt),
-        }
+impl BudgetSettings {
+    /// The settings of each host, unless one budget replaces them.
+    pub(crate) fn shown_per_host(&self) -> Option<BudgetBuilder> {
+        (self.single.is_none()).then(|| self.per_host.clone().unwrap_or_default())
     }
-}
 
-impl Budgets {
     /// Refuses invalid settings, and those of hosts beside a single budget.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let ambiguous = "is ambiguous: remove one of them, because a call has one budget";
@@ -48,16 +48,26 @@ impl Budgets {
         }
         (self.per_host.iter()).try_for_each(|each| each.terms.check())
     }
+}
+
+impl Budgets {
+    pub(crate) fn new(settings: BudgetSettings) -> Self {
+        Self {
+            settings,
+            hosts: BoundedTable::new(Budget::is_in_debt),
+        }
+    }
 
     /// Returns the budget of a host. `hash` is the hash of its name. The settings must be valid.
     pub(crate) fn of(&self, host: &str, hash: u64) -> Budget {
-        if let Some(budget) = &self.single {
+        let settings = &self.settings;
+        if let Some(budget) = &settings.single {
             return budget.clone();
         }
         let new = |now| {
-            let settings = self.per_host.clone().unwrap_or_default();
-            let shared = |fleet| FleetBudget::new(fleet, host, settings.terms, now);
-            settings.start(now, self.fleet.as_ref().map(shared))
+            let each = settings.per_host.clone().unwrap_or_default();
+            let shared = |fleet| FleetBudget::new(fleet, host, each.terms, now);
+            each.start(now, settings.fleet.as_ref().map(shared))
         };
         (self.hosts).get(hash, new, |old, now| *old = new(now))
     }

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::Deposit;
 use super::fleet_budget::FleetBudget;
 use super::window::{SlidingWindow, SlotEnd};
+use crate::fleet::RetryTerms;
 
 /// One slot more than the ttl has, so that nothing expires early.
 pub(super) const SLOTS: usize = 16;
@@ -26,6 +27,8 @@ pub(super) struct BudgetState {
     /// [`MAX_UNPAID`]; racing threads may exceed it by a few.
     pub(super) unpaid: AtomicU32,
     pub(super) created: Instant,
+    /// The settings, to be read back.
+    pub(super) terms: RetryTerms,
     pub(super) deposit_on: Deposit,
     pub(super) deposit: i64,
     pub(super) cost: i64,

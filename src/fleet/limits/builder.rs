@@ -13,9 +13,9 @@ use crate::fleet::{RedisStore, RedisStoreBuilder};
 const MIN_PERIOD: Duration = Duration::from_millis(50);
 const MAX_PERIOD: Duration = Duration::from_secs(10);
 
-/// Builds [`FleetLimits`]. [`build`](FleetLimitsBuilder::build) checks all values.
+/// Builds [`FleetLimits`].
 ///
-/// Without a store, limits are kept in memory.
+/// Without a store, limits are kept in memory. [`build`](FleetLimitsBuilder::build) checks all values.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,6 +27,7 @@ const MAX_PERIOD: Duration = Duration::from_secs(10);
 ///     .build()?;
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
+#[derive(Clone)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct FleetLimitsBuilder {
     store: StoreChoice,
@@ -35,6 +36,7 @@ pub struct FleetLimitsBuilder {
     store_timeout: Duration,
 }
 
+#[derive(Clone)]
 enum StoreChoice {
     Given(Arc<dyn FleetStore>),
     #[cfg(feature = "redis")]

@@ -116,8 +116,8 @@ async fn a_hanging_store_times_out_and_each_ask_is_counted() {
     let result = fleet.retries("retry:a", RetriesAsk::new(terms)).await;
     assert_eq!(result, Err(FleetError::TimedOut { after }));
     assert_eq!(crate::clock::now() - start, after);
-    let ask = LeaseAsk::new(WorkerId::random(), fleet.period());
-    assert!(fleet.lease("gate:a", ask).await.is_err());
+    let ask = LeaseAsk::new(WorkerId::random(), fleet.lease());
+    assert!(fleet.ask_lease("gate:a", ask).await.is_err());
     assert_eq!(fleet.round_trips(), 2);
     assert_eq!(fleet.store_timeout(), after);
 }

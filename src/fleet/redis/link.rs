@@ -50,6 +50,15 @@ pub(super) enum ConnectionSource {
     Given(Box<dyn SharedConnection>),
 }
 
+impl Clone for ConnectionSource {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Client(client) => Self::Client(client.clone()),
+            Self::Given(connection) => Self::Given(connection.clone_box()),
+        }
+    }
+}
+
 pub(super) struct RedisLink {
     source: ConnectionSource,
     store_timeout: Duration,

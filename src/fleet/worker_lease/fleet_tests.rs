@@ -170,7 +170,7 @@ async fn work(
             assert!(pending.is_none(), "one at a time");
             log.unused += ask.unused;
             let fleet = fleet.clone();
-            pending = Some(Box::pin(async move { fleet.lease(KEY, ask).await }));
+            pending = Some(Box::pin(async move { fleet.ask_lease(KEY, ask).await }));
         }
         if now < to {
             if let Calls::Every(_) = calls {

@@ -40,7 +40,7 @@ impl Call<'_> {
             // The throttle sees the deadline itself, and would wait for it past the retry window.
             || (is_retry && self.time.deadline.is_some())
             || !queued_before.is_zero()
-            || self.settings.inner_retry.may_exist();
+            || self.state.inner_retry.may_exist();
         if is_needed {
             let terms = Terms {
                 latest: is_retry.then(|| self.time.window_end()),
@@ -100,7 +100,7 @@ impl Call<'_> {
             None => left.map(Handoff::trace).unwrap_or_default(),
         };
         self.visit = trace.visit;
-        self.settings.inner_retry.learn(trace.inner_retry);
+        self.state.inner_retry.learn(trace.inner_retry);
         self.classify(result)
     }
 

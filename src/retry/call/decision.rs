@@ -179,7 +179,7 @@ impl Call<'_> {
         if hint.is_some_and(|hint| hint > self.settings.limits.max_server_delay) {
             return Err(StopReason::ServerDelayTooLong);
         }
-        let mut plan = self.settings.entropy.with(|rng| {
+        let mut plan = self.state.entropy.with(|rng| {
             let retries = self.attempt.retries();
             let previous = self.history().and_then(|history| history.backoff);
             let backoff = self.settings.backoff.draw(retries, previous, rng);

@@ -7,7 +7,7 @@ use crate::decide::StatusClass;
 use crate::handoff::ThrottleVisit;
 use crate::outcome::{Attempt, AttemptOutcome, FailureKind};
 use crate::retry::call::Opening;
-use crate::retry::settings::RetrySettings;
+use crate::retry::settings::{RetrySettings, RetryState};
 use crate::schedule::{Backoff, Jitter};
 
 const SEC: Duration = Duration::from_secs(1);
@@ -20,19 +20,19 @@ fn settings() -> RetrySettings {
     }
 }
 
-fn call_with(settings: &RetrySettings, method: Method, body: Option<Body>) -> Call<'_> {
+fn call_with(state: &RetryState, method: Method, body: Option<Body>) -> Call<'_> {
     let mut request = Request::new(method, "http://api.example.com/".parse().unwrap());
     *request.body_mut() = body;
     let mut extensions = http::Extensions::new();
-    let opening = Opening::read(settings, &mut request, &mut extensions).unwrap();
-    let mut call = Call::new(settings, &opening, &request);
+    let opening = Opening::read(&state.settings, &mut request, &mut extensions).unwrap();
+    let mut call = Call::new(state, &opening, &request);
     call.start(opening, &mut request, &extensions);
     call.begin_attempt(&mut request, &mut extensions);
     call
 }
 
-fn call(settings: &RetrySettings) -> Call<'_> {
-    call_with(settings, Method::GET, None)
+fn call(state: &RetryState) -> Call<'_> {
+    call_with(state, Method::GET, None)
 }
 
 fn status(status: u16, class: StatusClass) -> ClassifiedOutcome {
@@ -58,15 +58,16 @@ fn paced(paced: bool) -> Option<ThrottleVisit> {
 
 #[test]
 fn decide_says_why_a_request_is_not_sent_again() {
-    let (usual, mut none) = (settings(), settings());
+    let mut none = settings();
     none.limits.max_retries = 0;
+    let (usual, none) = (RetryState::new(settings()), RetryState::new(none));
     let unavailable = status(503, StatusClass::Retry);
     let veto = HeaderMap::from_iter([(
         http::HeaderName::from_static("x-should-retry"),
         HeaderValue::from_static("false"),
     )]);
     let (get, post) = (Method::GET, Method::POST);
-    for (settings, method, outcome, headers, expected) in [
+    for (state, method, outcome, headers, expected) in [
         (&usual, &get, unavailable, None, Ok(())),
         (
             &usual,
@@ -98,12 +99,12 @@ fn decide_says_why_a_request_is_not_sent_again() {
         ),
         (&none, &get, unavailable, None, Err(StopReason::Disabled)),
     ] {
-        let call = call_with(settings, method.clone(), None);
+        let call = call_with(state, method.clone(), None);
         assert_eq!(call.may_retry(outcome, headers), expected);
     }
 
     let mut last = call(&usual);
-    last.attempt = Attempt::after(usual.limits.max_retries);
+    last.attempt = Attempt::after(usual.settings.limits.max_retries);
     let exhausted = Err(StopReason::RetriesExhausted);
     assert_eq!(last.may_retry(unavailable, None), exhausted);
 
@@ -119,7 +120,8 @@ async fn schedule_waits_for_backoff_and_hint_within_the_limits() {
     settings.limits.window = 60 * SEC;
     settings.limits.deadline = Some(50 * SEC);
     settings.limits.max_server_delay = 40 * SEC;
-    let mut call = call(&settings);
+    let state = RetryState::new(settings);
+    let mut call = call(&state);
     let start = call.time.started;
     let wait = |call: &Call<'_>, hint, at| call.schedule(hint, at).map(|plan| plan.wait);
 
@@ -150,10 +152,11 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
     assert_eq!(full, 1.0);
     let mut settings = settings();
     settings.budgets.single = Some(budget.clone());
+    let state = RetryState::new(settings);
     let unavailable = status(503, StatusClass::Retry);
     let scope = Scope::new().max_retries(2);
     let admit = async |outcome, visit| {
-        let mut call = call(&settings);
+        let mut call = call(&state);
         call.visit = visit;
         call.admit(outcome, clock::now()).await
     };
@@ -180,7 +183,8 @@ async fn admit_lets_two_unprocessed_attempts_of_a_call_go_for_free() {
     let mut settings = settings();
     settings.budgets.single = Some(budget.clone());
     let full = budget.balance();
-    let mut call = call(&settings);
+    let state = RetryState::new(settings);
+    let mut call = call(&state);
     for (unprocessed, cost) in [(0, 0.0), (1, 0.0), (2, 1.0)] {
         call.history_or_new().unprocessed = unprocessed;
         let permit = call.admit(NOT_PROCESSED, clock::now()).await.unwrap();

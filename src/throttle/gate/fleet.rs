@@ -68,7 +68,7 @@ impl GateStore {
     }
 
     async fn lease(&self, ask: LeaseAsk) {
-        let lease = self.fleet.lease(&self.key, ask).await;
+        let lease = self.fleet.ask_lease(&self.key, ask).await;
         if let Some(gate) = self.gate.upgrade() {
             gate.receive_lease(lease.map_err(|_| ()));
         }

@@ -250,7 +250,7 @@ impl<'a> GateRequest<'a> {
     /// Draws by how much a hold is longer, at most a quarter: clients that were refused together do not
     /// come back together.
     fn spread(&self) -> f64 {
-        (self.gate.settings.entropy).with(|rng| rng.random_range(1.0..1.25))
+        (self.gate.entropy).with(|rng| rng.random_range(1.0..1.25))
     }
 
     /// Notifies observers and the log.

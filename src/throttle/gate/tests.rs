@@ -13,7 +13,7 @@ fn gate(max_in_flight: u32) -> Arc<Gate> {
         ..ThrottleSettings::default()
     };
     let key = GateKey::new("api.example.com", None);
-    Gate::new(key, &Arc::new(settings), clock::now())
+    Gate::new(key, &Arc::new(settings), &Arc::default(), clock::now())
 }
 
 /// Polls a new request at the gate once, and returns whether it was admitted.

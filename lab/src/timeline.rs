@@ -1,0 +1,452 @@
+//! Requests per second over time, as a chart.
+
+use std::fmt::Write;
+use std::ops::Range;
+use std::time::Duration;
+
+use maud::{Markup, html};
+
+use crate::chart::{Chart, legend, number};
+use crate::results::{Run, Tick};
+
+/// The stack whose name is bold.
+pub(crate) const OURS: &str = "reqwest-steady";
+
+// A phone shows the picture at half this width, so letters are large and few.
+const WIDTH: f64 = 800.0;
+const MARGIN: f64 = 20.0;
+/// Where the labels of the y axis end and plots begin.
+const LEFT: f64 = 100.0;
+const RIGHT: f64 = WIDTH - MARGIN;
+const LETTER: f64 = 22.0;
+const LEGEND: f64 = 31.0;
+/// The line above each plot that names the stack.
+const HEADER: f64 = 46.0;
+/// The line above the first plot that names the trouble.
+const TROUBLE: f64 = 24.0;
+/// The average height of a plot.
+const PLOT: f64 = 140.0;
+const LEAST_PLOT: f64 = 30.0;
+/// The room above the last plot for the name of the capacity.
+const CAPACITY: f64 = 32.0;
+const AXIS: f64 = 38.0;
+
+/// How the requests of each run come and fare over time. All rows have the same scales.
+pub(crate) struct Timeline<'a> {
+    /// The title, line by line.
+    pub(crate) title: &'a [&'a str],
+    /// When the service is in trouble, and what the chart calls it.
+    pub(crate) trouble: &'a Range<Duration>,
+    pub(crate) trouble_name: &'a str,
+    /// How many requests per second the service can handle, if the chart shows it.
+    pub(crate) capacity: Option<f64>,
+    /// Where the time axis ends, if earlier than the longest run.
+    pub(crate) until: Duration,
+    pub(crate) runs: &'a [&'a Run],
+}
+
+impl Timeline<'_> {
+    /// Draws it for a page that has the styles.
+    pub(crate) fn inside(&self) -> Markup {
+        self.chart().inside()
+    }
+
+    /// Draws it for a file, with its title.
+    pub(crate) fn alone(&self) -> String {
+        self.chart().alone(self.title)
+    }
+
+    fn chart(&self) -> Chart {
+        let scales = Scales::of(self);
+        let rows = self.rows(&scales);
+        let bottom = rows.last().map_or(LEGEND, |row| row.bottom);
+        let kinds = [
+            ("good", "requests that succeeded"),
+            ("bad", "wasted (refused, failed, too late)"),
+        ];
+        let parts = html! {
+            (legend(&kinds, MARGIN, LETTER))
+            @if !self.trouble.is_empty() {
+                (self.shade(&scales, &rows))
+            }
+            @for row in &rows { (row.draw(&scales, self.capacity)) }
+            @if let (Some(capacity), Some(last)) = (self.capacity, rows.last()) {
+                text x=(RIGHT) y=(number(last.y(&scales, capacity) - 8.0)) text-anchor="end" {
+                    "server capacity " (rate(capacity))
+                }
+            }
+            @for second in seconds(scales.end) {
+                @let anchor = if second < scales.end { "middle" } else { "end" };
+                text class="soft" x=(number(scales.x(second))) y=(number(bottom + 24.0)) text-anchor=(anchor) {
+                    (second) " s"
+                }
+            }
+        };
+        Chart {
+            class: "chart timeline",
+            name: self.title.join(" "),
+            width: WIDTH,
+            height: bottom + AXIS,
+            parts,
+        }
+    }
+
+    /// Rows from top to bottom, each as high as its rates need.
+    fn rows(&self, scales: &Scales) -> Vec<Row<'_>> {
+        let mut bottom = LEGEND;
+        let mut rows = Vec::new();
+        for (index, run) in self.runs.iter().enumerate() {
+            let header = bottom + HEADER - 11.0;
+            let mut top = bottom + HEADER;
+            if index == 0 && !self.trouble.is_empty() {
+                top += TROUBLE;
+            }
+            let bars = bars(&run.ticks, scales);
+            let mut height = scales.height * self.highest(&bars);
+            if index + 1 == self.runs.len() && self.capacity.is_some() {
+                height += CAPACITY;
+            }
+            bottom = top + height.max(LEAST_PLOT);
+            rows.push(Row {
+                run,
+                bars,
+                header,
+                top,
+                bottom,
+            });
+        }
+        rows
+    }
+
+    /// The highest rate that a row has to show.
+    fn highest(&self, bars: &[Bar]) -> f64 {
+        let rates = bars.iter().map(|bar| bar.all);
+        rates.chain(self.capacity).fold(0.0, f64::max)
+    }
+
+    /// Shades the trouble in every row, and names it above the first.
+    fn shade(&self, scales: &Scales, rows: &[Row<'_>]) -> Markup {
+        let trouble = [self.trouble.start, self.trouble.end];
+        let [start, end] = trouble.map(|at| scales.x(at.as_secs_f64()));
+        html! {
+            @for (index, row) in rows.iter().enumerate() {
+                rect class="trouble" x=(number(start)) y=(number(row.top)) width=(number(end - start))
+                    height=(number(row.bottom - row.top)) {}
+                @if index == 0 {
+                    text x=(number((start + end) / 2.0)) y=(number(row.top - 8.0)) text-anchor="middle" {
+                        (self.trouble_name)
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What all rows have in common.
+struct Scales {
+    /// Where the time axis ends, in seconds.
+    end: f64,
+    /// The width of a bar, in ticks of 100 ms.
+    bar: usize,
+    /// Pixels for one request per second.
+    height: f64,
+    /// From one grid line to the next, in requests per second.
+    step: f64,
+}
+
+impl Scales {
+    fn of(timeline: &Timeline<'_>) -> Self {
+        let longest = timeline.runs.iter().map(|run| run.ticks.len()).max();
+        let longest = longest.unwrap_or_default() as f64 / 10.0;
+        let end = longest.min(timeline.until.as_secs_f64()).max(0.1);
+        let mut scales = Self {
+            end,
+            bar: if end > 20.0 { 10 } else { 1 },
+            height: 1.0,
+            step: 1.0,
+        };
+        let highest = timeline.runs.iter();
+        let highest = highest.map(|run| timeline.highest(&bars(&run.ticks, &scales)));
+        let highest: Vec<_> = highest.collect();
+        scales.height = PLOT * highest.len() as f64 / highest.iter().sum::<f64>().max(1.0);
+        scales.step = step(highest.into_iter().fold(1.0, f64::max));
+        scales
+    }
+
+    fn x(&self, second: f64) -> f64 {
+        LEFT + (RIGHT - LEFT) * second.min(self.end) / self.end
+    }
+}
+
+/// What arrived during some time, in requests per second.
+struct Bar {
+    start: f64,
+    succeeded: f64,
+    all: f64,
+}
+
+fn bars(ticks: &[Tick], scales: &Scales) -> Vec<Bar> {
+    let per_second = 10.0 / scales.bar as f64;
+    let bar = |(index, ticks): (usize, &[Tick])| Bar {
+        start: index as f64 / per_second,
+        succeeded: per_second * ticks.iter().map(|tick| tick.accepted).sum::<usize>() as f64,
+        all: per_second * ticks.iter().map(|tick| tick.all()).sum::<usize>() as f64,
+    };
+    let bars = ticks.chunks(scales.bar).enumerate().map(bar);
+    bars.take_while(|bar| bar.start < scales.end).collect()
+}
+
+/// One run, and where it is drawn.
+struct Row<'a> {
+    run: &'a Run,
+    bars: Vec<Bar>,
+    /// The baseline of the line that names the stack.
+    header: f64,
+    top: f64,
+    bottom: f64,
+}
+
+impl Row<'_> {
+    fn y(&self, scales: &Scales, rate: f64) -> f64 {
+        self.bottom - scales.height * rate
+    }
+
+    fn draw(&self, scales: &Scales, capacity: Option<f64>) -> Markup {
+        let y = |rate| number(self.y(scales, rate));
+        let steps = (1..).map(|index| f64::from(index) * scales.step);
+        // The label of a grid line at the very top would run into the header.
+        let grid = steps.take_while(|rate| self.y(scales, *rate) >= self.top + 0.5 * LETTER);
+        html! {
+            (self.header())
+            (tick(0.0, self.bottom))
+            @for rate in grid {
+                path class="line" d=(format!("M{LEFT} {}H{RIGHT}", y(rate))) {}
+                (tick(rate, self.y(scales, rate)))
+            }
+            path class="bad" d=(self.area(scales, |bar| bar.all)) {}
+            path class="good" d=(self.area(scales, |bar| bar.succeeded)) {}
+            path class="line" d=(format!("M{LEFT} {}H{RIGHT}", number(self.bottom))) {}
+            @if let Some(capacity) = capacity {
+                path class="capacity" d=(format!("M{LEFT} {}H{RIGHT}", y(capacity))) {}
+                (tick(capacity, self.y(scales, capacity)))
+            }
+        }
+    }
+
+    /// The name and the figures of the run, as one text: its parts cannot overlap, whatever the font.
+    fn header(&self) -> Markup {
+        let run = self.run;
+        let calls = run.calls.max(1) as f64;
+        let (share, requests) = (
+            100.0 * run.succeeded as f64 / calls,
+            run.requests as f64 / calls,
+        );
+        let class = (run.stack == OURS).then_some("ours");
+        html! {
+            text x=(MARGIN) y=(number(self.header)) {
+                tspan class=[class] { (run.stack) } ": "
+                tspan class="share" { (format!("{share:.0} %")) } " of calls succeed, "
+                (format!("{requests:.2} requests per call"))
+            }
+        }
+    }
+
+    /// Steps from the bottom line to a rate for each bar.
+    fn area(&self, scales: &Scales, rate: impl Fn(&Bar) -> f64) -> String {
+        let bottom = number(self.bottom);
+        let mut path = format!("M{LEFT} {bottom}");
+        let mut last = bottom.clone();
+        for bar in &self.bars {
+            let (x, y) = (
+                number(scales.x(bar.start)),
+                number(self.y(scales, rate(bar))),
+            );
+            if y != last {
+                write!(path, "H{x}V{y}").expect("a text takes everything");
+                last = y;
+            }
+        }
+        let bar = scales.bar as f64 / 10.0;
+        let end = self.bars.last().map_or(0.0, |last| last.start + bar);
+        path + &format!("H{}V{bottom}Z", number(scales.x(end)))
+    }
+}
+
+/// A label of the y axis.
+fn tick(value: f64, y: f64) -> Markup {
+    html! {
+        text class="soft" x=(LEFT - 8.0) y=(number(y + 7.0)) text-anchor="end" { (rate(value)) }
+    }
+}
+
+/// A rate in words: "5,000/s".
+fn rate(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text + "/s"
+}
+
+/// A round step of which at most three fit under the highest rate.
+fn step(highest: f64) -> f64 {
+    let powers = (0..12).map(|power| 10f64.powi(power));
+    let mut steps = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * power));
+    steps.find(|step| highest / step < 4.0).unwrap_or(highest)
+}
+
+/// Zero, and at most eight round seconds after it, up to the end.
+fn seconds(end: f64) -> impl Iterator<Item = f64> {
+    let steps = [
+        0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 300.0, 3600.0,
+    ];
+    let step = steps.into_iter().find(|step| end / step <= 8.0);
+    let step = step.unwrap_or(end);
+    let places = (0..=8).map(move |index| (f64::from(index) * step * 10.0).round() / 10.0);
+    places.take_while(move |second| *second <= end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn run(stack: &'static str, ticks: Vec<Tick>) -> Run {
+        Run {
+            stack,
+            calls: 100,
+            succeeded: 17,
+            errors: 0,
+            requests: 517,
+            wasted: 500,
+            peak: 0,
+            ticks,
+            note: String::new(),
+        }
+    }
+
+    fn drawn(trouble: Range<Duration>, capacity: Option<f64>, runs: &[&Run]) -> String {
+        let timeline = Timeline {
+            title: &["a title"],
+            trouble: &trouble,
+            trouble_name: "a stall",
+            capacity,
+            until: 4 * SECOND,
+            runs,
+        };
+        timeline.alone()
+    }
+
+    #[test]
+    fn an_area_goes_up_and_down_in_steps() {
+        let tick = |accepted, refused| Tick { accepted, refused };
+        let ticks = [tick(0, 0), tick(2, 1), tick(2, 1), tick(0, 0)];
+        let scales = Scales {
+            end: 0.4,
+            bar: 1,
+            height: 1.0,
+            step: 10.0,
+        };
+        let row = Row {
+            run: &run("a stack", vec![]),
+            bars: bars(&ticks, &scales),
+            header: 0.0,
+            top: 0.0,
+            bottom: 100.0,
+        };
+        // 170 pixels for each tick, and 10 requests per second for each request in a tick.
+        let all = row.area(&scales, |bar| bar.all);
+        assert_eq!(all, "M100 100H270V70H610V100H780V100Z");
+        let succeeded = row.area(&scales, |bar| bar.succeeded);
+        assert_eq!(succeeded, "M100 100H270V80H610V100H780V100Z");
+    }
+
+    #[test]
+    fn long_runs_are_averaged_over_seconds_and_cut_at_the_end() {
+        let ticks = vec![
+            Tick {
+                accepted: 1,
+                refused: 2
+            };
+            60
+        ];
+        let scales = Scales {
+            end: 5.0,
+            bar: 10,
+            height: 1.0,
+            step: 1.0,
+        };
+        let bars = bars(&ticks, &scales);
+        assert_eq!(bars.len(), 5);
+        assert!(
+            bars.iter()
+                .all(|bar| (bar.succeeded, bar.all) == (10.0, 30.0))
+        );
+    }
+
+    #[test]
+    fn trouble_is_shaded_for_as_long_as_it_lasts() {
+        let seen = run("a stack", vec![Tick::default(); 90]);
+        let chart = drawn(SECOND..3 * SECOND, None, &[&seen]);
+        // From a quarter to three quarters of the 4 s that are shown.
+        let band = "<rect class=\"trouble\" x=\"270\"";
+        assert!(
+            chart.contains(band) && chart.contains("width=\"340\""),
+            "{chart}"
+        );
+        assert!(chart.contains(">a stall<"), "{chart}");
+        let calm = drawn(SECOND..SECOND, None, &[&seen]);
+        assert!(!calm.contains("a stall"), "{calm}");
+    }
+
+    #[test]
+    fn capacity_is_a_line_in_every_row_and_named_once() {
+        let ticks = vec![Tick::default(); 40];
+        let (one, other) = (run("a stack", ticks.clone()), run(OURS, ticks));
+        let chart = drawn(SECOND..SECOND, Some(1000.0), &[&one, &other]);
+        assert_eq!(chart.matches("class=\"capacity\"").count(), 2, "{chart}");
+        let named = chart.matches("server capacity 1,000/s").count();
+        assert_eq!(named, 1, "{chart}");
+    }
+
+    #[test]
+    fn each_row_says_its_figures_and_ours_is_bold() {
+        let ticks = vec![Tick::default(); 40];
+        let (one, other) = (run("a stack", ticks.clone()), run(OURS, ticks));
+        let chart = drawn(SECOND..SECOND, None, &[&one, &other]);
+        let figures =
+            "<tspan class=\"share\">17 %</tspan> of calls succeed, 5.17 requests per call";
+        assert_eq!(chart.matches(figures).count(), 2, "{chart}");
+        assert!(chart.contains("<tspan>a stack</tspan>"), "{chart}");
+        let bold = "<tspan class=\"ours\">reqwest-steady</tspan>";
+        assert!(chart.contains(bold), "{chart}");
+    }
+
+    #[test]
+    fn rates_are_round_and_few() {
+        assert_eq!(step(8284.0), 5000.0);
+        assert_eq!(step(3999.0), 1000.0);
+        assert_eq!(step(1.0), 1.0);
+        assert_eq!(
+            [0.0, 50.0, 1000.0, 1_234_567.0].map(rate),
+            ["0", "50/s", "1,000/s", "1,234,567/s"]
+        );
+    }
+
+    #[test]
+    fn seconds_are_round_and_few() {
+        let places = |end| seconds(end).collect::<Vec<_>>();
+        assert_eq!(places(0.3), [0.0, 0.1, 0.2, 0.3]);
+        assert_eq!(places(6.1), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(places(60.0), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
+        assert!(places(1_000_000.0).len() <= 9);
+    }
+}
