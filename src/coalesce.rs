@@ -181,12 +181,12 @@ impl CoalesceMiddleware {
             SteadyError::check(self.timers.check(), request.url())?;
             if let Err(reason) = check_request(&request, extensions, &self.settings.ignored) {
                 if reason == NotShared::UnknownExtensions {
-                    self.extensions_warning.warn(UNKNOWN_EXTENSIONS);
+                    self.extensions_warning.warn(&UNKNOWN_EXTENSIONS);
                 }
                 return upstream.send(request, extensions).await;
             }
             if extensions.get::<Attempt>().is_some() {
-                self.order_warning.warn(COALESCE_INSIDE_RETRY);
+                self.order_warning.warn(&COALESCE_INSIDE_RETRY);
             }
 
             let options = RequestOptions::of(extensions).map(Arc::as_ref);

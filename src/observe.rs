@@ -27,7 +27,7 @@ mod observer;
 
 pub use event::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeader,
-    LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused,
+    LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaced, ThrottlePaused,
     ThrottleRefused, ThrottleWaited,
 };
 #[cfg(feature = "tracing")]
@@ -37,4 +37,6 @@ pub use metrics::Metrics;
 pub use observer::Observer;
 pub(crate) use observer::Observers;
 
-pub use crate::outcome::{Attempt, AttemptOutcome, AttemptReport, FailureKind, RefusalReason};
+pub use crate::outcome::{
+    Attempt, AttemptOutcome, AttemptReport, FailureKind, PauseSource, RefusalReason,
+};

@@ -168,7 +168,7 @@ impl Throttle {
     /// Warns once if the throttle is outside the retry: its response has passed a retry already.
     fn check_order(&self, response: &Response) {
         if !self.order_warning.is_done() && RetryReport::of(response).is_some() {
-            self.order_warning.warn(THROTTLE_OUTSIDE_RETRY);
+            self.order_warning.warn(&THROTTLE_OUTSIDE_RETRY);
         }
     }
 }

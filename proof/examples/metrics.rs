@@ -17,17 +17,21 @@ use tokio::time::{sleep, timeout};
 use wiremock::matchers::path;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-const METRICS: [&str; 11] = [
+const METRICS: [&str; 15] = [
     "steady_requests_total",
     "steady_retries_total",
     "steady_retry_budget_balance",
     "steady_retry_budget_exhausted_total",
+    "steady_call_duration_seconds",
+    "steady_attempt_duration_seconds",
     "steady_backoff_delay_seconds",
     "steady_rate_limit_header_present_total",
     "steady_inflight_requests",
     "steady_queue_depth",
     "steady_queue_age_seconds",
     "steady_rate_limiter_wait_seconds",
+    "steady_throttle_pace_requests_per_second",
+    "steady_throttle_pause_seconds",
     "steady_dead_letters_total",
 ];
 

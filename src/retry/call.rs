@@ -233,7 +233,7 @@ impl<'a> Call<'a> {
         if terms.can_retry && self.could_retry() {
             self.is_inner = true;
             let warning = &self.state.chain_warning;
-            warning.warn(TWO_RETRIES_IN_ONE_CHAIN);
+            warning.warn(&TWO_RETRIES_IN_ONE_CHAIN);
         }
         self.outer = Some(outer);
         let queued = terms.queued_before;

@@ -1026,7 +1026,7 @@ async fn coalescing_inside_a_retry_works_and_warns_once() {
         assert_eq!(again.count(), statuses.len());
     }
     assert_eq!(log.count(), 1);
-    let said = "CoalesceMiddleware is inside a RetryMiddleware";
+    let said = "CoalesceMiddleware is inside RetryMiddleware";
     assert!(log.last().contains(said), "{}", log.last());
 
     let right = Server::statuses([503, 200]);

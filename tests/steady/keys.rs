@@ -228,7 +228,7 @@ async fn the_log_says_what_is_wrong_with_a_key_and_not_the_key() {
     assert_eq!(log.count(), 1);
     assert_eq!(
         log.last(),
-        "invalid idempotency key, the request will not be sent: the idempotency key has the byte 0x20 \
+        "request will not be sent: the idempotency key has the byte 0x20 \
          at position 6, only visible ASCII (0x21 to 0x7e) is allowed"
     );
 }

@@ -81,6 +81,7 @@ fn every_setting_of_the_retry_can_be_read_back() {
 
 #[test]
 fn every_setting_of_the_throttle_can_be_read_back() {
+    let levels = LogLevels::default().pause(LevelFilter::TRACE);
     let throttle = ThrottleMiddleware::builder()
         .max_in_flight(1)
         .max_queue(2)
@@ -89,6 +90,7 @@ fn every_setting_of_the_throttle_can_be_read_back() {
         .fleet(FleetLimits::in_memory())
         .adaptive(false)
         .key_by(KeyBy::HostAndPath(6))
+        .log_levels(levels)
         .seed(7)
         .build()
         .unwrap();
@@ -99,6 +101,7 @@ fn every_setting_of_the_throttle_can_be_read_back() {
     assert!(throttle.fleet().is_some());
     assert!(!throttle.adaptive());
     assert!(matches!(throttle.key_by(), KeyBy::HostAndPath(6)));
+    assert_eq!(throttle.log_levels(), levels);
     assert_eq!(throttle.seed(), Some(7));
 }
 

@@ -712,7 +712,7 @@ async fn a_throttle_outside_the_retry_is_noticed_and_said_once() {
     assert_eq!(log.count(), 1);
     assert!(
         log.last()
-            .contains("ThrottleMiddleware is outside a RetryMiddleware")
+            .contains("ThrottleMiddleware is outside RetryMiddleware")
     );
 
     let right = throttled(&server, retry(), throttle());

@@ -59,7 +59,7 @@ impl Call<'_> {
         let tell = move |outcome: DeadLetterOutcome, error: Option<String>| {
             let call = call_info(&target, host, attempt);
             if outcome != DeadLetterOutcome::Delivered {
-                place.letter_not_delivered(call.host, outcome.as_str(), error.as_deref());
+                place.letter_not_confirmed(call.host, outcome.as_str(), error.as_deref());
             }
             let kind = EventKind::DeadLettered(outcome);
             observers.notify(&Event { call, kind });
