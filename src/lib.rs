@@ -1,50 +1,67 @@
-//! Retries that help a server recover instead of finishing it off: middleware for
-//! [`reqwest`](https://docs.rs/reqwest), by way of [`reqwest_middleware`].
+//! Retries for [`reqwest`](https://docs.rs/reqwest) that help a server recover: safe to repeat, spread out in time,
+//! limited in number.
 //!
-//! Retries are **safe**, **spread out** in time, and **bounded** in number: per call, per host, and for calls inside
-//! calls.
+//! One call installs retry and throttle in the right order, as [`reqwest_middleware`]:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let server = wiremock::MockServer::start().await;
 //! # let url = server.uri();
+//! use std::time::Duration;
 //! use reqwest_middleware::ClientBuilder;
-//! use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware, RetryReport};
+//! use reqwest_steady::{ClientBuilderExt, IdempotencyKey, RequestBuilderExt, RetryReport, Steady};
 //!
-//! let client = ClientBuilder::new(reqwest::Client::new())
-//!     .with(RetryMiddleware::default())
-//!     .build();
+//! let steady = Steady::builder()
+//!     .attempt_timeout(Duration::from_secs(10)) // a silent server would block the call forever
+//!     .deadline(Duration::from_secs(60)) // for all attempts together
+//!     .build()?;
+//! let client = ClientBuilder::new(reqwest::Client::new()).with_steady(steady).build();
 //!
-//! // GET, HEAD, OPTIONS, TRACE, QUERY, PUT and DELETE are safe to repeat. POST and PATCH need a key:
+//! // GET, HEAD, OPTIONS, TRACE, QUERY, PUT and DELETE are retried. POST and PATCH need a key.
 //! let response = client
 //!     .post(url)
 //!     .idempotency_key(IdempotencyKey::random())
-//!     .body("order")
+//!     .body("one teapot")
 //!     .send()
 //!     .await?;
 //!
 //! let report = RetryReport::of(&response).expect("every response carries one");
-//! println!("{} retries, waited {:?}, {}", report.retries(), report.waited(), report.stop_reason());
+//! println!("{report}"); // 3 attempts in 4.2 s: 503, timeout, 200
 //! # Ok(()) }
 //! ```
 //!
-//! Every retry passes these stages:
+//! # Where to start
 //!
-//! | stage | question | to tune it |
+//! | you want to | read |
+//! |---|---|
+//! | install it with the right order and time limits | [`Steady`] |
+//! | change what is retried, when and how often | [`RetryMiddlewareBuilder`] |
+//! | respect rate limits, limit requests in flight | [`ThrottleMiddlewareBuilder`] |
+//! | change settings for one request | [`RequestBuilderExt`] |
+//! | know whether a failed request took effect | [`Effect`], [`ReportSlot`] |
+//! | handle errors | [`SteadyError`] |
+//! | copy settings for payments, object stores, LLM APIs, batch jobs | [recipes](guide::recipes) |
+//! | move from reqwest-retry | [migration](guide::migration) |
+//! | test your own client | [testing](guide::testing) |
+//!
+//! # How it works
+//!
+//! Every retry passes three stages, and everything is observed. The [guide] has a page for each.
+//!
+//! | stage | question | main types |
 //! |---|---|---|
-//! | **decide** | may this request be sent again? | [`StatusClass`], [`IdempotencyKey`], [`AutoKey`], [`AttemptView`] |
-//! | **schedule** | when? | [`Backoff`], [`Jitter`], the limits of [`RetryMiddlewareBuilder`] |
-//! | **admit** | is there room for it now? | [`Budget`], [`Scope`], [`ThrottleMiddleware`] |
-//! | **observe** | what happened to it? | [`RetryReport`], [`ReportSlot`], [`Observer`], [`DeadLetterSink`], [`Secrets`], [`Attempt`] |
+//! | [decide](guide::decide) | May this request be sent again? | [`StatusClass`], [`IdempotencyKey`], [`AutoKey`] |
+//! | [schedule](guide::schedule) | When? | [`Backoff`], [`Jitter`], time limits |
+//! | [admit](guide::admit) | Is there capacity for it now? | [`Budget`], [`Scope`], [`ThrottleMiddleware`] |
+//! | [observe](guide::observe) | What happened? | [`RetryReport`], [`observe::Observer`], [`dead_letter::DeadLetter`] |
 //!
-//! When a call gives up, you get the last response or error unchanged. Errors of this crate have their own types:
-//! [`ConfigError`], [`InvalidKeyError`], [`TimedOut`] and [`Refusal`].
+//! When a call gives up, you get the last response or error unchanged. Only refusals and timeouts of this crate have
+//! their own type, [`SteadyError`].
 //!
-//! The guide is the module `guide`, in the documentation with all features (`cargo doc --open --all-features`). It has
-//! a page for each stage, recipes, and pages about tuning, testing and migration.
+//! # Runtime
 //!
-//! Two other middlewares work with the retry. [`ThrottleMiddleware`], inside it, finds the rate that a server accepts
-//! and queues the rest. [`CoalesceMiddleware`], outside it, makes one request of identical ones.
+//! It needs tokio with timers (`#[tokio::main]`, or a runtime with `enable_time` or `enable_all`). Without timers, every
+//! call fails with an error that says so, before anything is sent.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -23,11 +23,16 @@ use settings::{RetrySettings, RetryState};
 use crate::decide::ClassifiedOutcome;
 use crate::upstream::{BoxFuture, Upstream};
 
-/// Retries requests where that is safe, with waits between attempts and limits on their number.
+/// Retries requests where that is safe, spread out and limited.
 ///
-/// Register it on a [`ClientBuilder`](reqwest_middleware::ClientBuilder). Middleware that you add after it sees every
-/// attempt. Middleware that you add before it sees the call as a whole. When a call gives up, you get the last
-/// response or error unchanged.
+/// Most clients install it together with a [`ThrottleMiddleware`](crate::ThrottleMiddleware), by
+/// [`Steady`](crate::Steady). To register it alone, add it to a
+/// [`ClientBuilder`](reqwest_middleware::ClientBuilder). Middleware that you add after it sees every attempt.
+/// Middleware that you add before it sees the call as a whole.
+///
+/// When a call gives up, you get the last response or error unchanged. The guide explains what is retried
+/// ([decide](crate::guide::decide)), when ([schedule](crate::guide::schedule)) and how often
+/// ([admit](crate::guide::admit)).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -34,7 +34,10 @@ use crate::outcome::RetryReport;
 use crate::request::RequestOptions;
 use crate::upstream::Upstream;
 
-/// Learns the rate that a server accepts, and delays requests instead of letting them fail.
+/// Learns the rate limit of each server, and queues requests that exceed it.
+///
+/// This is an adaptive rate limiter with backpressure and a circuit breaker. The page
+/// [admit](crate::guide::admit) of the guide explains how to use it.
 ///
 /// Put it **after** the [`RetryMiddleware`](crate::RetryMiddleware), so that every attempt passes through it:
 ///

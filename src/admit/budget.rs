@@ -32,6 +32,8 @@ use state::BudgetState;
 
 /// Limits retries to a share of the calls, plus a few per second.
 ///
+/// The page [admit](crate::guide::admit) of the guide shows what it does in an outage.
+///
 /// # Why a budget and not only a count
 ///
 /// A count limits one call. If every call fails, five retries each make six times the load, when the server
@@ -96,7 +98,7 @@ use state::BudgetState;
 #[derive(Clone)]
 pub struct Budget(Option<Arc<BudgetState>>);
 
-/// What feeds a [`Budget`].
+/// Selects which calls feed a [`Budget`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Deposit {

@@ -136,7 +136,7 @@ impl fmt::Debug for ClassifyFn {
     }
 }
 
-/// What a [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn) sees of an attempt.
+/// Shows an attempt to a [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn).
 #[derive(Clone, Copy)]
 pub struct AttemptView<'a> {
     target: &'a RequestTarget,

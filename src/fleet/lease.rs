@@ -35,7 +35,7 @@ impl fmt::Debug for WorkerId {
     }
 }
 
-/// The rate that all workers share: a token bucket.
+/// Describes the rate that all workers share: a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedRate {
     /// Tokens added per second.
@@ -139,8 +139,8 @@ impl SharedRate {
         // NaN is in no range.
         let in_range = (MIN_RATE..=MAX_RATE).contains(&self.per_second);
         let rate = self.per_second;
-        let rule = "should be between one a day and a million a second";
-        ensure(in_range, "rate", format_args!("{rate:?} a second"), rule)?;
+        let rule = "should be between 1 per day and 1,000,000 per second";
+        ensure(in_range, "rate", format_args!("{rate:?} per second"), rule)?;
         let rule = "should be at least 1";
         ensure(self.burst > 0, "burst of the rate", self.burst, rule)
     }
@@ -149,14 +149,14 @@ impl SharedRate {
 impl PaceChange {
     fn check(&self) -> Result<(), ConfigError> {
         for (name, value) in [("pace before", self.before), ("pace now", self.now)] {
-            let rule = "should be from 0 to a million a second";
+            let rule = "should be from 0 to 1,000,000 per second";
             ensure((0.0..=MAX_RATE).contains(&value), name, value, rule)?;
         }
         Ok(())
     }
 }
 
-/// What a worker may do until it asks again.
+/// Says what a worker may do until it asks again.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Lease {
@@ -183,11 +183,11 @@ mod tests {
     #[test]
     fn an_invalid_setting_is_named_with_its_value() {
         for (checked, text) in [
-            (ask().rate(f64::NAN, 1).check(), "rate (NaN a second)"),
-            (ask().rate(f64::INFINITY, 1).check(), "rate (inf a second)"),
-            (ask().rate(-1.0, 1).check(), "rate (-1.0 a second)"),
-            (ask().rate(0.0, 1).check(), "rate (0.0 a second)"),
-            (ask().rate(1e7, 1).check(), "rate (10000000.0 a second)"),
+            (ask().rate(f64::NAN, 1).check(), "rate (NaN per second)"),
+            (ask().rate(f64::INFINITY, 1).check(), "rate (inf per second)"),
+            (ask().rate(-1.0, 1).check(), "rate (-1.0 per second)"),
+            (ask().rate(0.0, 1).check(), "rate (0.0 per second)"),
+            (ask().rate(1e7, 1).check(), "rate (10000000.0 per second)"),
             (ask().rate(1.0, 0).check(), "burst of the rate (0)"),
             (ask().pace(f64::NAN, 1.0).check(), "pace before (NaN)"),
             (ask().pace(1.0, -1.0).check(), "pace now (-1.0)"),

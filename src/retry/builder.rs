@@ -19,7 +19,20 @@ use crate::schedule::Backoff;
 
 /// Builds a [`RetryMiddleware`].
 ///
-/// [`build`](RetryMiddlewareBuilder::build) checks all values and returns an error for an invalid one.
+/// [`build`](RetryMiddlewareBuilder::build) checks all values and returns an error for an invalid one. The pages
+/// [decide](crate::guide::decide), [schedule](crate::guide::schedule) and [admit](crate::guide::admit) of the guide
+/// explain the settings, and [tuning](crate::guide::tuning) says when to change them.
+///
+/// | setting | default |
+/// |---|---|
+/// | [`max_retries`](Self::max_retries) | 5 |
+/// | [`backoff`](Self::backoff) | 200 ms · 2ⁿ up to 10 s, full jitter |
+/// | [`max_server_delay`](Self::max_server_delay) | 60 s |
+/// | [`attempt_timeout`](Self::attempt_timeout), [`deadline`](Self::deadline) | none; set both |
+/// | [`retry_window`](Self::retry_window) | 5 min |
+/// | [`budget_per_host`](Self::budget_per_host) | 0.2 retries per success, and 2 per second |
+/// | [`idempotency_header`](Self::idempotency_header), [`auto_key`](Self::auto_key) | `Idempotency-Key`, off |
+/// | everything else | off |
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,6 +80,7 @@ pub struct RetryMiddlewareBuilder {
     refused: Option<ConfigError>,
 }
 
+/// # Attempts and waits
 impl RetryMiddlewareBuilder {
     /// Limits the retries of one call.
     ///
@@ -101,35 +115,24 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Limits the time in which retries may start.
+    /// Delays the first attempt by a random time up to `spread`.
     ///
-    /// It counts from the start of the call. Attempts that have started may take longer.
-    ///
-    /// Default: 5 min.
-    ///
-    /// # Errors
-    ///
-    /// [`build`](Self::build) refuses zero.
-    pub fn retry_window(mut self, window: Duration) -> Self {
-        self.settings.limits.window = window;
-        self
-    }
-
-    /// Limits the total time until response headers arrive.
-    ///
-    /// Retries that cannot start in time are skipped. The delivery of a
-    /// [dead letter](Self::dead_letter_sink) may take up to 100 ms longer.
+    /// Use it for many jobs that start at the same time. The delay is at most half of a call's deadline, and counts
+    /// in the retry window.
     ///
     /// Default: none.
     ///
     /// # Errors
     ///
-    /// [`build`](Self::build) refuses zero.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.settings.limits.deadline = Some(deadline);
+    /// [`build`](Self::build) refuses a spread longer than the [`retry_window`](Self::retry_window).
+    pub fn launch_spread(mut self, spread: Duration) -> Self {
+        self.settings.limits.launch_spread = spread;
         self
     }
+}
 
+/// # Time limits
+impl RetryMiddlewareBuilder {
     /// Limits the time of each attempt until its response headers arrive.
     ///
     /// Unlike reqwest's `timeout` it does not cut a long download. Time in the queue of a throttle does not count.
@@ -148,21 +151,38 @@ impl RetryMiddlewareBuilder {
         self
     }
 
-    /// Delays the first attempt by a random time up to `spread`.
+    /// Limits the total time until response headers arrive.
     ///
-    /// Use it for many jobs that start at the same time. The delay is at most half of a call's deadline, and counts
-    /// in the retry window.
+    /// Retries that cannot start in time are skipped. The delivery of a
+    /// [dead letter](Self::dead_letter_sink) may take up to 100 ms longer.
     ///
     /// Default: none.
     ///
     /// # Errors
     ///
-    /// [`build`](Self::build) refuses a spread longer than the [`retry_window`](Self::retry_window).
-    pub fn launch_spread(mut self, spread: Duration) -> Self {
-        self.settings.limits.launch_spread = spread;
+    /// [`build`](Self::build) refuses zero.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.settings.limits.deadline = Some(deadline);
         self
     }
 
+    /// Limits the time in which retries may start.
+    ///
+    /// It counts from the start of the call. Attempts that have started may take longer.
+    ///
+    /// Default: 5 min.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses zero.
+    pub fn retry_window(mut self, window: Duration) -> Self {
+        self.settings.limits.window = window;
+        self
+    }
+}
+
+/// # Retry budget
+impl RetryMiddlewareBuilder {
     /// Replaces the settings of the retry budget that each host has.
     ///
     /// Use it to allow more or fewer retries during an outage. See [`Budget`].
@@ -186,6 +206,17 @@ impl RetryMiddlewareBuilder {
     /// ```
     pub fn budget_per_host(mut self, each: BudgetBuilder) -> Self {
         self.settings.budgets.per_host = Some(each);
+        self
+    }
+
+    /// Uses one retry budget for all hosts.
+    ///
+    /// Use it to limit the retries of several clients together, because clones share one budget. A host that is down
+    /// then spends it for all hosts.
+    ///
+    /// Default: one budget per host.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.settings.budgets.single = Some(budget);
         self
     }
 
@@ -219,18 +250,10 @@ impl RetryMiddlewareBuilder {
         self.settings.budgets.fleet = Some(fleet);
         self
     }
+}
 
-    /// Uses one retry budget for all hosts.
-    ///
-    /// Use it to limit the retries of several clients together, because clones share one budget. A host that is down
-    /// then spends it for all hosts.
-    ///
-    /// Default: one budget per host.
-    pub fn budget(mut self, budget: Budget) -> Self {
-        self.settings.budgets.single = Some(budget);
-        self
-    }
-
+/// # What is retried
+impl RetryMiddlewareBuilder {
     /// Changes the class of one status.
     ///
     /// If a status is set twice, the later class holds.
@@ -273,35 +296,6 @@ impl RetryMiddlewareBuilder {
         classify: impl Fn(&AttemptView<'_>) -> Option<StatusClass> + Send + Sync + 'static,
     ) -> Self {
         self.settings.classifier.by_user = Some(ClassifyFn(Arc::new(classify)));
-        self
-    }
-
-    /// Sends idempotency keys in this header.
-    ///
-    /// Keys set with [`idempotency_key`](crate::RequestBuilderExt::idempotency_key) are moved there. If you set
-    /// `Idempotency-Key` by hand, it is not moved and does not count as a key.
-    ///
-    /// Default: `Idempotency-Key`.
-    ///
-    /// # Errors
-    ///
-    /// [`build`](Self::build) refuses an invalid name, and reserved headers: those that frame messages
-    /// (`content-length`), route requests (`host`), carry credentials (`authorization`), describe the body
-    /// (`content-*`) or select the response (`accept`). Names such as `X-Foo-Key` and `Foo-Token` count as
-    /// credentials. If your server uses such a name for keys, allow it with [`Secrets::keep`].
-    pub fn idempotency_header(mut self, name: impl AsRef<str>) -> Self {
-        match unreserved_header_name("idempotency_header", name.as_ref()) {
-            Ok(name) => self.settings.keys.rename(name),
-            Err(error) => self.refuse(error),
-        }
-        self
-    }
-
-    /// Sets whether requests that need a key and have none get one.
-    ///
-    /// Default: [`AutoKey::Off`].
-    pub fn auto_key(mut self, auto_key: AutoKey) -> Self {
-        self.settings.keys.auto = auto_key;
         self
     }
 
@@ -380,23 +374,42 @@ impl RetryMiddlewareBuilder {
         self.settings.client_follows_redirects = Some(follows);
         self
     }
+}
 
-    /// Sends the number of the attempt, from 1, in this header.
+/// # Idempotency keys
+impl RetryMiddlewareBuilder {
+    /// Sends idempotency keys in this header.
     ///
-    /// Default: none.
+    /// Keys set with [`idempotency_key`](crate::RequestBuilderExt::idempotency_key) are moved there. If you set
+    /// `Idempotency-Key` by hand, it is not moved and does not count as a key.
+    ///
+    /// Default: `Idempotency-Key`.
     ///
     /// # Errors
     ///
-    /// [`build`](Self::build) refuses the header of the idempotency key, and each header that
-    /// [`idempotency_header`](Self::idempotency_header) refuses.
-    pub fn attempt_header(mut self, name: impl AsRef<str>) -> Self {
-        match unreserved_header_name("attempt_header", name.as_ref()) {
-            Ok(name) => self.settings.attempt_header = Some(name),
+    /// [`build`](Self::build) refuses an invalid name, and reserved headers: those that frame messages
+    /// (`content-length`), route requests (`host`), carry credentials (`authorization`), describe the body
+    /// (`content-*`) or select the response (`accept`). Names such as `X-Foo-Key` and `Foo-Token` count as
+    /// credentials. If your server uses such a name for keys, allow it with [`Secrets::keep`].
+    pub fn idempotency_header(mut self, name: impl AsRef<str>) -> Self {
+        match unreserved_header_name("idempotency_header", name.as_ref()) {
+            Ok(name) => self.settings.keys.rename(name),
             Err(error) => self.refuse(error),
         }
         self
     }
 
+    /// Sets whether requests that need a key and have none get one.
+    ///
+    /// Default: [`AutoKey::Off`].
+    pub fn auto_key(mut self, auto_key: AutoKey) -> Self {
+        self.settings.keys.auto = auto_key;
+        self
+    }
+}
+
+/// # Observing
+impl RetryMiddlewareBuilder {
     /// Adds an [`Observer`], which gets the events of every call.
     ///
     /// There can be several. A [`ThrottleMiddleware`](crate::ThrottleMiddleware) can have the same one.
@@ -433,6 +446,74 @@ impl RetryMiddlewareBuilder {
         self
     }
 
+    /// Sets the log level of each kind of event.
+    ///
+    /// Default: the levels of [`LogLevels::default`].
+    #[cfg(feature = "tracing")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
+    pub fn log_levels(mut self, levels: LogLevels) -> Self {
+        self.settings.levels = levels;
+        self
+    }
+
+    /// Sends the number of the attempt, from 1, in this header.
+    ///
+    /// Default: none.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses the header of the idempotency key, and each header that
+    /// [`idempotency_header`](Self::idempotency_header) refuses.
+    pub fn attempt_header(mut self, name: impl AsRef<str>) -> Self {
+        match unreserved_header_name("attempt_header", name.as_ref()) {
+            Ok(name) => self.settings.attempt_header = Some(name),
+            Err(error) => self.refuse(error),
+        }
+        self
+    }
+
+    /// Decides and reports, but sends no retry.
+    ///
+    /// Use it to see what the middleware would do before you switch it on. Where a retry would follow, the call ends
+    /// without a wait, with [`StopReason::DryRun`](crate::StopReason::DryRun). Observers and the log get the retry
+    /// with its wait. The budget pays for it, and there is no dead letter. A call that would be given up, because the
+    /// budget is empty or there is no key, is reported as such. Keys, timeouts, deadlines and `launch_spread` work as
+    /// usual. Calls inside this one retry as if it were not there.
+    ///
+    /// Default: off.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = wiremock::MockServer::start().await;
+    /// # let down = wiremock::Mock::given(wiremock::matchers::any()).respond_with(wiremock::ResponseTemplate::new(503));
+    /// # down.expect(1).mount(&server).await;
+    /// use reqwest_middleware::ClientBuilder;
+    /// use reqwest_steady::observe::EventKind;
+    /// use reqwest_steady::{RetryMiddleware, RetryReport, StopReason};
+    ///
+    /// let retry = RetryMiddleware::builder()
+    ///     .dry_run(true)
+    ///     .observe_fn(|event| {
+    ///         if let EventKind::RetryScheduled(retry) = event.kind {
+    ///             println!("{} from {}: again in {:?}", retry.cause, event.call.host, retry.wait);
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// let client = ClientBuilder::new(reqwest::Client::new()).with(retry).build();
+    ///
+    /// let response = client.get(server.uri()).send().await?;
+    /// assert_eq!(response.status(), 503);
+    /// assert_eq!(RetryReport::of(&response).unwrap().stop_reason(), StopReason::DryRun);
+    /// # Ok(()) }
+    /// ```
+    pub fn dry_run(mut self, dry_run: bool) -> Self {
+        self.settings.dry_run = dry_run;
+        self
+    }
+}
+
+/// # Dead letters
+impl RetryMiddlewareBuilder {
     /// Stores calls that gave up although they might succeed later.
     ///
     /// [`StopReason::is_given_up`](crate::StopReason::is_given_up) lists them. A letter can be
@@ -499,67 +580,10 @@ impl RetryMiddlewareBuilder {
         self.settings.dead_letters.secrets = secrets;
         self
     }
+}
 
-    /// Sets the log level of each kind of event.
-    ///
-    /// Default: the levels of [`LogLevels::default`].
-    #[cfg(feature = "tracing")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
-    pub fn log_levels(mut self, levels: LogLevels) -> Self {
-        self.settings.levels = levels;
-        self
-    }
-
-    /// Decides and reports, but sends no retry.
-    ///
-    /// Use it to see what the middleware would do before you switch it on. Where a retry would follow, the call ends
-    /// without a wait, with [`StopReason::DryRun`](crate::StopReason::DryRun). Observers and the log get the retry
-    /// with its wait. The budget pays for it, and there is no dead letter. A call that would be given up, because the
-    /// budget is empty or there is no key, is reported as such. Keys, timeouts, deadlines and `launch_spread` work as
-    /// usual. Calls inside this one retry as if it were not there.
-    ///
-    /// Default: off.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = wiremock::MockServer::start().await;
-    /// # let down = wiremock::Mock::given(wiremock::matchers::any()).respond_with(wiremock::ResponseTemplate::new(503));
-    /// # down.expect(1).mount(&server).await;
-    /// use reqwest_middleware::ClientBuilder;
-    /// use reqwest_steady::observe::EventKind;
-    /// use reqwest_steady::{RetryMiddleware, RetryReport, StopReason};
-    ///
-    /// let retry = RetryMiddleware::builder()
-    ///     .dry_run(true)
-    ///     .observe_fn(|event| {
-    ///         if let EventKind::RetryScheduled(retry) = event.kind {
-    ///             println!("{} from {}: again in {:?}", retry.cause, event.call.host, retry.wait);
-    ///         }
-    ///     })
-    ///     .build()?;
-    /// let client = ClientBuilder::new(reqwest::Client::new()).with(retry).build();
-    ///
-    /// let response = client.get(server.uri()).send().await?;
-    /// assert_eq!(response.status(), 503);
-    /// assert_eq!(RetryReport::of(&response).unwrap().stop_reason(), StopReason::DryRun);
-    /// # Ok(()) }
-    /// ```
-    pub fn dry_run(mut self, dry_run: bool) -> Self {
-        self.settings.dry_run = dry_run;
-        self
-    }
-
-    /// Draws all jitter from a generator with this seed.
-    ///
-    /// Use it in tests and simulations that must repeat exactly. Never use it in production, because clients with the
-    /// same seed retry at the same moments.
-    ///
-    /// Default: none. The jitter is random.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.settings.seed = Some(seed);
-        self
-    }
-
+/// # Building
+impl RetryMiddlewareBuilder {
     /// Builds the middleware.
     ///
     /// # Errors
@@ -571,6 +595,17 @@ impl RetryMiddlewareBuilder {
         }
         self.settings.check()?;
         Ok(RetryMiddleware::new(self.settings))
+    }
+
+    /// Draws all jitter from a generator with this seed.
+    ///
+    /// Use it in tests and simulations that must repeat exactly. Never use it in production, because clients with the
+    /// same seed retry at the same moments.
+    ///
+    /// Default: none. The jitter is random.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.settings.seed = Some(seed);
+        self
     }
 
     fn refuse(&mut self, error: ConfigError) {

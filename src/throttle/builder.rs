@@ -42,7 +42,17 @@ impl Default for ThrottleSettings {
 
 /// Builds a [`ThrottleMiddleware`].
 ///
-/// [`build`](ThrottleMiddlewareBuilder::build) checks all values and returns an error for an invalid one.
+/// [`build`](ThrottleMiddlewareBuilder::build) checks all values and returns an error for an invalid one. The page
+/// [admit](crate::guide::admit) of the guide explains the settings.
+///
+/// | setting | default |
+/// |---|---|
+/// | [`adaptive`](Self::adaptive) | on: learns the rate limit of each server |
+/// | [`max_in_flight`](Self::max_in_flight) | 1024 per key |
+/// | [`max_queue`](Self::max_queue) | 10,000 calls per key |
+/// | [`max_queue_wait`](Self::max_queue_wait) | 30 s per call |
+/// | [`rate`](Self::rate) | none |
+/// | [`key_by`](Self::key_by) | [`KeyBy::Host`] |
 ///
 /// ```
 /// use std::time::Duration;
@@ -59,7 +69,7 @@ impl Default for ThrottleSettings {
 /// let refused = ThrottleMiddleware::builder().rate(f64::NAN, 1).build();
 /// assert_eq!(
 ///     refused.unwrap_err().to_string(),
-///     "rate (NaN a second) should be between one a day and a million a second",
+///     "rate (NaN per second) should be between 1 per day and 1,000,000 per second",
 /// );
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
@@ -196,11 +206,11 @@ impl ThrottleMiddlewareBuilder {
         if let Some(SharedRate { per_second, burst }) = settings.rate {
             // NaN is in no range.
             let in_range = (1.0 / 86_400.0..=1e6).contains(&per_second);
-            let rule = "should be between one a day and a million a second";
+            let rule = "should be between 1 per day and 1,000,000 per second";
             ensure(
                 in_range,
                 "rate",
-                format_args!("{per_second} a second"),
+                format_args!("{per_second} per second"),
                 rule,
             )?;
             ensure(burst > 0, "burst of the rate", 0, at_least_1)?;
