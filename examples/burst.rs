@@ -58,7 +58,9 @@ async fn main() -> anyhow::Result<()> {
     ensure!(written == WRITES, "only {written} of {WRITES} writes");
     println!(
         "\n{}",
-        green("With the throttle every write succeeds, because calls wait until the server has room.")
+        green(
+            "With the throttle every write succeeds, because calls wait until the server has room."
+        )
     );
     Ok(())
 }
