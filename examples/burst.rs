@@ -31,13 +31,12 @@ async fn main() -> anyhow::Result<()> {
     let retry_only = ClientBuilder::new(reqwest::Client::new())
         .with(RetryMiddleware::default())
         .build();
-    let steady = ClientBuilder::new(reqwest::Client::new())
-        .with_steady(
-            Steady::builder()
-                .attempt_timeout(Duration::from_secs(10))
-                .deadline(Duration::from_secs(60))
-                .build()?,
-        )
+    let steady = Steady::builder()
+        .attempt_timeout(Duration::from_secs(10))
+        .deadline(Duration::from_secs(60))
+        .build()?;
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with_steady(steady)
         .build();
 
     println!(
@@ -53,7 +52,7 @@ async fn main() -> anyhow::Result<()> {
     );
     write_all("no retry", &plain).await?;
     write_all("retry only", &retry_only).await?;
-    let written = write_all("Steady: retry + throttle", &steady).await?;
+    let written = write_all("Steady: retry + throttle", &client).await?;
 
     ensure!(written == WRITES, "only {written} of {WRITES} writes");
     println!(

@@ -18,13 +18,12 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     // This is all that a client needs.
+    let steady = Steady::builder()
+        .attempt_timeout(Duration::from_secs(10)) // a silent server would block the call forever
+        .deadline(Duration::from_secs(60)) // for all attempts together
+        .build()?;
     let client = ClientBuilder::new(reqwest::Client::new())
-        .with_steady(
-            Steady::builder()
-                .attempt_timeout(Duration::from_secs(10))
-                .deadline(Duration::from_secs(60))
-                .build()?,
-        )
+        .with_steady(steady)
         .build();
 
     let server = start_flaky_server().await;

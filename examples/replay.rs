@@ -147,13 +147,12 @@ impl Replayed {
 /// Sends every letter again, one after the other.
 async fn replay(file: &Path, credentials: &[Credentials]) -> anyhow::Result<Replayed> {
     // The throttle finds out how much the server accepts after an outage.
+    let steady = Steady::builder()
+        .attempt_timeout(Duration::from_secs(10))
+        .deadline(Duration::from_secs(60))
+        .build()?;
     let client = ClientBuilder::new(reqwest::Client::new())
-        .with_steady(
-            Steady::builder()
-                .attempt_timeout(Duration::from_secs(10))
-                .deadline(Duration::from_secs(60))
-                .build()?,
-        )
+        .with_steady(steady)
         .build();
 
     let failed = failed(file);
