@@ -28,8 +28,10 @@ pub(crate) use snapshot::{RequestSnapshot, RequestTarget, SnapshotBody};
 use crate::log;
 use crate::outcome::ReportSlot;
 
-/// Adds settings for one request to the builder of
-/// [`ClientWithMiddleware`](reqwest_middleware::ClientWithMiddleware).
+/// Adds settings for one request: key, time limits, retries, body, report.
+///
+/// It extends the request builder of [`ClientWithMiddleware`](reqwest_middleware::ClientWithMiddleware). See the
+/// [recipes](crate::guide::recipes) for their use.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,10 +39,10 @@ use crate::outcome::ReportSlot;
 /// # let url = server.uri();
 /// use std::time::Duration;
 /// use reqwest_middleware::ClientBuilder;
-/// use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware};
+/// use reqwest_steady::{ClientBuilderExt, IdempotencyKey, RequestBuilderExt, Steady};
 ///
 /// let client = ClientBuilder::new(reqwest::Client::new())
-///     .with(RetryMiddleware::default())
+///     .with_steady(Steady::default())
 ///     .build();
 ///
 /// client.get(&url).max_retries(1).send().await?;
