@@ -7,6 +7,7 @@ use std::time::Duration;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 use super::event::{CallInfo, Event, EventKind, RetryScheduled, Stopped};
+use crate::clock::rounded;
 use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 
 /// Sets the log level for each kind of event.
@@ -293,13 +294,4 @@ fn because(stop: &Stopped) -> String {
         StopReason::DryRun => "this is a dry run",
     };
     format!(", not again: {why}")
-}
-
-/// Rounds a duration for people: `380 ms`, `1.2 s`, `2.5 min`.
-fn rounded(duration: Duration) -> String {
-    match duration.as_secs_f64() {
-        ..1.0 => format!("{} ms", duration.as_millis()),
-        seconds @ ..60.0 => format!("{seconds:.1} s"),
-        seconds => format!("{:.1} min", seconds / 60.0),
-    }
 }

@@ -155,29 +155,27 @@ impl Call<'_> {
             budget: self.budget.balance_at(retry.decided),
             dry_run: self.settings.dry_run,
         };
-        let elapsed = self.time.elapsed(retry.decided);
+        let took = self.attempt_time();
         if let Some(record) = &mut self.record {
-            let took = elapsed.saturating_sub(self.sent_at);
             record.notify_attempt_finished(retry.outcome, result, took);
             record.notify(EventKind::RetryScheduled(scheduled));
         }
     }
 
-    /// Notifies of the last attempt. `elapsed` counts from the start of the call.
+    /// Notifies of the last attempt.
     pub(super) fn notify_last_attempt(
         &mut self,
         stop: Stop,
         result: &Result<Response>,
-        elapsed: Duration,
         now: Instant,
     ) {
         self.track_failed();
+        let took = self.attempt_time();
         let Some(record) = &mut self.record else {
             return;
         };
         // `notify_retry` has reported the attempt of a dry run.
         if stop.reason != StopReason::DryRun {
-            let took = elapsed.saturating_sub(self.sent_at);
             record.notify_attempt_finished(stop.outcome, result, took);
         }
         if stop.reason == StopReason::BudgetEmpty {
@@ -190,7 +188,7 @@ impl Call<'_> {
     }
 
     /// Notifies of the end of the call.
-    pub(super) fn notify_stop(&mut self, report: &RetryReport, took: Duration, now: Instant) {
+    pub(super) fn notify_stop(&mut self, report: &RetryReport, now: Instant) {
         let (could_retry, max_attempts) = (self.could_retry(), self.max_attempts());
         let record = self.record.as_deref_mut();
         let Some(CallRecord {
@@ -207,7 +205,7 @@ impl Call<'_> {
             outcome: report.last.outcome,
             max_attempts,
             waited: report.waited(),
-            took,
+            took: report.took,
             budget: could_retry.then(|| self.budget.balance_at(now)),
         });
         let attempt = Attempt::after(report.retries());

@@ -26,7 +26,7 @@ use crate::hashed::hash_of;
 use crate::host::host_of;
 use crate::lock::lock;
 use crate::observe::{CallInfo, Event, EventKind, LoadChange, ThrottleRefused, ThrottleWaited};
-use crate::outcome::{Attempt, Refusal};
+use crate::outcome::{Attempt, Refusal, SteadyError};
 
 /// A request at a gate. Dropped, it leaves the queue, or it counts as abandoned if it is in flight.
 pub(crate) struct GateRequest<'a> {
@@ -126,7 +126,6 @@ impl<'a> GateRequest<'a> {
         if let Some(handoff) = &self.handoff {
             handoff.mark_refused();
         }
-        let refusal = refusal.of_request(request);
         self.notify_gate_change();
         self.notify(EventKind::ThrottleRefused(ThrottleRefused {
             reason: refusal.reason,
@@ -134,7 +133,7 @@ impl<'a> GateRequest<'a> {
             depth: refusal.depth,
             retry_after: refusal.retry_after,
         }));
-        Error::middleware(refusal)
+        Error::middleware(SteadyError::throttled(refusal, request.url(), self.waited))
     }
 
     /// Waits in the queue until the request may go, or until its limit.
