@@ -36,6 +36,7 @@ async fn main() -> anyhow::Result<()> {
     // Every response says what it took to get it.
     let report = RetryReport::of(&response).context("the response carries no report")?;
     show(report);
+    println!("{report}");
     ensure!(response.status() == 200 && report.retries() == 3);
     println!(
         "{}",
