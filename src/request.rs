@@ -91,8 +91,8 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// # Errors
     ///
     /// An attempt that takes longer is retried like any timeout. If the last attempt takes longer, the call fails
-    /// with [`TimedOut`](crate::TimedOut). With a timeout of zero, the call fails with
-    /// [`ConfigError`](crate::ConfigError) before anything is sent.
+    /// with a [`SteadyError`](crate::SteadyError). With a timeout of zero, the call fails with one before anything is
+    /// sent.
     ///
     /// ```
     /// use std::time::Duration;
@@ -168,7 +168,7 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     ///
     /// # Errors
     ///
-    /// If this body is replaced, the call fails with [`ConfigError`](crate::ConfigError) before anything is sent. A
+    /// If this body is replaced, the call fails with a [`SteadyError`](crate::SteadyError) before anything is sent. A
     /// later `body`, `json` or `form` replaces it, and so can a middleware outside the retry. Otherwise the first
     /// attempt and its retries would send different bodies with one key. A middleware outside the retry that wraps a
     /// stream is not detected.
@@ -215,6 +215,8 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     fn buffer_response(self, limit: usize) -> Self;
 
     /// Stores the [`RetryReport`](crate::RetryReport) of this call, even if it fails.
+    ///
+    /// [`ReportSlot::effect`] then says whether the request took effect, however the call ended.
     ///
     /// Empties the slot immediately. So a request that cannot be built leaves no report of an earlier call.
     #[must_use]

@@ -171,13 +171,13 @@ impl Budget {
         }
     }
 
-    /// Credits a call that succeeded, if successes feed the budget. Reads the clock if `now` is not known.
+    /// Credits a call that succeeded, if successes feed the budget.
     #[inline]
-    pub(crate) fn on_success(&self, now: Option<Instant>) {
+    pub(crate) fn on_success(&self, now: Instant) {
         if let Some(state) = &self.0 {
             state.count_success();
             if state.deposit_on == Deposit::Success {
-                state.deposit(now.unwrap_or_else(clock::now));
+                state.deposit(now);
             }
         }
     }

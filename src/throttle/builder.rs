@@ -127,7 +127,7 @@ impl ThrottleMiddlewareBuilder {
 
     /// Limits the time of one call in the queue, over all its attempts.
     ///
-    /// After that, the call ends with a [`Refusal`](crate::Refusal), or with the response or error of its
+    /// After that, the call ends with a [`SteadyError`](crate::SteadyError), or with the response or error of its
     /// last attempt. An attempt that would certainly wait longer is refused at once. The time of the
     /// attempts and the backoff between them does not count: limit those with `attempt_timeout` or
     /// `deadline`.

@@ -170,7 +170,6 @@ impl Gate {
             reason,
             key: self.key.text.to_string(),
             shows_key: self.key.is_public(),
-            host: String::new(),
             depth,
             retry_after: state.likely_at(now, depth).saturating_sub(now),
         }

@@ -11,7 +11,7 @@ use reqwest_steady::observe::{
     AttemptOutcome, CallInfo, Event, EventKind, LoadChange, Observer, RetryScheduled,
 };
 use reqwest_steady::{
-    Budget, KeyBy, Refusal, RequestBuilderExt, RetryMiddlewareBuilder, RetryReport, StopReason,
+    Budget, KeyBy, RequestBuilderExt, RetryMiddlewareBuilder, RetryReport, SteadyError, StopReason,
     ThrottleMiddleware,
 };
 use tokio::time::timeout;
@@ -307,7 +307,7 @@ async fn an_observer_may_panic_wherever_it_is_told_and_with_whatever() {
     let (dropped, refused) =
         tokio::join!(timeout(MS, client.get(URL).send()), client.get(URL).send(),);
     assert!(dropped.is_err());
-    assert!(Refusal::of(&refused.unwrap_err()).is_some());
+    assert!(SteadyError::of(&refused.unwrap_err()).is_some_and(SteadyError::is_throttled));
     // The place of the one that was dropped is free again.
     assert!(timeout(MS, client.get(URL).send()).await.is_err());
     assert_eq!(server.count(), 2);
@@ -410,7 +410,7 @@ async fn who_leaves_a_throttle_early_is_told_of_as_well() {
     let third = call(&client, 2);
     let (first, second, third) = tokio::join!(first, second, third);
     assert!(first.is_err() && second.is_err());
-    assert!(Refusal::of(&third.unwrap_err()).is_some());
+    assert!(SteadyError::of(&third.unwrap_err()).is_some_and(SteadyError::is_throttled));
     assert_eq!(
         events.take(),
         [
@@ -584,8 +584,8 @@ async fn a_key_that_a_function_made_is_not_shown() {
     let (waiting, refused) = tokio::join!(timeout(MS, send()), send());
     assert!(waiting.is_err());
     let error = refused.unwrap_err();
-    let refusal = Refusal::of(&error).unwrap();
-    assert_eq!(refusal.key(), "hush");
+    let refusal = SteadyError::of(&error).unwrap();
+    assert_eq!(refusal.key(), Some("hush"));
     for shown in [
         error.to_string(),
         format!("{error:?} {refusal:?} {throttle:?}"),

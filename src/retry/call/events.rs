@@ -163,31 +163,27 @@ impl Call<'_> {
             budget: self.budget.balance_at(retry.decided),
             dry_run: self.settings.dry_run,
         };
-        let elapsed = self.time.elapsed(retry.decided);
-        let queued = self.queued_in_attempt();
+        let (took, queued) = (self.attempt_time(), self.queued_in_attempt());
         if let Some(record) = &mut self.record {
-            let took = elapsed.saturating_sub(self.sent_at);
             record.notify_attempt_finished(retry.outcome, result, took, queued);
             record.notify(EventKind::RetryScheduled(scheduled));
         }
     }
 
-    /// Notifies of the last attempt. `elapsed` counts from the start of the call.
+    /// Notifies of the last attempt.
     pub(super) fn notify_last_attempt(
         &mut self,
         stop: Stop,
         result: &Result<Response>,
-        elapsed: Duration,
         now: Instant,
     ) {
         self.track_failed();
-        let queued = self.queued_in_attempt();
+        let (took, queued) = (self.attempt_time(), self.queued_in_attempt());
         let Some(record) = &mut self.record else {
             return;
         };
         // `notify_retry` has reported the attempt of a dry run.
         if stop.reason != StopReason::DryRun {
-            let took = elapsed.saturating_sub(self.sent_at);
             record.notify_attempt_finished(stop.outcome, result, took, queued);
         }
         if stop.reason == StopReason::BudgetEmpty {
@@ -200,7 +196,7 @@ impl Call<'_> {
     }
 
     /// Notifies of the end of the call.
-    pub(super) fn notify_stop(&mut self, report: &RetryReport, took: Duration, now: Instant) {
+    pub(super) fn notify_stop(&mut self, report: &RetryReport, now: Instant) {
         let (could_retry, max_attempts) = (self.could_retry(), self.max_attempts());
         let record = self.record.as_deref_mut();
         let Some(CallRecord {
@@ -217,7 +213,7 @@ impl Call<'_> {
             outcome: report.last.outcome,
             max_attempts,
             waited: report.waited(),
-            took,
+            took: report.took,
             hint: report.last.hint,
             budget: could_retry.then(|| self.budget.balance_at(now)),
         });

@@ -27,7 +27,7 @@ use crate::hashed::hash_of;
 use crate::host::host_of;
 use crate::lock::lock;
 use crate::observe::{CallInfo, Event, EventKind, LoadChange, ThrottleRefused, ThrottleWaited};
-use crate::outcome::{Attempt, Refusal};
+use crate::outcome::{Attempt, Refusal, SteadyError};
 
 /// A request at a gate. Dropped, it leaves the queue, or it counts as abandoned if it is in flight.
 pub(crate) struct GateRequest<'a> {
@@ -127,10 +127,9 @@ impl<'a> GateRequest<'a> {
         if let Some(handoff) = &self.handoff {
             handoff.mark_refused();
         }
-        let refusal = refusal.of_request(request);
         self.notify_gate_changes();
         self.notify_refusal(&refusal);
-        Error::middleware(refusal)
+        Error::middleware(SteadyError::throttled(refusal, request.url(), self.waited))
     }
 
     /// Waits in the queue until the request may go, or until its limit.

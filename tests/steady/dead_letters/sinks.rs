@@ -11,7 +11,7 @@ use reqwest_steady::dead_letter::{
 };
 use reqwest_steady::observe::{EventKind, LogLevels};
 use reqwest_steady::{
-    Budget, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason, TimedOut,
+    Budget, RequestBuilderExt, RetryMiddleware, RetryReport, SteadyError, StopReason,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -227,7 +227,10 @@ async fn a_call_that_its_deadline_has_ended_waits_a_moment_for_its_letter_and_no
     let setting = Setting::with_sink(silent, Slow(taken.clone()), taken);
     let request = setting.client.put(URL).deadline(SEC);
     let error = request.send().await.unwrap_err();
-    assert!(TimedOut::of(&error).is_some(), "{error}");
+    assert!(
+        SteadyError::of(&error).is_some_and(SteadyError::is_timeout),
+        "{error}"
+    );
     assert_eq!(setting.started.elapsed(), SEC + 100 * MS);
     assert_eq!(setting.taken(), 0);
     sleep(60 * SEC).await;
