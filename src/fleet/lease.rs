@@ -184,7 +184,10 @@ mod tests {
     fn an_invalid_setting_is_named_with_its_value() {
         for (checked, text) in [
             (ask().rate(f64::NAN, 1).check(), "rate (NaN per second)"),
-            (ask().rate(f64::INFINITY, 1).check(), "rate (inf per second)"),
+            (
+                ask().rate(f64::INFINITY, 1).check(),
+                "rate (inf per second)",
+            ),
             (ask().rate(-1.0, 1).check(), "rate (-1.0 per second)"),
             (ask().rate(0.0, 1).check(), "rate (0.0 per second)"),
             (ask().rate(1e7, 1).check(), "rate (10000000.0 per second)"),
