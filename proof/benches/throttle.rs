@@ -13,13 +13,13 @@
 use std::time::Duration;
 
 use lab::stacks::{no_retry, reqwest_retry, steady_retry, steady_throttle};
-use lab::worlds::{
+use lab::workloads::{
     CONTROLLERS_UP, Drain, FAR, HOST, NEAR, TICK, TWENTY_CLIENTS_RATE, TWENTY_CLIENTS_TIME, WARM,
-    beside_a_dead_host, blackout, bucket_told_by_503, burst_and_healthy, busy_and_healthy,
+    with_dead_host, blackout, bucket_with_503, burst_and_healthy, busy_and_healthy,
     controllers, controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes,
-    one_in_a_hundred, overload_of_bucket, overload_of_window, overload_told_by_503, quota,
-    slow_worker, stalled_worker, thousand_writes, thousand_writes_told, twenty_clients,
-    without_the_dead_host,
+    one_in_a_hundred, overload_of_bucket, overload_of_window, overload_with_503, quota,
+    slow_worker, stalled_worker, thousand_writes, thousand_writes_with_retry_after, twenty_clients,
+    without_dead_host,
 };
 use reqwest_steady::testing::{Outcome, Simulation, Stack, Steps};
 
@@ -64,14 +64,14 @@ const fn far(mut scenario: Scenario) -> Scenario {
 const SCENARIOS: &[Scenario] = &[
     scenario("9 writes, 5 per 100 ms", nine_writes, took),
     scenario("1000 writes, 50 per 100 ms", thousand_writes, took),
-    scenario("… with Retry-After: 1", thousand_writes_told, took),
+    scenario("… with Retry-After: 1", thousand_writes_with_retry_after, took),
     scenario("500 at once, down for 3 s", controllers, peaks),
     scenario("… and cannot be reached", controllers_cut_off, peaks),
     scenario("1000/s for 30 s, blackout", blackout, nothing),
     scenario("1000/s on a bucket of 500/s", overload_of_bucket, half_used),
     scenario("1000/s on windows of 500/s", overload_of_window, half_used),
-    scenario("… which answers 503", overload_told_by_503, half_used),
-    scenario("500 on a bucket, told by 503", bucket_told_by_503, took),
+    scenario("… which answers 503", overload_with_503, half_used),
+    scenario("500 on a bucket, told by 503", bucket_with_503, took),
     scenario("2500 on a quota of 1000/10 s", quota, took),
     scenario("2000/s, slow worker of 1000/s", slow_worker, longest_trip),
     scenario("800/s, worker stalls for 3 s", stalled_worker, recovery),
@@ -93,8 +93,8 @@ const SCENARIOS: &[Scenario] = &[
     )),
     scenario("500/s, 1 % random 503", one_in_a_hundred, added),
     scenario("20 clients, 2000/s on 1000/s", twenty_clients, shared),
-    scenario("200/s beside a dead host", beside_a_dead_host, added),
-    scenario("200/s without the dead host", without_the_dead_host, added),
+    scenario("200/s beside a dead host", with_dead_host, added),
+    scenario("200/s without the dead host", without_dead_host, added),
     scenario(
         "1000/s on 500, 250, 500/s",
         halved_and_doubled,
