@@ -272,9 +272,9 @@ fn a_redis_that_hangs_for_5_s_costs_no_call() {
 }
 
 #[test]
-fn a_redis_that_is_wiped_costs_no_call_and_nobody_has_to_say_so() {
+fn a_wiped_redis_costs_no_call_and_no_log_line() {
     let _turn = alone_in_process();
-    let name = "a_redis_that_is_wiped_costs_no_call_and_nobody_has_to_say_so";
+    let name = "a_wiped_redis_costs_no_call_and_no_log_line";
     let Some(mut redis) = find_redis(name) else {
         return;
     };
