@@ -1,16 +1,23 @@
-//! A server that takes 20 requests in every 100 ms, and 200 writes that all want to go at once.
+//! 200 writes start at once, but the server accepts only 20 per 100 ms. Three clients try to get them through.
 //!
 //! `cargo run --example burst`
 
-// A server has a clock of its own.
+// The server limits requests by the clock.
 #![allow(clippy::disallowed_methods)]
+
+#[path = "support/print.rs"]
+mod print;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use futures_util::future::join_all;
+use print::{bold, dim, green, time, verdict};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware};
+use reqwest_steady::{
+    ClientBuilderExt, IdempotencyKey, RequestBuilderExt, RetryMiddleware, Steady,
+};
 use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
@@ -18,7 +25,81 @@ const WRITES: usize = 200;
 const WINDOW: Duration = Duration::from_millis(100);
 const PER_WINDOW: u32 = 20;
 
-/// Refuses what is too much, and counts both.
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let plain = ClientBuilder::new(reqwest::Client::new()).build();
+    let retry_only = ClientBuilder::new(reqwest::Client::new())
+        .with(RetryMiddleware::default())
+        .build();
+    let steady = Steady::builder()
+        .attempt_timeout(Duration::from_secs(10))
+        .deadline(Duration::from_secs(60))
+        .build()?;
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with_steady(steady)
+        .build();
+
+    println!(
+        "{}\n",
+        bold(format!(
+            "{WRITES} writes start at once. The server accepts {PER_WINDOW} per {} and refuses the rest.",
+            time(WINDOW)
+        ))
+    );
+    println!(
+        "{}",
+        dim("client                     succeeded   requests sent   refused     took")
+    );
+    write_all("no retry", &plain).await?;
+    write_all("retry only", &retry_only).await?;
+    let written = write_all("Steady: retry + throttle", &client).await?;
+
+    ensure!(written == WRITES, "only {written} of {WRITES} writes");
+    println!(
+        "\n{}",
+        green(
+            "With the throttle every write succeeds, because calls wait until the server has room."
+        )
+    );
+    Ok(())
+}
+
+/// Sends all writes at once to a new server, and prints one line about them. Returns how many succeeded.
+async fn write_all(name: &str, client: &ClientWithMiddleware) -> anyhow::Result<usize> {
+    let server = MockServer::start().await;
+    let limited = Limited::default();
+    let responses = Mock::given(method("POST")).respond_with(limited.clone());
+    responses.mount(&server).await;
+
+    let started = Instant::now();
+    let writes = (0..WRITES).map(|index| {
+        let write = client
+            .post(server.uri())
+            .idempotency_key(IdempotencyKey::random())
+            .body(format!("write {index}"));
+        async move { matches!(write.send().await, Ok(response) if response.status() == 201) }
+    });
+    let results = join_all(writes).await;
+    let took = started.elapsed();
+
+    let written = results.into_iter().filter(|done| *done).count();
+    let counts = limited.0.lock().unwrap();
+    println!(
+        "{name:<24} {:>11} {:>15} {:>9} {:>8}",
+        verdict(written == WRITES, format!("{written} of {WRITES}")),
+        counts.accepted + counts.refused,
+        counts.refused,
+        time(took),
+    );
+    let accepted = counts.accepted;
+    ensure!(
+        accepted == written,
+        "{accepted} were accepted, but {written} succeeded"
+    );
+    Ok(written)
+}
+
+/// Accepts 20 requests per 100 ms, refuses the others with 429, and counts both.
 #[derive(Clone, Default)]
 struct Limited(Arc<Mutex<Counts>>);
 
@@ -46,51 +127,4 @@ impl Respond for Limited {
         counts.accepted += 1;
         ResponseTemplate::new(201)
     }
-}
-
-async fn write_all(name: &str, client: impl FnOnce(ClientBuilder) -> ClientBuilder) {
-    let server = MockServer::start().await;
-    let limited = Limited::default();
-    let answers = Mock::given(method("POST")).respond_with(limited.clone());
-    answers.mount(&server).await;
-    let client: ClientWithMiddleware = client(ClientBuilder::new(reqwest::Client::new())).build();
-
-    let started = Instant::now();
-    let writes = (0..WRITES).map(|index| {
-        let write = client
-            .post(server.uri())
-            .idempotency_key(IdempotencyKey::random())
-            .body(format!("write {index}"));
-        async move { matches!(write.send().await, Ok(response) if response.status() == 201) }
-    });
-    let written = join_all(writes).await.into_iter().filter(|done| *done);
-
-    let counts = limited.0.lock().unwrap();
-    println!(
-        "{name:<20} {:>7} {:>8} {:>7} {:>9.1} s",
-        written.count(),
-        counts.accepted,
-        counts.refused,
-        started.elapsed().as_secs_f64(),
-    );
-}
-
-#[tokio::main]
-async fn main() {
-    println!("{WRITES} writes at once, on a server that takes {PER_WINDOW} in every 100 ms:\n");
-    println!(
-        "{:<20} {:>7} {:>8} {:>7} {:>11}",
-        "", "written", "accepted", "refused", "took"
-    );
-    write_all("no retry", |builder| builder).await;
-    write_all("retry", |builder| builder.with(RetryMiddleware::default())).await;
-    write_all("retry and throttle", |builder| {
-        builder
-            .with(RetryMiddleware::default())
-            .with(ThrottleMiddleware::default())
-    })
-    .await;
-    println!(
-        "\nOne refusal teaches all others: the rest waits until there is room, and goes through."
-    );
 }

@@ -38,6 +38,18 @@ pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
         .unwrap_or_else(|| start + FAR_FUTURE)
 }
 
+/// Rounds a duration for people: `0.3 ms`, `380 ms`, `1.2 s`, `10 s`, `2.5 min`.
+pub(crate) fn rounded(duration: Duration) -> String {
+    let (value, unit) = match duration.as_secs_f64() {
+        seconds @ ..0.001 => (format!("{:.1}", seconds * 1000.0), "ms"),
+        ..1.0 => (duration.as_millis().to_string(), "ms"),
+        seconds @ ..60.0 => (format!("{seconds:.1}"), "s"),
+        seconds => (format!("{:.1}", seconds / 60.0), "min"),
+    };
+    let value = value.strip_suffix(".0").unwrap_or(&value);
+    format!("{value} {unit}")
+}
+
 /// Runs a future until `end`; returns `None` if it takes longer.
 pub(crate) async fn within<F: Future>(end: Instant, future: F) -> Option<F::Output> {
     within_moving(|_| end, pin!(future)).await
@@ -91,6 +103,22 @@ mod tests {
         };
         let past: Option<()> = within(now(), busy).await;
         assert_eq!(past, None);
+    }
+
+    #[test]
+    fn durations_are_rounded_for_people() {
+        for (micros, text) in [
+            (0, "0 ms"),
+            (340, "0.3 ms"),
+            (12_900, "12 ms"),
+            (999_999, "999 ms"),
+            (1_000_000, "1 s"),
+            (4_210_000, "4.2 s"),
+            (60_000_000, "1 min"),
+            (150_000_000, "2.5 min"),
+        ] {
+            assert_eq!(rounded(Duration::from_micros(micros)), text);
+        }
     }
 
     #[test]

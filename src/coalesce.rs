@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::{Error, Result};
+use reqwest_middleware::Result;
 
 pub use builder::CoalesceMiddlewareBuilder;
 use builder::CoalesceSettings;
@@ -31,8 +31,9 @@ use leader::Leader;
 use shareable::{NotShared, check_request};
 
 use crate::config::Timers;
+use crate::host::host_of;
 use crate::log::{COALESCE_INSIDE_RETRY, UNKNOWN_EXTENSIONS, WarnOnce};
-use crate::outcome::Attempt;
+use crate::outcome::{Attempt, SteadyError};
 use crate::request::RequestOptions;
 use crate::upstream::Upstream;
 
@@ -130,11 +131,11 @@ use crate::upstream::Upstream;
 ///
 /// A [`deadline`](crate::RequestBuilderExt::deadline) of a request or a [`Scope`](crate::Scope) also limits
 /// the wait. What is left of it limits the request that follows. The call then ends with
-/// [`TimedOut`](crate::TimedOut).
+/// a [`SteadyError`](crate::SteadyError).
 ///
 /// The `timeout` of a request limits one attempt. A caller that waits for a call with retries waits for all
 /// its attempts. But if that call fails or is dropped, the wait and the caller's own request together take no longer
-/// than the timeout. They end with `TimedOut`, too.
+/// than the timeout. They end with a `SteadyError`, too.
 ///
 /// This middleware cannot see a deadline or timeout that is set on a retry inside or on the client. Such
 /// a limit starts when the caller sends its own request. After one failure, a call can take up to twice as long, and
@@ -177,15 +178,15 @@ impl CoalesceMiddleware {
         mut upstream: impl Upstream + 'a,
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
-            self.timers.check().map_err(Error::middleware)?;
+            SteadyError::check(self.timers.check(), request.url())?;
             if let Err(reason) = check_request(&request, extensions, &self.settings.ignored) {
                 if reason == NotShared::UnknownExtensions {
-                    self.extensions_warning.warn(UNKNOWN_EXTENSIONS);
+                    self.extensions_warning.warn(&UNKNOWN_EXTENSIONS);
                 }
                 return upstream.send(request, extensions).await;
             }
             if extensions.get::<Attempt>().is_some() {
-                self.order_warning.warn(COALESCE_INSIDE_RETRY);
+                self.order_warning.warn(&COALESCE_INSIDE_RETRY);
             }
 
             let options = RequestOptions::of(extensions).map(Arc::as_ref);
@@ -199,7 +200,9 @@ impl CoalesceMiddleware {
                         // It can hold the report of an earlier call.
                         slot.clear();
                     }
-                    match Box::pin(call.follow(follower)).await? {
+                    let message = Box::pin(call.follow(follower)).await;
+                    let host = host_of(request.url());
+                    match message.map_err(|error| call.complete_error(error, host, 0))? {
                         FlightMessage::Response(shared) => {
                             return Ok(copy_for_follower(&shared, slot));
                         }
@@ -210,10 +213,15 @@ impl CoalesceMiddleware {
             };
 
             // If this call is dropped here, its request ends before `leader` hands over.
+            let host = limit.map(|_| host_of(request.url()).to_owned());
             let sending = upstream.send(request, extensions);
             let result = match limit {
                 None => sending.await,
-                Some(limit) => Box::pin(send_within(limit, sending)).await,
+                Some(limit) => {
+                    let host = host.unwrap_or_default();
+                    let result = Box::pin(send_within(limit, sending)).await;
+                    result.map_err(|error| call.complete_error(error, &host, 1))
+                }
             };
             match leader.and_then(Leader::if_awaited) {
                 None => result,

@@ -13,7 +13,8 @@ pub(crate) use timers::Timers;
 
 /// Reports an invalid setting. The message names the setting and its value.
 ///
-/// Builders return it from `build`. A call also fails with it, before anything is sent, in these cases:
+/// Builders return it from `build`. It is also the source of the [`SteadyError`](crate::SteadyError) of a call that
+/// fails before anything is sent, in these cases:
 ///
 /// - The body of `body_with` was replaced.
 /// - The `attempt_timeout` of the request is zero.

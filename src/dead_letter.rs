@@ -1,8 +1,20 @@
-//! Dead letters: calls that gave up although they might succeed later.
+//! Stores calls that gave up although they might succeed later.
 //!
-//! A failed call should not be lost. A `LetterDraft` holds its request, and becomes a [`DeadLetter`] without secrets
-//! (`secrets`). `DeadLetters` delivers it to a [`DeadLetterSink`]: a channel (`channel`) or a file (`json_lines`).
-//! Later [`DeadLetter::replay`] sends it again, with fresh [`Credentials`].
+//! A failed call should not be lost. It becomes a [`DeadLetter`] without [`Secrets`], and goes to a [`DeadLetterSink`]:
+//! a [channel](dead_letter_channel), a file (`JsonLinesSink`, feature `dead-letter-file`), or your own. Later,
+//! [`DeadLetter::replay`] sends it again with the same idempotency key and fresh [`Credentials`].
+//!
+//! ```
+//! use reqwest_steady::dead_letter::dead_letter_channel;
+//! use reqwest_steady::{RetryMiddleware, Steady};
+//!
+//! let (sink, letters) = dead_letter_channel(1000); // a task receives `letters` and stores them
+//! let steady = Steady::builder()
+//!     .retry(RetryMiddleware::builder().dead_letter_sink(sink))
+//!     .build()?;
+//! # let _ = letters;
+//! # Ok::<(), reqwest_steady::ConfigError>(())
+//! ```
 
 mod channel;
 mod credentials;

@@ -5,11 +5,13 @@
 //!
 //! - `classify` turns the result of an attempt into a [`ClassifiedOutcome`].
 //! - `status` has the default class of each status code.
+//! - `effect` has the rule whether an attempt took effect.
 //! - `transport` recognises errors by their types, and `by_text` those without a public type.
 //! - `key_rule` writes idempotency keys and knows which methods are idempotent.
 
 mod by_text;
 mod classify;
+mod effect;
 mod key_rule;
 mod status;
 mod transport;
@@ -17,9 +19,9 @@ mod transport;
 use http::HeaderMap;
 
 pub use classify::AttemptView;
-pub(crate) use classify::{ClassifiedOutcome, Classifier, ClassifyFn};
+pub(crate) use classify::{ClassifiedOutcome, Classifier, ClassifyFn, RequestFacts};
 pub use key_rule::AutoKey;
-pub(crate) use key_rule::{KeyRule, is_idempotent};
+pub(crate) use key_rule::{KeyRule, is_idempotent, is_safe};
 pub use status::StatusClass;
 pub(crate) use status::default_class;
 pub(crate) use transport::{Failure, chain};

@@ -1,4 +1,4 @@
-//! Limits that many processes share, because a quota belongs to an account and not to a process.
+//! Shares limits between processes, because a quota belongs to an account.
 //!
 //! A [`FleetStore`] keeps, per key, what all workers share: rate, pause, adaptive rate and retry budget.
 //! Each decision is one atomic step in the store, on the store's clock. [`MemoryStore`] serves one process

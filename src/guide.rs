@@ -1,9 +1,6 @@
-//! The guide: from nothing to a well-tuned client in ten minutes.
+//! The guide: from an empty project to a well-tuned client.
 //!
-//! Every block of code in it runs as a test, most of them against the servers without a network of
-//! [`testing`](crate::testing) and in virtual time. Where a block says what happens, it has happened.
-//!
-//! # The first minute
+//! Add these dependencies:
 //!
 //! ```toml
 //! [dependencies]
@@ -13,150 +10,208 @@
 //! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
 //! ```
 //!
-//! Build one client, with the retry before the throttle, and use it, or its clones, everywhere:
+//! Build one client, and use it or its clones everywhere:
 //!
 //! ```
 //! use std::time::Duration;
-//! use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-//! use reqwest_steady::{ConfigError, RetryMiddleware, ThrottleMiddleware};
+//! use reqwest_middleware::ClientBuilder;
+//! use reqwest_steady::{ClientBuilderExt, Steady};
 //!
-//! fn client(inner: reqwest::Client) -> Result<ClientWithMiddleware, ConfigError> {
-//!     let retry = RetryMiddleware::builder().attempt_timeout(Duration::from_secs(30)).build()?;
-//!     let throttle = ThrottleMiddleware::default();
-//!     Ok(ClientBuilder::new(inner).with(retry).with(throttle).build())
-//! }
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let server = wiremock::MockServer::start().await;
-//! # let answer = |status| wiremock::Mock::given(wiremock::matchers::any()).respond_with(wiremock::ResponseTemplate::new(status));
-//! # answer(503).up_to_n_times(1).mount(&server).await;
-//! # answer(200).mount(&server).await;
+//! # let respond = |status| {
+//! #     let response = wiremock::ResponseTemplate::new(status);
+//! #     wiremock::Mock::given(wiremock::matchers::any()).respond_with(response)
+//! # };
+//! # respond(503).up_to_n_times(1).mount(&server).await;
+//! # respond(200).mount(&server).await;
 //! # let url = server.uri();
+//! let steady = Steady::builder()
+//!     .attempt_timeout(Duration::from_secs(10))
+//!     .deadline(Duration::from_secs(60))
+//!     .build()?;
+//! let client = ClientBuilder::new(reqwest::Client::new()).with_steady(steady).build();
 //!
-//! let client = client(reqwest::Client::new())?;
-//! let answer = client.get(url).send().await?; // the server says 503, and then 200
-//! assert_eq!(answer.status(), 200);
+//! let response = client.get(url).send().await?; // this server sends 503, then 200
+//! assert_eq!(response.status(), 200);
 //! # assert_eq!(server.received_requests().await.unwrap().len(), 2);
 //! # Ok(()) }
 //! ```
 //!
-//! That is safe as it stands. Nothing is sent twice that must not be. No call comes back earlier than it was
-//! told. An outage adds at most what was saved up in the 10 s before it (a fifth of the successes, and 20), and
-//! then 2 requests a second. And no attempt hangs: there is no timeout by default, and without one a server
-//! that says nothing is waited for without end.
+//! Set both times. Without a timeout, a silent server blocks the call forever. The rest
+//! is safe by default:
 //!
-//! # A well-tuned client
+//! - **Nothing happens twice.** `POST` and `PATCH` are retried only with an idempotency
+//!   key.
+//! - **`Retry-After` is followed.** No call retries earlier than the server asks.
+//! - **Exponential backoff with full jitter** spreads the retries.
+//! - **A retry budget** limits the retries to each host, so that they cannot keep a
+//!   server down.
+//! - **Rate limits are learned.** If a server refuses requests, the others wait in a
+//!   queue.
+//! - **A circuit breaker** tests a server that is down with one request at a time.
 //!
-//! The rest of the guide is about making it fit. This is where most end up, with numbers of their own:
+//! Here 500 calls start while a service is down for 3 s. With reqwest-retry, half of the
+//! calls give up. With this client, they wait, and all of them succeed:
+//!
+//! <div class="steady-herd"><style>.steady-herd svg { max-width: 34rem; width: 100%; height: auto; }</style>
+#![doc = include_str!("../docs/pictures/herd.svg")]
+//! </div>
+//!
+//! # Settings for your service
+//!
+//! `Steady` takes the builders of its middlewares. Most clients end up like this one,
+//! with other numbers:
 //!
 //! ```
-//! use std::sync::Arc;
 //! use std::time::Duration;
-//! use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware};
-//! use reqwest_steady::{Budget, ConfigError, RequestBuilderExt, RetryMiddleware, ThrottleMiddleware};
+//! use reqwest_middleware::ClientWithMiddleware;
+//! use reqwest_steady::{Budget, ConfigError, RequestBuilderExt};
+//! use reqwest_steady::{RetryMiddleware, Steady, ThrottleMiddleware};
 //!
-//! fn middlewares() -> Result<Vec<Arc<dyn Middleware>>, ConfigError> {
-//!     // Half of the default, for there are several of these clients.
+//! fn steady() -> Result<Steady, ConfigError> {
+//!     // Half of the default, because there are several of these clients:
 //!     let budget = Budget::builder().retry_ratio(0.1).min_retries_per_sec(1.0);
-//!     let retry = RetryMiddleware::builder()
-//!         .budget_per_host(budget)
-//!         .attempt_timeout(Duration::from_secs(5)) // a little more than the slowest good answer takes
+//!     Steady::builder()
+//!         .attempt_timeout(Duration::from_secs(5)) // more than the slowest response
 //!         .deadline(Duration::from_secs(20)) // as long as the caller waits
-//!         .build()?;
-//!     let throttle = ThrottleMiddleware::builder()
-//!         .max_queue_wait(Duration::from_secs(10)) // in line, before it is refused
-//!         .build()?;
-//!     Ok(vec![Arc::new(retry), Arc::new(throttle)])
+//!         .retry(RetryMiddleware::builder().budget_per_host(budget))
+//!         .throttle(ThrottleMiddleware::builder().max_queue_wait(Duration::from_secs(10)))
+//!         .build()
 //! }
 //!
-//! fn client() -> Result<ClientWithMiddleware, ConfigError> {
-//!     let outer = ClientBuilder::new(reqwest::Client::new());
-//!     Ok(middlewares()?.into_iter().fold(outer, ClientBuilder::with_arc).build())
-//! }
-//!
-//! async fn order(client: &ClientWithMiddleware, number: u32) -> reqwest_middleware::Result<reqwest::Response> {
+//! async fn order(
+//!     client: &ClientWithMiddleware,
+//!     number: u32,
+//! ) -> reqwest_middleware::Result<reqwest::Response> {
 //!     client
 //!         .post("https://api.example.com/orders")
-//!         .idempotency_key(format!("order-{number}")) // or else a POST is sent once
+//!         .idempotency_key(format!("order-{number}")) // without a key, a POST is sent once
 //!         .body("one teapot")
 //!         .send()
 //!         .await
 //! }
-//!
+//! # use reqwest_middleware::ClientBuilder;
+//! # use reqwest_steady::ClientBuilderExt;
+//! # use reqwest_steady::testing::{Reply, ScriptedServer};
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let _ = client()?;
-//! # use reqwest_steady::testing::{Reply, ScriptedServer};
-//! // A server for tests: it hangs, then it has trouble, and then it works.
-//! let server = ScriptedServer::new(|before| match before {
-//!     0 => Reply::silence(),
-//!     1 => Reply::status(503).header("retry-after", "2"),
-//!     _ => Reply::status(201),
-//! });
-//! let client = server.client_behind(middlewares()?);
-//! let answer = order(&client, 4711).await?;
-//! assert_eq!(answer.status(), 201);
-//! assert_eq!(server.count(), 3); // the first was cut off after 5 s
+//! # let server = ScriptedServer::new(|before| match before {
+//! #     0 => Reply::silence(),
+//! #     1 => Reply::status(503).header("retry-after", "2"),
+//! #     _ => Reply::status(201),
+//! # });
+//! # let client = ClientBuilder::new(reqwest::Client::new()).with_steady(steady()?);
+//! # let client = client.with_arc(server.clone()).build();
+//! # let response = order(&client, 4711).await?;
+//! # assert_eq!(response.status(), 201);
+//! # assert_eq!(server.count(), 3); // the first was cut off after 5 s
 //! # let gaps = server.gaps();
-//! # assert!(gaps[0] >= Duration::from_secs(5) && gaps[0] < Duration::from_secs(6), "{gaps:?}");
+//! # let seconds = Duration::from_secs;
+//! # assert!(gaps[0] >= seconds(5) && gaps[0] < seconds(6), "{gaps:?}");
 //! # assert!(gaps[1] >= Duration::from_secs(2));
-//! # assert!(server.received().iter().all(|it| it.headers["idempotency-key"] == "order-4711"));
+//! # let received = server.received();
+//! # let mut keys = received.iter().map(|it| &it.headers["idempotency-key"]);
+//! # assert!(keys.all(|key| key == "order-4711"));
 //! # Ok(()) }
 //! ```
 //!
-//! # In this order
+//! # The pages
 //!
-//! The four questions that every retry has to answer:
+//! | page | what it explains |
+//! |---|---|
+//! | [`decide`] | which requests are retried, and idempotency keys |
+//! | [`schedule`] | exponential backoff, `Retry-After`, timeouts and deadlines, which runtimes work |
+//! | [`admit`] | retry budget, rate limits, circuit breaker, backpressure |
+//! | [`observe`] | reports, errors, logs, metrics, dead letters |
+//! | [`recipes`] | payments, object stores, quotas per hour, LLM APIs, control planes, batch jobs |
+//! | [`tuning`] | which number to look at, and which setting changes it |
+//! | [`fleet`] | rate limits and retry budgets that many processes share through Redis |
+//! | [`testing`] | your own code against servers without a network, in virtual time |
+//! | [`migration`] | the move from reqwest-retry |
 //!
-//! 1. [`decide`][]: may this be sent again at all?
-//! 2. [`schedule`][]: when?
-//! 3. [`admit`][]: is there room for it now?
-//! 4. [`observe`][]: who gets to know?
-//!
-//! And then:
-//!
-//! 5. [`recipes`][]: payments, object stores, quotas by the hour, language models, control planes, batch
-//!    jobs. Code to paste.
-//! 6. [`tuning`][]: what to look at, which knob moves it, and how to size a budget for a fleet.
-//! 7. [`fleet`][]: one quota and one budget for many processes, by way of Redis.
-//! 8. [`testing`][]: your own code against servers without a network, in virtual time.
-//! 9. [`migration`][]: moving from reqwest-retry.
+//! Each block of code runs as a test, most of them in virtual time against the servers of
+//! [`testing`](crate::testing). Test code that you do not need is hidden.
 //!
 //! # Good to know
 //!
-//! - Middleware that is added after `RetryMiddleware` sees every attempt, with its number in
-//!   [`Attempt::of`](crate::observe::Attempt::of); middleware that is added before it sees the call as a whole.
-//! - No middleware sees what reqwest repeats by itself: requests that an HTTP/2 server refused are resent
-//!   up to twice, without a wait. `reqwest::ClientBuilder::retry(reqwest::retry::never())` turns that off.
-//! - Settings for one request travel in the builder's extensions: `send` it, for `build` leaves them
-//!   behind.
-//! - The connection of an answer that is not returned is used again: its body is read, within bounds, while
-//!   the retry waits.
+//! - Middleware that you add after `with_steady` sees every attempt.
+//!   [`Attempt::of`](crate::observe::Attempt::of) has the attempt number. Middleware that
+//!   you add before it sees the call as a whole.
+//! - reqwest itself repeats requests that an HTTP/2 server refused, up to twice and
+//!   without a wait. No middleware sees that.
+//!   `reqwest::ClientBuilder::retry(reqwest::retry::never())` turns it off.
+//! - Settings of a single request are stored in its builder. So call `send` on the
+//!   builder: `build` keeps only the key.
+//! - If a response is not returned, its connection can be used again. The client reads
+//!   the rest of the body while the retry waits, up to a limit.
 
-#[doc = include_str!("../docs/guide/decide.md")]
+// Without these features, some links lead to items that do not exist.
+#![cfg_attr(
+    not(all(
+        feature = "dead-letter-file",
+        feature = "metrics",
+        feature = "redis",
+        feature = "testing",
+        feature = "tracing"
+    )),
+    allow(rustdoc::broken_intra_doc_links)
+)]
+
+/// A page of the guide. Here its links to other pages lead to modules; in the repository, to files.
+///
+/// The first definition of a link counts. Each page ends with those for the repository.
+macro_rules! page {
+    ($file:literal) => {
+        concat!(
+            "[guide]: crate::guide\n",
+            "[decide]: crate::guide::decide\n",
+            "[keys]: crate::guide::decide#idempotency-keys\n",
+            "[schedule]: crate::guide::schedule\n",
+            "[admit]: crate::guide::admit\n",
+            "[rate-limits]: crate::guide::admit#rate-limits\n",
+            "[observe]: crate::guide::observe\n",
+            "[dead-letters]: crate::guide::observe#dead-letters\n",
+            "[recipes]: crate::guide::recipes\n",
+            "[object-stores]: crate::guide::recipes#object-stores\n",
+            "[dead-letter-file]: crate::guide::recipes#batch-jobs-with-a-dead-letter-file\n",
+            "[tuning]: crate::guide::tuning\n",
+            "[budget-size]: crate::guide::tuning#retry-budget\n",
+            "[fleet-size]: crate::guide::tuning#retry-budget-for-a-fleet\n",
+            "[fleet]: crate::guide::fleet\n",
+            "[testing]: crate::guide::testing\n",
+            "[migration]: crate::guide::migration\n",
+            "\n",
+            include_str!(concat!("../docs/guide/", $file)),
+        )
+    };
+}
+
+#[doc = page!("decide.md")]
 pub mod decide {}
 
-#[doc = include_str!("../docs/guide/schedule.md")]
+#[doc = page!("schedule.md")]
 pub mod schedule {}
 
-#[doc = include_str!("../docs/guide/admit.md")]
+#[doc = page!("admit.md")]
 pub mod admit {}
 
-#[doc = include_str!("../docs/guide/observe.md")]
+#[doc = page!("observe.md")]
 pub mod observe {}
 
-#[doc = include_str!("../docs/guide/recipes.md")]
+#[doc = page!("recipes.md")]
 pub mod recipes {}
 
-#[doc = include_str!("../docs/guide/tuning.md")]
+#[doc = page!("tuning.md")]
 pub mod tuning {}
 
 // The examples on some pages need more than this crate and its dev-dependencies: `proof/src/lib.rs` runs them.
-#[cfg_attr(not(doctest), doc = include_str!("../docs/guide/fleet.md"))]
+#[cfg_attr(not(doctest), doc = page!("fleet.md"))]
 pub mod fleet {}
 
-#[doc = include_str!("../docs/guide/testing.md")]
+#[doc = page!("testing.md")]
 pub mod testing {}
 
-#[cfg_attr(not(doctest), doc = include_str!("../docs/guide/migration.md"))]
+#[cfg_attr(not(doctest), doc = page!("migration.md"))]
 pub mod migration {}

@@ -55,8 +55,8 @@
 //! | [admit](guide::admit) | Is there capacity for it now? | [`Budget`], [`Scope`], [`ThrottleMiddleware`] |
 //! | [observe](guide::observe) | What happened? | [`RetryReport`], [`observe::Observer`], [`dead_letter::DeadLetter`] |
 //!
-//! When a call gives up, you get the last response or error unchanged. Only refusals and timeouts of this crate have
-//! their own type, [`SteadyError`].
+//! When a call gives up, you get the last response or error unchanged. If this crate itself ends a call, the error is
+//! a [`SteadyError`].
 //!
 //! # Runtime
 //!
@@ -112,7 +112,7 @@ pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};
 pub use config::ConfigError;
 pub use decide::{AttemptView, AutoKey, StatusClass};
-pub use outcome::{Refusal, ReportSlot, RetryReport, StopReason, TimeLimit, TimedOut};
+pub use outcome::{Effect, ReportSlot, RetryReport, SteadyError, StopReason};
 pub use request::{IdempotencyKey, InvalidKeyError, RequestBuilderExt};
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter};

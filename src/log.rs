@@ -1,18 +1,58 @@
-//! Log messages that belong to no event: warnings about misuse, and failures outside a call.
+//! Log lines that belong to no event: warnings about misuse, and failures outside a call.
 //!
-//! This is the lowest layer, so that every module may warn. Without the feature `tracing` nothing is logged.
+//! This is the lowest layer, so that every module may warn. Without the feature `tracing` nothing is logged. A line
+//! names its event first. Details are in fields, and `advice` comes last.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The target of all log lines of this crate.
+#[cfg(feature = "tracing")]
+pub(crate) const TARGET: &str = "reqwest_steady";
+
+/// A misuse, and how to mend it.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "tracing"), allow(dead_code))]
+pub(crate) struct Warning {
+    event: &'static str,
+    advice: &'static str,
+}
+
+/// They share their retries, so the inner one is of little use.
+pub(crate) const TWO_RETRIES_IN_ONE_CHAIN: Warning = Warning {
+    event: "two RetryMiddlewares in one chain share their retries",
+    advice: "remove one of them",
+};
+
+/// The throttle sees calls instead of attempts.
+pub(crate) const THROTTLE_OUTSIDE_RETRY: Warning = Warning {
+    event: "ThrottleMiddleware is outside RetryMiddleware and does not see each attempt",
+    advice: "add it to the ClientBuilder after the retry",
+};
+
+/// Calls share attempts: after one failed attempt, each of them retries.
+pub(crate) const COALESCE_INSIDE_RETRY: Warning = Warning {
+    event: "CoalesceMiddleware is inside RetryMiddleware and shares attempts instead of calls",
+    advice: "add it to the ClientBuilder before the retry",
+};
+
+/// A request is never shared. Without the warning this looks like a request without duplicates.
+pub(crate) const UNKNOWN_EXTENSIONS: Warning = Warning {
+    event: "request not coalesced because it has unknown extensions",
+    advice: "call ignore_extensions(true) if no inner middleware responds differently because of them",
+};
 
 /// Logs a warning at most once.
 #[derive(Debug, Default)]
 pub(crate) struct WarnOnce(AtomicBool);
 
 impl WarnOnce {
-    pub(crate) fn warn(&self, text: &str) {
+    pub(crate) fn warn(&self, warning: &Warning) {
         if !self.0.swap(true, Ordering::Relaxed) {
-            warn(&text);
+            #[cfg(feature = "tracing")]
+            tracing::warn!(target: TARGET, advice = warning.advice, "{}", warning.event);
+            #[cfg(not(feature = "tracing"))]
+            let _ = warning;
         }
     }
 
@@ -22,35 +62,32 @@ impl WarnOnce {
     }
 }
 
-fn warn(text: &dyn Display) {
+/// Says why a key is invalid, because the builder error of reqwest does not.
+pub(crate) fn invalid_key(error: &dyn Display) {
     #[cfg(feature = "tracing")]
-    tracing::warn!("{text}");
+    tracing::warn!(target: TARGET, %error, "request will not be sent");
     #[cfg(not(feature = "tracing"))]
-    let _ = text;
+    let _ = error;
 }
 
-/// Warns about two retries in one chain. They share their retries, so the inner one is of little use.
-pub(crate) const TWO_RETRIES_IN_ONE_CHAIN: &str = "there are two RetryMiddlewares in one chain: the inner one only \
-    retries what the outer one would retry as well, and both draw from the outer one's retries; remove one of them";
+/// Reports a panic in an observer. The call is not affected.
+pub(crate) fn observer_panicked() {
+    #[cfg(feature = "tracing")]
+    tracing::error!(target: TARGET, "observer panicked and missed an event");
+}
 
-/// Warns that the throttle sees calls instead of attempts.
-pub(crate) const THROTTLE_OUTSIDE_RETRY: &str = "a ThrottleMiddleware is outside a RetryMiddleware, and does not see \
-    each attempt; add it to the ClientBuilder after the retry";
+/// Warns that a fleet's store does not respond.
+pub(crate) fn store_lost(error: &dyn Display) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: TARGET, %error, "fleet store lost, using local limits");
+    #[cfg(not(feature = "tracing"))]
+    let _ = error;
+}
 
-/// Warns that calls share attempts: after one failed attempt, each of them retries.
-pub(crate) const COALESCE_INSIDE_RETRY: &str = "a CoalesceMiddleware is inside a RetryMiddleware, and shares attempts \
-    in place of calls; add it to the ClientBuilder before the retry";
-
-/// Warns that a request is never shared. Without the warning this looks like a request without duplicates.
-pub(crate) const UNKNOWN_EXTENSIONS: &str = "a request carries extensions of unknown meaning, so the \
-    CoalesceMiddleware lets it pass: if no inner middleware answers differently because of them, call \
-    `ignore_extensions` on its builder";
-
-/// Says why a key is invalid, because the builder error of reqwest does not.
-pub(crate) fn invalid_key(invalid: &dyn Display) {
-    warn(&format_args!(
-        "invalid idempotency key, the request will not be sent: {invalid}"
-    ));
+/// Reports that a fleet's store responds again.
+pub(crate) fn store_back() {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: TARGET, "fleet store back, sharing limits again");
 }
 
 /// The tracing span of a call, for messages that are logged outside it.
@@ -68,25 +105,13 @@ impl LogContext {
         }
     }
 
-    /// Warns about a lost letter. The call has already returned, so no error reports it.
-    pub(crate) fn letter_not_delivered(&self, host: &str, outcome: &str, error: Option<&str>) {
+    /// Warns about a letter that may be lost. The call has already returned, so no error reports it.
+    pub(crate) fn letter_not_confirmed(&self, host: &str, outcome: &str, error: Option<&str>) {
         #[cfg(feature = "tracing")]
         self.span.in_scope(|| {
-            let error = error.unwrap_or("no more is known");
-            tracing::warn!(
-                target: "reqwest_steady",
-                host,
-                outcome,
-                "a dead letter about a call to {host} was not delivered ({outcome}): {error}"
-            );
+            tracing::warn!(target: TARGET, %host, %outcome, error, "dead letter not confirmed");
         });
         #[cfg(not(feature = "tracing"))]
         let _ = (host, outcome, error);
     }
-}
-
-/// Reports a panic in an observer. The call is not affected.
-pub(crate) fn observer_panicked() {
-    #[cfg(feature = "tracing")]
-    tracing::error!("an observer panicked, and missed an event; the call goes on");
 }

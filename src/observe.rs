@@ -1,8 +1,22 @@
-//! Reports what happens to calls: events, observers, log lines and metrics.
+//! Shows what happens to calls: observers, events, logs and metrics.
 //!
-//! Users need to see retries that the caller does not see. The retry and the throttle make an [`Event`] for each
-//! step of a call. [`Observers`] passes it to every [`Observer`], `LogLevels` writes it to the log, and `Metrics` is
-//! an observer that counts.
+//! Callers do not see retries, and nobody can tune what nobody can see. The retry and the throttle make an [`Event`]
+//! for each step of a call. Every [`Observer`] gets it, `LogLevels` (feature `tracing`) writes it to the log, and
+//! `Metrics` (feature `metrics`) is an observer that counts. The guide has [a page about it](crate::guide::observe).
+//!
+//! ```
+//! use reqwest_steady::Steady;
+//! use reqwest_steady::observe::EventKind;
+//!
+//! let steady = Steady::builder()
+//!     .observe_fn(|event| {
+//!         if let EventKind::RetryScheduled(retry) = event.kind {
+//!             println!("{}: {}, again in {:?}", event.call.host, retry.cause, retry.wait);
+//!         }
+//!     })
+//!     .build()?;
+//! # Ok::<(), reqwest_steady::ConfigError>(())
+//! ```
 
 mod event;
 #[cfg(feature = "tracing")]
@@ -13,7 +27,7 @@ mod observer;
 
 pub use event::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeader,
-    LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaused,
+    LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaced, ThrottlePaused,
     ThrottleRefused, ThrottleWaited,
 };
 #[cfg(feature = "tracing")]
@@ -23,4 +37,6 @@ pub use metrics::Metrics;
 pub use observer::Observer;
 pub(crate) use observer::Observers;
 
-pub use crate::outcome::{Attempt, AttemptOutcome, AttemptReport, FailureKind, RefusalReason};
+pub use crate::outcome::{
+    Attempt, AttemptOutcome, AttemptReport, FailureKind, PauseSource, RefusalReason,
+};

@@ -46,16 +46,24 @@ macro_rules! labelled {
 mod attempt;
 mod attempt_outcome;
 mod dead_letter;
+mod effect;
+mod pause_source;
 mod refusal;
 mod report;
+mod report_slot;
+mod steady_error;
 mod stop_reason;
-mod timed_out;
 
 pub use attempt::Attempt;
 pub use attempt_outcome::{AttemptOutcome, FailureKind};
 pub use dead_letter::DeadLetterOutcome;
-pub use refusal::{Refusal, RefusalReason};
+pub use effect::Effect;
+pub use pause_source::PauseSource;
+pub(crate) use refusal::Refusal;
+pub use refusal::RefusalReason;
 pub(crate) use report::FailedReport;
-pub use report::{AttemptReport, ReportSlot, RetryReport};
+pub use report::{AttemptReport, RetryReport};
+pub use report_slot::ReportSlot;
+pub use steady_error::SteadyError;
+pub(crate) use steady_error::TimeLimit;
 pub use stop_reason::StopReason;
-pub use timed_out::{TimeLimit, TimedOut};

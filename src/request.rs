@@ -28,8 +28,10 @@ pub(crate) use snapshot::{RequestSnapshot, RequestTarget, SnapshotBody};
 use crate::log;
 use crate::outcome::ReportSlot;
 
-/// Adds settings for one request to the builder of
-/// [`ClientWithMiddleware`](reqwest_middleware::ClientWithMiddleware).
+/// Adds settings for one request: key, time limits, retries, body, report.
+///
+/// It extends the request builder of [`ClientWithMiddleware`](reqwest_middleware::ClientWithMiddleware). See the
+/// [recipes](crate::guide::recipes) for their use.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,10 +39,10 @@ use crate::outcome::ReportSlot;
 /// # let url = server.uri();
 /// use std::time::Duration;
 /// use reqwest_middleware::ClientBuilder;
-/// use reqwest_steady::{IdempotencyKey, RequestBuilderExt, RetryMiddleware};
+/// use reqwest_steady::{ClientBuilderExt, IdempotencyKey, RequestBuilderExt, Steady};
 ///
 /// let client = ClientBuilder::new(reqwest::Client::new())
-///     .with(RetryMiddleware::default())
+///     .with_steady(Steady::default())
 ///     .build();
 ///
 /// client.get(&url).max_retries(1).send().await?;
@@ -89,8 +91,8 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// # Errors
     ///
     /// An attempt that takes longer is retried like any timeout. If the last attempt takes longer, the call fails
-    /// with [`TimedOut`](crate::TimedOut). With a timeout of zero, the call fails with
-    /// [`ConfigError`](crate::ConfigError) before anything is sent.
+    /// with a [`SteadyError`](crate::SteadyError). With a timeout of zero, the call fails with one before anything is
+    /// sent.
     ///
     /// ```
     /// use std::time::Duration;
@@ -166,7 +168,7 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     ///
     /// # Errors
     ///
-    /// If this body is replaced, the call fails with [`ConfigError`](crate::ConfigError) before anything is sent. A
+    /// If this body is replaced, the call fails with a [`SteadyError`](crate::SteadyError) before anything is sent. A
     /// later `body`, `json` or `form` replaces it, and so can a middleware outside the retry. Otherwise the first
     /// attempt and its retries would send different bodies with one key. A middleware outside the retry that wraps a
     /// stream is not detected.
@@ -213,6 +215,8 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     fn buffer_response(self, limit: usize) -> Self;
 
     /// Stores the [`RetryReport`](crate::RetryReport) of this call, even if it fails.
+    ///
+    /// [`ReportSlot::effect`] then says whether the request took effect, however the call ended.
     ///
     /// Empties the slot immediately. So a request that cannot be built leaves no report of an earlier call.
     #[must_use]

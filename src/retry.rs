@@ -14,13 +14,15 @@ use std::sync::Arc;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::{Error, Result};
+use reqwest_middleware::Result;
 
 pub use builder::RetryMiddlewareBuilder;
 use call::{Call, Decision, Opening, Stop};
 use settings::{RetrySettings, RetryState};
 
+use crate::clock;
 use crate::decide::ClassifiedOutcome;
+use crate::outcome::SteadyError;
 use crate::upstream::{BoxFuture, Upstream};
 
 /// Retries requests where that is safe, spread out and limited.
@@ -67,7 +69,7 @@ use crate::upstream::{BoxFuture, Upstream};
 /// # What it needs
 ///
 /// It needs a tokio runtime with timers: `enable_time` or `enable_all` of its builder, or `#[tokio::main]`. Without
-/// timers, a call fails with [`ConfigError`](crate::ConfigError) before anything is sent.
+/// timers, a call fails with a [`SteadyError`](crate::SteadyError) before anything is sent.
 ///
 /// Each middleware checks this until one call finds timers. If you use it in several runtimes, enable timers in all of
 /// them. tokio reports missing timers only by a panic. The middleware catches it, but your panic hook still prints a
@@ -110,8 +112,8 @@ impl RetryMiddleware {
         mut upstream: impl Upstream + 'a,
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
-            self.state.timers.check().map_err(Error::middleware)?;
             let opening = Opening::read(&self.state.settings, &mut request, extensions)?;
+            SteadyError::check(self.state.timers.check(), request.url())?;
             let mut call = Call::new(&self.state, &opening, &request);
             call.start(opening, &mut request, extensions);
             call.launch_delay().await;
@@ -123,7 +125,8 @@ impl RetryMiddleware {
                     let outcome = call.end_attempt(&result, extensions);
                     if outcome.is_success() && !call.buffers() {
                         // A success leaves no dead letter to wait for.
-                        let _ = call.finish(Stop::on_success(outcome), &mut result, extensions);
+                        let stop = Stop::on_success(outcome);
+                        let _ = call.finish(stop, call.ended(), &mut result, extensions);
                         return result;
                     }
                     after_attempt(&mut call, outcome, result, extensions)
@@ -165,7 +168,7 @@ fn after_attempt<'c>(
                 AfterAttempt::Send(call.next_request(retry, extensions))
             }
             Decision::Stop(stop) => {
-                if let Some(delivery) = call.finish(stop, &mut result, extensions) {
+                if let Some(delivery) = call.finish(stop, clock::now(), &mut result, extensions) {
                     delivery.await;
                 }
                 AfterAttempt::Return(result)

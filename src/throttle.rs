@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::{Error, Result};
+use reqwest_middleware::Result;
 
 pub use builder::ThrottleMiddlewareBuilder;
 use builder::ThrottleSettings;
@@ -30,11 +30,14 @@ use crate::config::Timers;
 use crate::entropy::Entropy;
 use crate::host::BoundedTable;
 use crate::log::{THROTTLE_OUTSIDE_RETRY, WarnOnce};
-use crate::outcome::RetryReport;
+use crate::outcome::{RetryReport, SteadyError};
 use crate::request::RequestOptions;
 use crate::upstream::Upstream;
 
-/// Learns the rate that a server accepts, and delays requests instead of letting them fail.
+/// Learns the rate limit of each server, and queues requests that exceed it.
+///
+/// This is an adaptive rate limiter with backpressure and a circuit breaker. The page
+/// [admit](crate::guide::admit) of the guide explains how to use it.
 ///
 /// Put it **after** the [`RetryMiddleware`](crate::RetryMiddleware), so that every attempt passes through it:
 ///
@@ -66,7 +69,7 @@ use crate::upstream::Upstream;
 /// - **A slow server** gets fewer requests at once.
 ///
 /// Requests wait in order, retries first, and never past the deadline of their call. A request that cannot
-/// go in time fails with a [`Refusal`](crate::Refusal). A retry after a 429 costs nothing from the retry
+/// go in time fails with a [`SteadyError`](crate::SteadyError). A retry after a 429 costs nothing from the retry
 /// [`Budget`](crate::Budget): it waits as long as the server asks and then in the queue, without a backoff.
 ///
 /// If endpoints of one host differ much in limits or latency, separate them with [`KeyBy::HostAndPath`].
@@ -125,7 +128,7 @@ impl ThrottleMiddleware {
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
             let throttle = &*self.throttle;
-            throttle.timers.check().map_err(Error::middleware)?;
+            SteadyError::check(throttle.timers.check(), request.url())?;
             let gate = throttle.gate_of(&request);
             let options = RequestOptions::of(extensions);
             // The body of a buffered response is read later, and may break off.
@@ -165,7 +168,7 @@ impl Throttle {
     /// Warns once if the throttle is outside the retry: its response has passed a retry already.
     fn check_order(&self, response: &Response) {
         if !self.order_warning.is_done() && RetryReport::of(response).is_some() {
-            self.order_warning.warn(THROTTLE_OUTSIDE_RETRY);
+            self.order_warning.warn(&THROTTLE_OUTSIDE_RETRY);
         }
     }
 }

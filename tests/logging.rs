@@ -1,7 +1,7 @@
-//! What is said in the log of calls: once for each retry and each end, calmly, and as loud as asked.
+//! The whole log: every line that the library writes, as a reader sees it.
 //!
-//! In a binary of its own, one test at a time: how much a subscriber wants to hear holds for the whole
-//! process, and calls that nobody hears of are not even followed.
+//! In a separate binary, one test at a time: the level of a subscriber holds for the whole process, and calls that
+//! no level asks for are not even tracked.
 
 // Tests read tokio's paused clock themselves.
 #![allow(clippy::disallowed_methods)]
@@ -9,58 +9,118 @@
 #[allow(dead_code, reason = "most of it is for other tests")]
 #[path = "steady/support/scripted.rs"]
 mod scripted;
-#[allow(dead_code, reason = "it listens in another way here")]
-#[path = "steady/support/trace.rs"]
-mod trace;
 
+use std::fmt::{Debug, Write};
+use std::fs;
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use reqwest::Body;
-use reqwest_middleware::ClientWithMiddleware;
+use futures_util::future::{join, join_all};
+use http::Extensions;
+use reqwest::{Body, Request, Response};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next};
 use reqwest_steady::dead_letter::{DeadLetter, DeadLetterSink, Delivery};
-use reqwest_steady::observe::LogLevels;
+use reqwest_steady::fleet::{FleetLimits, FleetStore, MemoryStore};
+use reqwest_steady::observe::{EventKind, LogLevels};
 use reqwest_steady::{
-    Backoff, Budget, Jitter, RetryMiddleware, RetryMiddlewareBuilder, ThrottleMiddleware,
+    Backoff, Budget, CoalesceMiddleware, Jitter, KeyBy, RequestBuilderExt, RetryMiddleware,
+    RetryMiddlewareBuilder, Scope, ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
-use tokio::sync::{Mutex, MutexGuard};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use scripted::{Reply, Server, URL, answer, answer_with, throttled};
-use trace::{Fields, Trace};
+use scripted::{Reply, Server, URL, answer, answer_with, late, throttled};
 
 const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
 
-/// A subscriber that wants to hear no more than this.
-struct UpTo(LevelFilter, Trace);
+/// One line of the log.
+#[derive(Clone)]
+struct Line {
+    level: Level,
+    text: String,
+    /// In the order in which they are written.
+    fields: Vec<(&'static str, String)>,
+}
+
+impl Line {
+    fn of(event: &Event<'_>) -> Self {
+        let mut line = Self {
+            level: *event.metadata().level(),
+            text: String::new(),
+            fields: Vec::new(),
+        };
+        event.record(&mut line);
+        line
+    }
+
+    /// As the default format of tracing-subscriber writes it, without time and target.
+    fn shown(&self) -> String {
+        let mut shown = format!("{} {}", self.level, self.text);
+        for (name, value) in &self.fields {
+            write!(shown, " {name}={value}").unwrap();
+        }
+        shown
+    }
+}
+
+/// Like tracing-subscriber: strings stand in quotes, and what is displayed does not.
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        match field.name() {
+            "message" => self.text = format!("{value:?}"),
+            name => self.fields.push((name, format!("{value:?}"))),
+        }
+    }
+}
+
+/// A subscriber that wants no more than this level.
+struct UpTo(LevelFilter, Arc<Mutex<Vec<Line>>>);
 
 impl Subscriber for UpTo {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let of_calls = metadata.target() == "reqwest_steady" || metadata.is_span();
-        *metadata.level() <= self.0 && of_calls
+        let of_library =
+            (metadata.module_path()).is_some_and(|it| it.starts_with("reqwest_steady"));
+        *metadata.level() <= self.0 && of_library
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
         Some(self.0)
     }
 
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        self.1.keep_span(span)
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
     }
 
-    fn record(&self, span: &Id, values: &Record<'_>) {
-        self.1.keep_record(span, values);
-    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        self.1.keep_event(event);
+        let line = Line::of(event);
+        assert_eq!(
+            event.metadata().target(),
+            "reqwest_steady",
+            "{}",
+            line.shown()
+        );
+        for (name, value) in &line.fields {
+            let value = value.trim_matches('"');
+            let is_word = |word: &str| word == value;
+            let mut words = line.text.split(|letter: char| !letter.is_alphanumeric());
+            assert!(
+                !words.any(is_word),
+                "{name} is in the text: {}",
+                line.shown()
+            );
+        }
+        self.1.lock().unwrap().push(line);
     }
 
     fn enter(&self, _: &Id) {}
@@ -68,33 +128,31 @@ impl Subscriber for UpTo {
     fn exit(&self, _: &Id) {}
 }
 
-struct Ear {
-    trace: Trace,
+/// Keeps the log of this thread until it is dropped.
+struct Log {
+    lines: Arc<Mutex<Vec<Line>>>,
     _default: DefaultGuard,
-    _alone: MutexGuard<'static, ()>,
+    _alone: tokio::sync::MutexGuard<'static, ()>,
 }
 
-impl Ear {
+impl Log {
     async fn up_to(level: LevelFilter) -> Self {
-        static ALONE: Mutex<()> = Mutex::const_new(());
+        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let alone = ALONE.lock().await;
-        let trace = Trace::default();
+        let lines = Arc::default();
         Self {
-            _default: tracing::subscriber::set_default(UpTo(level, trace.clone())),
-            trace,
+            _default: tracing::subscriber::set_default(UpTo(level, Arc::clone(&lines))),
+            lines,
             _alone: alone,
         }
     }
 
     fn lines(&self) -> Vec<String> {
-        let events = self.trace.events().into_iter();
-        events
-            .map(|(level, message, _)| format!("{level} {message}"))
-            .collect()
+        self.lines.lock().unwrap().iter().map(Line::shown).collect()
     }
 }
 
-/// Whatever somebody wants to hear, it is said; and nothing else.
+/// Whatever level a subscriber wants, it gets the lines up to that level, and no other.
 async fn expect<F: Future>(expected: &[&str], run: impl Fn() -> F) {
     for level in [
         LevelFilter::TRACE,
@@ -104,14 +162,14 @@ async fn expect<F: Future>(expected: &[&str], run: impl Fn() -> F) {
         LevelFilter::ERROR,
         LevelFilter::OFF,
     ] {
-        let ear = Ear::up_to(level).await;
+        let log = Log::up_to(level).await;
         run().await;
-        let heard = |line: &&&str| {
+        let is_wanted = |line: &&&str| {
             let of: Level = line.split(' ').next().unwrap().parse().unwrap();
             of <= level
         };
-        let expected: Vec<_> = expected.iter().filter(heard).copied().collect();
-        assert_eq!(ear.lines(), expected, "up to {level}");
+        let expected: Vec<_> = expected.iter().filter(is_wanted).copied().collect();
+        assert_eq!(log.lines(), expected, "up to {level}");
     }
 }
 
@@ -123,58 +181,64 @@ fn client(retry: RetryMiddlewareBuilder, script: fn(usize) -> Reply) -> ClientWi
     Server::new(script).client(retry.build().unwrap())
 }
 
-/// What comes back is looked at elsewhere.
+/// Other tests look at the result.
 async fn get(retry: RetryMiddlewareBuilder, script: fn(usize) -> Reply) {
     let _ = client(retry, script).get(URL).send().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_is_said_with_what_happened_and_what_follows() {
+async fn a_retry_is_logged_with_its_cause_and_its_wait() {
     let script = |index| match index {
         0 => answer(503),
         1 => Reply::fail(ErrorKind::ConnectionReset),
         2 => answer_with(429, &[("retry-after-ms", "0")]),
         _ => answer(200),
     };
-    let said = [
-        "INFO 503 from api.example.com, attempt 1 of 6, again in 380 ms",
-        "INFO connection lost to api.example.com, attempt 2 of 6, again in 760 ms",
-        "INFO 429 from api.example.com, attempt 3 of 6, again in 1.5 s",
-        "DEBUG 200 from api.example.com, attempt 4 of 6, after a wait of 2.7 s",
+    let lines = [
+        "INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 wait_ms=380",
+        "INFO retrying host=api.example.com method=GET outcome=reset attempt=2 max_attempts=6 wait_ms=760",
+        "INFO retrying host=api.example.com method=GET outcome=429 attempt=3 max_attempts=6 \
+         wait_ms=1520 hint_ms=0",
+        "DEBUG call recovered host=api.example.com method=GET outcome=200 attempt=4 max_attempts=6 \
+         waited_ms=2660 took_ms=2660",
     ];
-    expect(&said, || get(exact(), script)).await;
+    expect(&lines, || get(exact(), script)).await;
 }
 
+/// A server, a retry, and the line at the end of the call.
+type EndOfCall = (
+    fn(usize) -> Reply,
+    fn() -> RetryMiddlewareBuilder,
+    &'static str,
+);
+
 #[tokio::test(start_paused = true)]
-async fn an_end_is_said_with_its_reason() {
-    type Case = (
-        fn(usize) -> Reply,
-        fn() -> RetryMiddlewareBuilder,
-        &'static str,
-    );
-    let cases: [Case; 7] = [
+async fn the_end_of_a_call_is_logged_with_its_reason() {
+    let cases: [EndOfCall; 7] = [
         (
             |_| answer(200),
             exact,
-            "TRACE 200 from api.example.com, attempt 1 of 6",
+            "TRACE call succeeded host=api.example.com method=GET outcome=200 attempt=1 max_attempts=6 \
+             waited_ms=0 took_ms=0",
         ),
         (
             |_| answer(404),
             exact,
-            "DEBUG 404 from api.example.com, attempt 1 of 6, not again: \
-             another try would end the same way",
+            "DEBUG not retrying host=api.example.com method=GET outcome=404 stop_reason=not_retryable \
+             attempt=1 max_attempts=6 waited_ms=0 took_ms=0",
         ),
         (
             |_| answer_with(503, &[("x-should-retry", "false")]),
             exact,
-            "DEBUG 503 from api.example.com, attempt 1 of 6, not again: \
-             the server says that it is of no use",
+            "DEBUG not retrying host=api.example.com method=GET outcome=503 stop_reason=server_veto \
+             attempt=1 max_attempts=6 waited_ms=0 took_ms=0",
         ),
         (
             |_| answer_with(503, &[("retry-after", "3600")]),
             exact,
-            "WARN 503 from api.example.com, attempt 1 of 6, not again: \
-             the server asks for a longer pause than is allowed",
+            "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=server_delay_too_long \
+             attempt=1 max_attempts=6 waited_ms=0 took_ms=0 hint_ms=3600000 \
+             advice=\"raise max_server_delay to wait longer\"",
         ),
         (
             |_| answer(503),
@@ -183,55 +247,54 @@ async fn an_end_is_said_with_its_reason() {
                 assert!(empty.try_withdraw());
                 exact().budget(empty)
             },
-            "WARN 503 from api.example.com, attempt 1 of 6, not again: the retry budget is empty",
+            "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=budget_empty \
+             attempt=1 max_attempts=6 waited_ms=0 took_ms=0 \
+             advice=\"check the server before you raise the budget\"",
         ),
         (
             |_| answer(503),
             || exact().max_retries(0),
-            "DEBUG 503 from api.example.com, attempt 1 of 1, not again: \
-             retries are turned off for it",
+            "DEBUG not retrying host=api.example.com method=GET outcome=503 stop_reason=disabled \
+             attempt=1 max_attempts=1 waited_ms=0 took_ms=0",
         ),
         (
             |_| Reply::fail(ErrorKind::TimedOut),
             || exact().retry_window(MS),
-            "WARN no answer in time from api.example.com, attempt 1 of 6, not again: \
-             the retry window is over",
+            "WARN giving up host=api.example.com method=GET outcome=timeout stop_reason=window_closed \
+             attempt=1 max_attempts=6 waited_ms=0 took_ms=0 advice=\"raise retry_window to retry longer\"",
         ),
     ];
-    for (script, retry, said) in cases {
-        expect(&[said], || get(retry(), script)).await;
+    for (script, retry, line) in cases {
+        expect(&[line], || get(retry(), script)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_up_is_said_even_if_its_retries_are_not() {
-    let exhausted = [
-        "INFO 503 from api.example.com, attempt 1 of 2, again in 380 ms",
-        "WARN 503 from api.example.com, attempt 2 of 2, not again: all retries were made",
-    ];
-    let retry = || exact().max_retries(1);
-    expect(&exhausted, || get(retry(), |_| answer(503))).await;
-    let silent = || retry().log_levels(LogLevels::default().retry(LevelFilter::OFF));
-    expect(&exhausted[1..], || get(silent(), |_| answer(503))).await;
-    let last = |index| answer(if index == 0 { 503 } else { 200 });
-    let recovered = ["DEBUG 200 from api.example.com, attempt 2 of 2, after a wait of 380 ms"];
-    expect(&recovered, || get(silent(), last)).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_cannot_be_sent_again_is_named_as_well() {
-    let no_key = [
-        "WARN no answer in time from api.example.com, attempt 1 of 6, not again: \
-         it may have had its effect, and carries no idempotency key",
-    ];
-    expect(&no_key, || async {
+async fn advice_says_what_allows_more_retries() {
+    let line = "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=deadline_too_close \
+                attempt=1 max_attempts=6 waited_ms=0 took_ms=0 advice=\"raise the deadline to retry longer\"";
+    let script = |_| answer(503);
+    expect(&[line], || get(exact().deadline(100 * MS), script)).await;
+    let line = "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=allowance_spent \
+                attempt=1 max_attempts=6 waited_ms=0 took_ms=0 \
+                advice=\"raise max_retries of the enclosing call or scope\"";
+    expect(&[line], || async {
+        let scope = Scope::new().max_retries(0);
+        scope.run(get(exact(), script)).await;
+    })
+    .await;
+    let line = "WARN giving up host=api.example.com method=POST outcome=timeout stop_reason=not_idempotent \
+                attempt=1 max_attempts=6 waited_ms=0 took_ms=1 \
+                advice=\"set an idempotency key to allow retries\"";
+    expect(&[line], || async {
         let client = client(exact().attempt_timeout(MS), |_| Reply::silence());
         client.post(URL).send().await.unwrap_err();
     })
     .await;
-    let stream = ["WARN 503 from api.example.com, attempt 1 of 6, not again: \
-         its body was a stream, which is gone"];
-    expect(&stream, || async {
+    let line = "WARN giving up host=api.example.com method=PUT outcome=503 stop_reason=body_not_replayable \
+                attempt=1 max_attempts=6 waited_ms=0 took_ms=0 \
+                advice=\"send the stream with body_with to allow retries\"";
+    expect(&[line], || async {
         let body = Body::wrap_stream(futures_util::stream::iter(
             ["x"].map(Ok::<_, std::io::Error>),
         ));
@@ -242,17 +305,297 @@ async fn what_cannot_be_sent_again_is_named_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_a_throttle_keeps_back_is_not_mistaken_for_an_answer() {
-    let said = [
-        "INFO 503 from api.example.com, attempt 1 of 6, again in 380 ms",
-        "WARN 503 from api.example.com, attempt 1 of 6, not again: \
-         the throttle did not let it through",
+async fn a_refused_connection_is_not_said_to_have_been_sent() {
+    let line = "WARN giving up host=api.example.com method=POST outcome=connect stop_reason=not_idempotent \
+                attempt=1 max_attempts=6 waited_ms=0 took_ms=0 \
+                advice=\"set an idempotency key to allow retries\"";
+    expect(&[line], || async {
+        let client = client(exact(), |_| Reply::fail(ErrorKind::ConnectionRefused));
+        client.post(URL).send().await.unwrap_err();
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_of_zero_bytes_is_incomplete_and_no_more() {
+    let line = "WARN giving up host=api.example.com method=POST outcome=incomplete stop_reason=not_idempotent \
+                attempt=1 max_attempts=6 waited_ms=0 took_ms=0 \
+                advice=\"set an idempotency key to allow retries\"";
+    expect(&[line], || async {
+        let client = client(exact(), |_| Reply::fail(ErrorKind::UnexpectedEof));
+        client.post(URL).send().await.unwrap_err();
+    })
+    .await;
+}
+
+const EXHAUSTED: [&str; 2] = [
+    "INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=2 wait_ms=380",
+    "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=retries_exhausted \
+     attempt=2 max_attempts=2 waited_ms=380 took_ms=380",
+];
+
+#[tokio::test(start_paused = true)]
+async fn the_end_is_logged_even_if_the_retries_are_not() {
+    let retry = || exact().max_retries(1);
+    expect(&EXHAUSTED, || get(retry(), |_| answer(503))).await;
+    let silent = || retry().log_levels(LogLevels::default().retry(LevelFilter::OFF));
+    expect(&EXHAUSTED[1..], || get(silent(), |_| answer(503))).await;
+    let last = |index| answer(if index == 0 { 503 } else { 200 });
+    let recovered = [
+        "DEBUG call recovered host=api.example.com method=GET outcome=200 attempt=2 max_attempts=2 \
+         waited_ms=380 took_ms=380",
     ];
-    expect(&said, || async {
+    expect(&recovered, || get(silent(), last)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_logs_what_it_would_do() {
+    let lines = [
+        "INFO would retry (dry run) host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 \
+         wait_ms=380",
+        "DEBUG not retrying host=api.example.com method=GET outcome=503 stop_reason=dry_run \
+         attempt=1 max_attempts=6 waited_ms=0 took_ms=0",
+    ];
+    expect(&lines, || get(exact().dry_run(true), |_| answer(503))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_while_it_waits_is_logged() {
+    let drop_it = |levels: LogLevels| async move {
+        let client = client(exact().log_levels(levels), |_| answer(503));
+        assert!(timeout(MS, client.get(URL).send()).await.is_err());
+    };
+    let dropped = "call dropped host=api.example.com method=GET attempt=1 took_ms=1";
+    let lines = [
+        "INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 wait_ms=380",
+        &format!("DEBUG {dropped}"),
+    ];
+    expect(&lines, || drop_it(LogLevels::default())).await;
+    let levels = LogLevels::off().abandoned(LevelFilter::ERROR);
+    expect(&[&format!("ERROR {dropped}")], || drop_it(levels)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_kind_of_call_has_its_level() {
+    type Case = (LogLevels, fn(usize) -> Reply, &'static [&'static str]);
+    let quiet = LogLevels::off;
+    let error = LevelFilter::ERROR;
+    let then_well = |index| answer(if index == 0 { 503 } else { 200 });
+    let cases: [Case; 6] = [
+        (quiet(), |_| answer(503), &[]),
+        (quiet().retry(error), then_well, &["ERROR retrying"]),
+        (
+            quiet().recovery(error),
+            then_well,
+            &["ERROR call recovered"],
+        ),
+        (
+            quiet().success(error),
+            |_| answer(200),
+            &["ERROR call succeeded"],
+        ),
+        (
+            quiet().rejection(error),
+            |_| answer(404),
+            &["ERROR not retrying"],
+        ),
+        (
+            quiet().given_up(error),
+            |_| answer(503),
+            &["ERROR giving up"],
+        ),
+    ];
+    for (levels, script, expected) in cases {
+        let log = Log::up_to(LevelFilter::TRACE).await;
+        get(exact().max_retries(1).log_levels(levels), script).await;
+        let lines = log.lines();
+        let texts = lines
+            .iter()
+            .map(|line| line.split(" host=").next().unwrap());
+        assert_eq!(texts.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn every_level_can_be_read_back() {
+    let levels = LogLevels::default();
+    assert_eq!(levels.get_retry(), LevelFilter::INFO);
+    assert_eq!(levels.get_success(), LevelFilter::TRACE);
+    assert_eq!(levels.get_recovery(), LevelFilter::DEBUG);
+    assert_eq!(levels.get_rejection(), LevelFilter::DEBUG);
+    assert_eq!(levels.get_given_up(), LevelFilter::WARN);
+    assert_eq!(levels.get_abandoned(), LevelFilter::DEBUG);
+    assert_eq!(levels.get_pause(), LevelFilter::INFO);
+    assert_eq!(levels.get_pace(), LevelFilter::INFO);
+    assert_eq!(levels.get_refusal(), LevelFilter::WARN);
+    let error = LevelFilter::ERROR;
+    let levels = LogLevels::off().pause(error).pace(error).refusal(error);
+    let set = [levels.get_pause(), levels.get_pace(), levels.get_refusal()];
+    assert_eq!(set, [error; 3]);
+    assert_eq!(levels.get_retry(), LevelFilter::OFF);
+}
+
+/// A throttle alone. Its jitter is drawn from a seed.
+fn throttle() -> ThrottleMiddlewareBuilder {
+    ThrottleMiddleware::builder().seed(1)
+}
+
+fn behind(server: &Arc<Server>, throttle: ThrottleMiddlewareBuilder) -> ClientWithMiddleware {
+    server.client_behind([Arc::new(throttle.build().unwrap()) as Arc<dyn Middleware>])
+}
+
+/// Sends GETs, one after the other.
+async fn send(client: &ClientWithMiddleware, requests: usize) {
+    for _ in 0..requests {
+        let _ = client.get(URL).send().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttle_logs_its_pause_and_its_pace() {
+    let lines = [
+        "INFO throttle paused host=api.example.com asked_by=server pause_ms=30811",
+        "INFO throttle reopened host=api.example.com",
+        "INFO throttle lowered the pace host=api.example.com per_second=20.0",
+    ];
+    expect(&lines, || async {
+        let server = Server::new(|index| match index {
+            0 => answer_with(429, &[("retry-after", "30")]),
+            _ => answer(200),
+        });
+        let client = behind(&server, throttle().max_queue_wait(60 * SEC));
+        // All of them meet the same pause.
+        let _ = client.get(URL).send().await;
+        join_all((0..5).map(|_| client.get(URL).send())).await;
+        assert_eq!(server.count(), 6);
+    })
+    .await;
+}
+
+/// A request at a closed gate: it makes the throttle look at its state.
+async fn touch(client: &ClientWithMiddleware) {
+    let _ = timeout(MS, client.get(URL).send()).await;
+}
+
+/// Why a throttle pauses, with a server that does just that.
+const PAUSES: [(fn(usize) -> Reply, &str); 4] = [
+    (
+        |_| answer_with(503, &[("retry-after", "5")]),
+        "asked_by=server pause_ms=5811",
+    ),
+    (|_| answer(429), "asked_by=refusal pause_ms=120"),
+    (|_| answer(503), "asked_by=failures pause_ms=104"),
+    (
+        |_| {
+            answer_with(
+                200,
+                &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "20")],
+            )
+        },
+        "asked_by=quota pause_ms=20000",
+    ),
+];
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_names_who_asked_for_it() {
+    for (script, fields) in PAUSES {
+        let line = format!("INFO throttle paused host=api.example.com {fields}");
+        expect(&[&line], || async {
+            let server = Server::new(script);
+            let client = behind(&server, throttle());
+            for _ in 0..5 {
+                touch(&client).await;
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_of_another_worker_is_logged() {
+    let lines = [
+        "INFO throttle paused host=api.example.com asked_by=fleet pause_ms=4990",
+        "INFO throttle reopened host=api.example.com",
+    ];
+    expect(&lines, || async {
+        let store = Arc::new(MemoryStore::new());
+        let fleet = FleetLimits::with_store(store.clone());
+        let server = Server::statuses([200]);
+        let client = behind(&server, throttle().fleet(fleet));
+        send(&client, 1).await;
+        sleep(SEC).await;
+        store.pause("gate:api.example.com", 5 * SEC).await.unwrap();
+        sleep(10 * MS).await;
+        send(&client, 1).await;
+        assert_eq!(server.count(), 2);
+    })
+    .await;
+}
+
+/// Refuses three of a hundred requests, and gets none for a minute.
+async fn lower_and_free_the_pace() {
+    let server = Server::new(|index| match index {
+        0 | 30 | 60 => answer(429),
+        _ => answer(200),
+    });
+    let client = behind(&server, throttle());
+    join_all((0..100).map(|_| client.get(URL).send())).await;
+    sleep(70 * SEC).await;
+    send(&client, 1).await;
+    assert_eq!(server.count(), 101);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttle_logs_each_lower_pace_and_its_end() {
+    let lines = [
+        "INFO throttle paused host=api.example.com asked_by=refusal pause_ms=120",
+        "INFO throttle reopened host=api.example.com",
+        "INFO throttle lowered the pace host=api.example.com per_second=20.0",
+        // The cut at the 30th request came within a second.
+        "INFO throttle lowered the pace host=api.example.com per_second=70.796 before=80.0",
+        "INFO throttle freed the pace host=api.example.com before=70.796",
+    ];
+    expect(&lines, lower_and_free_the_pace).await;
+}
+
+/// Refuses 1000 requests in two seconds.
+async fn overload() {
+    let server = Server::new(|_| late(10 * SEC, answer(200)));
+    let client = behind(&server, throttle().max_in_flight(1).max_queue(1));
+    let refuse = async {
+        for _ in 0..1000 {
+            assert!(client.get(URL).send().await.is_err());
+            sleep(2 * MS).await;
+        }
+    };
+    let two = join(client.get(URL).send(), client.get(URL).send());
+    let _ = join(two, refuse).await;
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_refusals_make_one_line_a_second() {
+    let lines = [
+        "WARN throttle refused a request host=api.example.com method=GET reason=queue_full depth=1 \
+         waited_ms=0 retry_after_ms=0 refusals=1 advice=\"raise max_queue to queue more\"",
+        "WARN throttle refused a request host=api.example.com method=GET reason=queue_full depth=1 \
+         waited_ms=0 retry_after_ms=0 refusals=501 advice=\"raise max_queue to queue more\"",
+    ];
+    expect(&lines, overload).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_retry_names_the_response_that_the_caller_gets() {
+    let lines = [
+        "INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 wait_ms=380",
+        "WARN throttle refused a request host=api.example.com method=GET reason=wait_too_long depth=0 \
+         waited_ms=0 retry_after_ms=99620 refusals=1 advice=\"raise max_queue_wait to wait longer\"",
+        "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=throttled \
+         attempt=1 max_attempts=6 waited_ms=380 took_ms=380",
+    ];
+    expect(&lines, || async {
         let server = Server::statuses([503]);
-        let throttle = ThrottleMiddleware::builder()
-            .rate(0.01, 1)
-            .max_queue_wait(MS);
+        let throttle = throttle().rate(0.01, 1).max_queue_wait(MS);
         let client = throttled(&server, exact(), throttle);
         assert_eq!(client.get(URL).send().await.unwrap().status(), 503);
         assert_eq!(server.count(), 1);
@@ -261,133 +604,275 @@ async fn a_retry_that_a_throttle_keeps_back_is_not_mistaken_for_an_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fields_are_there_for_machines() {
-    let ear = Ear::up_to(LevelFilter::INFO).await;
-    get(exact().max_retries(1), |_| {
-        answer_with(503, &[("retry-after-ms", "0")])
+async fn a_refusal_for_its_deadline_says_so() {
+    let lines = [
+        "WARN throttle refused a request host=api.example.com method=GET reason=deadline_too_close depth=0 \
+         waited_ms=0 retry_after_ms=100000 refusals=1 advice=\"raise the deadline to wait longer\"",
+        "WARN giving up host=api.example.com method=GET outcome=throttled stop_reason=throttled \
+         attempt=1 max_attempts=6 waited_ms=0 took_ms=0",
+    ];
+    expect(&lines, || async {
+        let server = Server::statuses([200]);
+        let levels = LogLevels::default().success(LevelFilter::OFF);
+        let client = throttled(
+            &server,
+            exact().log_levels(levels),
+            throttle().rate(0.01, 1),
+        );
+        send(&client, 1).await;
+        let refused = client.get(URL).deadline(SEC).send().await;
+        assert!(refused.is_err());
+        assert_eq!(server.count(), 1);
     })
     .await;
-    let fields = |pairs: &[(&str, &str)]| -> Fields {
-        let pairs = pairs.iter().copied();
-        pairs
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect()
-    };
-    let said: Vec<_> = (ear.trace.events().into_iter())
-        .map(|(_, _, fields)| fields)
-        .collect();
-    assert_eq!(
-        said,
-        [
-            fields(&[
-                ("method", "GET"),
-                ("host", "api.example.com"),
-                ("outcome", "503"),
-                ("attempt", "1"),
-                ("max_attempts", "2"),
-                ("wait_ms", "380"),
-                ("hint_ms", "0"),
-                ("dry_run", "false"),
-            ]),
-            fields(&[
-                ("method", "GET"),
-                ("host", "api.example.com"),
-                ("outcome", "503"),
-                ("attempt", "2"),
-                ("max_attempts", "2"),
-                ("stop_reason", "retries_exhausted"),
-                ("waited_ms", "380"),
-                ("took_ms", "380"),
-            ]),
-        ]
-    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_kind_is_as_loud_as_it_is_told_to_be() {
-    type Case = (LogLevels, fn(usize) -> Reply, &'static [&'static str]);
-    let quiet = LogLevels::off;
-    let error = LevelFilter::ERROR;
-    let then_well = |index| answer(if index == 0 { 503 } else { 200 });
-    let cases: [Case; 6] = [
-        (quiet(), |_| answer(503), &[]),
-        (
-            quiet().retry(error),
-            then_well,
-            &["ERROR 503 from api.example.com, attempt 1 of 2, again in 380 ms"],
-        ),
-        (
-            quiet().recovery(error),
-            then_well,
-            &["ERROR 200 from api.example.com, attempt 2 of 2, after a wait of 380 ms"],
-        ),
-        (
-            quiet().success(error),
-            |_| answer(200),
-            &["ERROR 200 from api.example.com, attempt 1 of 2"],
-        ),
-        (
-            quiet().rejection(error),
-            |_| answer(404),
-            &[
-                "ERROR 404 from api.example.com, attempt 1 of 2, not again: \
-               another try would end the same way",
-            ],
-        ),
-        (
-            quiet().given_up(error),
-            |_| answer(503),
-            &["ERROR 503 from api.example.com, attempt 2 of 2, not again: all retries were made"],
-        ),
-    ];
-    for (levels, script, said) in cases {
-        expect(said, || {
-            get(exact().max_retries(1).log_levels(levels), script)
-        })
-        .await;
+async fn a_key_from_a_function_is_never_logged() {
+    let log = Log::up_to(LevelFilter::TRACE).await;
+    let server = Server::new(|_| answer_with(429, &[("retry-after", "30")]));
+    let key = KeyBy::from_fn(|_| "api-key-of-a-tenant".into());
+    let throttle = throttle().key_by(key).max_queue_wait(SEC);
+    let client = throttled(&server, exact(), throttle);
+    send(&client, 2).await;
+    let lines = log.lines();
+    let texts: Vec<_> = lines.iter().filter(|it| it.contains("throttle")).collect();
+    assert_eq!(texts.len(), 8, "{lines:?}");
+    for line in &lines {
+        assert!(line.contains(" host=api.example.com"), "{line}");
+        assert!(!line.contains("tenant"), "{line}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_while_it_waits_is_said() {
-    let drop_it = |levels: LogLevels| async move {
-        let client = client(exact().log_levels(levels), |_| answer(503));
-        assert!(timeout(MS, client.get(URL).send()).await.is_err());
+async fn every_kind_of_a_throttles_lines_has_its_level() {
+    let error = LevelFilter::ERROR;
+    let off = LogLevels::off;
+    for (levels, expected) in [
+        (off(), &[][..]),
+        (
+            off().pause(error),
+            &["ERROR throttle paused", "ERROR throttle reopened"],
+        ),
+        (off().pace(error), &["ERROR throttle lowered the pace"]),
+        (off().refusal(error), &["ERROR throttle refused a request"]),
+    ] {
+        let log = Log::up_to(LevelFilter::TRACE).await;
+        let server = Server::statuses([429, 200]);
+        let client = behind(&server, throttle().max_queue(1).log_levels(levels));
+        send(&client, 1).await;
+        join_all((0..3).map(|_| client.get(URL).send())).await;
+        let lines = log.lines();
+        let texts = lines
+            .iter()
+            .map(|line| line.split(" host=").next().unwrap());
+        assert_eq!(texts.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_in_trouble_for_an_hour_makes_few_lines() {
+    let log = Log::up_to(LevelFilter::TRACE).await;
+    let server = Server::new(|_| answer(503));
+    let client = behind(&server, throttle());
+    for _ in 0..36_000 {
+        touch(&client).await;
+        sleep(99 * MS).await;
+    }
+    let lines = log.lines();
+    let pauses = lines.iter().filter(|it| it.contains("throttle paused"));
+    assert!(pauses.count() < 150, "{lines:#?}");
+    // One for each second in which calls were refused.
+    assert!(lines.len() < 600, "{lines:#?}");
+}
+
+/// Passes on what it was given, with an extension that no one knows.
+struct Stranger;
+
+#[async_trait::async_trait]
+impl Middleware for Stranger {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> reqwest_middleware::Result<Response> {
+        extensions.insert(Stranger2);
+        next.run(request, extensions).await
+    }
+}
+
+#[derive(Clone)]
+struct Stranger2;
+
+async fn get_through(chain: impl IntoIterator<Item = Arc<dyn Middleware>>) {
+    let server = Server::statuses([503, 200]);
+    let _ = server.client_behind(chain).get(URL).send().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn misuse_is_logged_with_advice() {
+    let retry = || Arc::new(exact().log_levels(LogLevels::off()).build().unwrap());
+    let line =
+        "WARN two RetryMiddlewares in one chain share their retries advice=\"remove one of them\"";
+    expect(&[line], || async {
+        let server = Server::statuses([503, 200]);
+        let client = server.client_behind([retry() as Arc<dyn Middleware>, retry()]);
+        send(&client, 2).await;
+    })
+    .await;
+    let line = "WARN ThrottleMiddleware is outside RetryMiddleware and does not see each attempt \
+                advice=\"add it to the ClientBuilder after the retry\"";
+    expect(&[line], || {
+        get_through([
+            Arc::new(ThrottleMiddleware::default()) as Arc<dyn Middleware>,
+            retry(),
+        ])
+    })
+    .await;
+    let line = "WARN CoalesceMiddleware is inside RetryMiddleware and shares attempts instead of calls \
+                advice=\"add it to the ClientBuilder before the retry\"";
+    expect(&[line], || {
+        get_through([
+            retry() as Arc<dyn Middleware>,
+            Arc::new(CoalesceMiddleware::default()),
+        ])
+    })
+    .await;
+    let line = "WARN request not coalesced because it has unknown extensions \
+                advice=\"call ignore_extensions(true) if no inner middleware responds differently because of them\"";
+    expect(&[line], || {
+        get_through([
+            Arc::new(Stranger) as Arc<dyn Middleware>,
+            Arc::new(CoalesceMiddleware::default()),
+        ])
+    })
+    .await;
+    let line = "WARN request will not be sent error=the idempotency key is empty";
+    expect(&[line], || async {
+        let client = ClientBuilder::new(reqwest::Client::new()).build();
+        client
+            .post(URL)
+            .idempotency_key("")
+            .send()
+            .await
+            .unwrap_err();
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_is_logged() {
+    let retry = || {
+        exact().observe_fn(|event| {
+            assert_ne!(event.kind, EventKind::AttemptStarted);
+        })
     };
-    let said = [
-        "INFO 503 from api.example.com, attempt 1 of 6, again in 380 ms",
-        "DEBUG the call to api.example.com was dropped at attempt 1",
-    ];
-    expect(&said, || drop_it(LogLevels::default())).await;
-    let levels = LogLevels::off().abandoned(LevelFilter::ERROR);
-    let said = ["ERROR the call to api.example.com was dropped at attempt 1"];
-    expect(&said, || drop_it(levels)).await;
+    let line = "ERROR observer panicked and missed an event";
+    expect(&[line], || {
+        get(retry().log_levels(LogLevels::off()), |_| answer(200))
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_says_what_it_would_do() {
-    let said = [
-        "INFO 503 from api.example.com, attempt 1 of 6, would go again (dry run) in 380 ms",
-        "DEBUG 503 from api.example.com, attempt 1 of 6, not again: this is a dry run",
-    ];
-    expect(&said, || get(exact().dry_run(true), |_| answer(503))).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_letter_that_is_not_delivered_is_said() {
-    struct Full;
-    impl DeadLetterSink for Full {
+async fn a_letter_that_may_be_lost_is_logged() {
+    struct Sink(fn() -> Delivery<'static>);
+    impl DeadLetterSink for Sink {
         fn deliver(&self, _: Arc<DeadLetter>) -> Delivery<'_> {
-            Box::pin(async { Err("the disk is full".into()) })
+            (self.0)()
         }
     }
-    let said = [
-        "WARN a dead letter about a call to api.example.com was not delivered (failed): \
-         the disk is full",
+    let cases: [(fn() -> Delivery<'static>, &str); 3] = [
+        (
+            || Box::pin(async { Err("the disk is full".into()) }),
+            "outcome=failed error=\"the disk is full\"",
+        ),
+        (|| Box::pin(std::future::pending()), "outcome=timed_out"),
+        (|| Box::pin(async { panic!("full") }), "outcome=panicked"),
     ];
-    let retry = || {
-        let retry = exact().max_retries(0).dead_letter_sink(Full);
-        retry.log_levels(LogLevels::off())
+    for (deliver, fields) in cases {
+        let line = format!("WARN dead letter not confirmed host=api.example.com {fields}");
+        let retry = || {
+            let retry = exact().max_retries(0).dead_letter_sink(Sink(deliver));
+            retry.log_levels(LogLevels::off())
+        };
+        expect(&[&line], || get(retry(), |_| answer(503))).await;
+    }
+}
+
+/// The example lines in the docs of [`LogLevels`].
+fn lines_in_docs() -> Vec<&'static str> {
+    let source = include_str!("../src/observe/log_levels.rs");
+    let block = source.split("/// ```text\n").nth(1).unwrap();
+    let block = block.split("/// ```").next().unwrap();
+    block
+        .lines()
+        .map(|line| line.trim_start_matches("/// "))
+        .collect()
+}
+
+/// Level and text.
+fn event_of(line: &str) -> &str {
+    line.split(" host=").next().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_docs_show_every_line_as_it_is_written() {
+    let log = Log::up_to(LevelFilter::TRACE).await;
+    let flaky = |index| match index {
+        0 => answer_with(503, &[("retry-after-ms", "0")]),
+        _ => answer(200),
     };
-    expect(&said, || get(retry(), |_| answer(503))).await;
+    get(exact(), flaky).await;
+    get(exact(), |_| answer(200)).await;
+    get(exact(), |_| answer(404)).await;
+    get(exact(), |_| answer_with(503, &[("retry-after", "3600")])).await;
+    get(exact().dry_run(true), |_| answer(503)).await;
+    let slow = client(exact(), |_| Reply::silence());
+    assert!(timeout(SEC, slow.get(URL).send()).await.is_err());
+    lower_and_free_the_pace().await;
+    overload().await;
+
+    let written = log.lines();
+    for line in lines_in_docs() {
+        assert!(written.iter().any(|it| it == line), "{line}\n{written:#?}");
+    }
+    for line in &written {
+        let is_same = |it: &&str| event_of(it) == event_of(line);
+        assert!(
+            lines_in_docs().iter().any(is_same),
+            "not in the docs: {line}"
+        );
+    }
+}
+
+/// Every file below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
+    entries
+        .flat_map(|path| {
+            if path.is_dir() {
+                files(&path)
+            } else {
+                vec![path]
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn all_macros_of_tracing_name_the_one_target() {
+    let mut macros = 0;
+    for file in files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        let source = fs::read_to_string(&file).unwrap();
+        for level in ["error", "warn", "info", "debug", "trace", "event"] {
+            for after in source.split(&format!("tracing::{level}!(")).skip(1) {
+                macros += 1;
+                let is_named = after.trim_start().starts_with("target: TARGET,");
+                assert!(is_named, "{}: {after:.60}", file.display());
+            }
+        }
+    }
+    assert_eq!(macros, 11);
 }

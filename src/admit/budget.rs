@@ -32,6 +32,8 @@ use state::BudgetState;
 
 /// Limits retries to a share of the calls, plus a few per second.
 ///
+/// The page [admit](crate::guide::admit) of the guide shows what it does in an outage.
+///
 /// # Why a budget and not only a count
 ///
 /// A count limits one call. If every call fails, five retries each make six times the load, when the server
@@ -96,7 +98,7 @@ use state::BudgetState;
 #[derive(Clone)]
 pub struct Budget(Option<Arc<BudgetState>>);
 
-/// What feeds a [`Budget`].
+/// Selects which calls feed a [`Budget`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Deposit {
@@ -169,13 +171,13 @@ impl Budget {
         }
     }
 
-    /// Credits a call that succeeded, if successes feed the budget. Reads the clock if `now` is not known.
+    /// Credits a call that succeeded, if successes feed the budget.
     #[inline]
-    pub(crate) fn on_success(&self, now: Option<Instant>) {
+    pub(crate) fn on_success(&self, now: Instant) {
         if let Some(state) = &self.0 {
             state.count_success();
             if state.deposit_on == Deposit::Success {
-                state.deposit(now.unwrap_or_else(clock::now));
+                state.deposit(now);
             }
         }
     }

@@ -15,7 +15,7 @@ use super::leader::Leader;
 use super::shareable::is_shareable;
 use crate::admit::{Scope, current_deadline};
 use crate::clock;
-use crate::outcome::{ReportSlot, RetryReport, StopReason, TimeLimit, TimedOut};
+use crate::outcome::{ReportSlot, RetryReport, SteadyError, StopReason, TimeLimit};
 use crate::request::RequestOptions;
 use crate::response::{BodyReader, BufferedResponse, Extent, expected_length};
 use crate::schedule::Limit;
@@ -77,6 +77,16 @@ impl<'a> CoalescedCall<'a> {
             None => message.await,
             Some(limit) => limit.enforce(message).await,
         }
+    }
+
+    /// Adds host, attempts and time to the error of a limit of this call.
+    pub(super) fn complete_error(&self, mut error: Error, host: &str, attempts: u32) -> Error {
+        let own = SteadyError::of_mut(&mut error);
+        if let Some(own) = own.filter(|own| own.host().is_empty()) {
+            let elapsed = clock::now().saturating_duration_since(self.started);
+            own.complete(host, own.attempts().max(attempts), elapsed);
+        }
+        error
     }
 
     /// Ends the flight with the leader's result if that holds for all followers, or hands it over. Returns
@@ -167,7 +177,7 @@ pub(super) async fn send_within(
 
 /// Makes a follower the leader after this error, which goes to the leader's own caller.
 fn hand_over(leader: Leader, error: &Error) {
-    if error.is_timeout() || TimedOut::of(error).is_some() {
+    if error.is_timeout() || SteadyError::of(error).is_some_and(SteadyError::is_timeout) {
         leader.leave();
     } else {
         leader.fail();

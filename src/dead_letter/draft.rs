@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
     use crate::dead_letter::Redacted;
-    use crate::outcome::{AttemptOutcome, AttemptReport, StopReason};
+    use crate::outcome::{AttemptOutcome, AttemptReport, Effect, StopReason};
     use crate::request::IdempotencyKey;
 
     const MOMENT: SystemTime = SystemTime::UNIX_EPOCH;
@@ -114,12 +114,15 @@ mod tests {
             outcome: AttemptOutcome::Status(StatusCode::SERVICE_UNAVAILABLE),
             sent_at: Duration::ZERO,
             waited: Duration::ZERO,
+            took: Duration::ZERO,
             hint: None,
+            effect: Effect::Unknown,
         };
         RetryReport {
             earlier: vec![attempt.clone()],
             last: attempt,
             refused_wait: Duration::ZERO,
+            took: Duration::ZERO,
             stop_reason: StopReason::RetriesExhausted,
         }
     }

@@ -6,7 +6,7 @@ use reqwest::{Request, Url};
 
 use super::*;
 use crate::dead_letter::{LetterDraft, dead_letter_channel};
-use crate::outcome::{AttemptOutcome, AttemptReport, RetryReport, StopReason};
+use crate::outcome::{AttemptOutcome, AttemptReport, Effect, RetryReport, StopReason};
 use crate::request::RequestSnapshot;
 
 fn letter(path: &str) -> DeadLetter {
@@ -28,9 +28,12 @@ fn letter(path: &str) -> DeadLetter {
             outcome: AttemptOutcome::Status(StatusCode::BAD_GATEWAY),
             sent_at: Duration::ZERO,
             waited: Duration::ZERO,
+            took: Duration::ZERO,
             hint: None,
+            effect: Effect::Unknown,
         },
         refused_wait: Duration::ZERO,
+        took: Duration::ZERO,
         stop_reason: StopReason::BudgetEmpty,
     };
     let settings = DeadLetters::default();

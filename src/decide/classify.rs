@@ -8,9 +8,10 @@ use reqwest::{Response, Url};
 use reqwest_middleware::{Error, Result};
 
 use super::StatusClass;
+use super::effect::effect_of;
 use super::status::default_class;
 use super::transport::{Failure, failure_class};
-use crate::outcome::{Attempt, AttemptOutcome, FailureKind};
+use crate::outcome::{Attempt, AttemptOutcome, Effect, FailureKind};
 use crate::request::RequestTarget;
 
 /// How an attempt ended, and what that means for a retry.
@@ -18,8 +19,9 @@ use crate::request::RequestTarget;
 pub(crate) struct ClassifiedOutcome {
     pub(crate) outcome: AttemptOutcome,
     pub(crate) class: StatusClass,
-    /// The request provably had no effect. Always false for a response.
+    /// The request provably never left, or was not processed. Always false for a response.
     pub(crate) unsent: bool,
+    pub(crate) effect: Effect,
 }
 
 impl ClassifiedOutcome {
@@ -46,13 +48,29 @@ impl ClassifiedOutcome {
         self.unsent && self.outcome == AttemptOutcome::Failure(FailureKind::NotProcessed)
     }
 
-    /// Whether the request may have taken effect although no response confirms it.
-    pub(crate) fn may_have_taken_effect(self) -> bool {
+    /// Whether the server may still be processing the request although the attempt is over.
+    ///
+    /// Narrower than an [`Effect`] that is unknown: after a 409, it is the next 409 that says so.
+    pub(crate) fn may_be_running(self) -> bool {
         match self.outcome {
             AttemptOutcome::Status(status) => status.is_server_error(),
             AttemptOutcome::Failure(_) => !self.unsent,
         }
     }
+}
+
+/// What the class and the effect of an outcome depend on, besides the result of the attempt.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestFacts<'a> {
+    /// Needed if `by_user` is set, or if requests without a key are retried.
+    pub(crate) target: Option<&'a RequestTarget>,
+    /// Where the request was sent, without the fragment. `None` for a safe method, which has no effect to repeat.
+    pub(crate) unsafe_url: Option<&'a str>,
+    pub(crate) has_key: bool,
+    /// The request carries a key, and an earlier attempt of the call may have taken effect.
+    pub(crate) still_running: bool,
+    /// The client may follow redirects.
+    pub(crate) follows_redirects: bool,
 }
 
 /// The rules that give each outcome its class.
@@ -66,22 +84,29 @@ pub(crate) struct Classifier {
 
 impl Classifier {
     /// Classifies the result of an attempt.
-    ///
-    /// `target` is needed if `by_user` is set, or if requests without a key are retried.
-    ///
-    /// `still_running`: the request carries a key, and an earlier attempt of the call may have taken effect.
     pub(crate) fn classify(
         &self,
         result: &Result<Response>,
-        target: Option<&RequestTarget>,
         attempt: Attempt,
-        still_running: bool,
+        request: &RequestFacts<'_>,
+    ) -> ClassifiedOutcome {
+        let mut classified = self.classify_result(result, attempt, request);
+        classified.effect = effect_of(result, classified.class, request);
+        classified
+    }
+
+    fn classify_result(
+        &self,
+        result: &Result<Response>,
+        attempt: Attempt,
+        request: &RequestFacts<'_>,
     ) -> ClassifiedOutcome {
         let mut classified = match result {
             Ok(response) => ClassifiedOutcome {
                 outcome: AttemptOutcome::Status(response.status()),
-                class: self.status_class(response.status(), still_running),
+                class: self.status_class(response.status(), request.still_running),
                 unsent: false,
+                effect: Effect::Unknown,
             },
             Err(error) => {
                 let Failure { kind, unsent } = Failure::of(error);
@@ -89,10 +114,11 @@ impl Classifier {
                     outcome: AttemptOutcome::Failure(kind),
                     class: failure_class(kind),
                     unsent,
+                    effect: Effect::Unknown,
                 }
             }
         };
-        let Some(target) = target else {
+        let Some(target) = request.target else {
             return classified;
         };
         if let Some(ClassifyFn(classify)) = &self.by_user {
@@ -136,7 +162,7 @@ impl fmt::Debug for ClassifyFn {
     }
 }
 
-/// What a [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn) sees of an attempt.
+/// Shows an attempt to a [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn).
 #[derive(Clone, Copy)]
 pub struct AttemptView<'a> {
     target: &'a RequestTarget,
@@ -199,23 +225,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attempt_may_have_taken_effect_unless_proven_otherwise() {
-        let may_have = |outcome, unsent| {
-            let class = StatusClass::Conditional;
+    fn an_attempt_may_be_running_unless_proven_otherwise() {
+        let may_be = |outcome, unsent| {
             let classified = ClassifiedOutcome {
                 outcome,
-                class,
+                class: StatusClass::Conditional,
                 unsent,
+                effect: Effect::Unknown,
             };
-            classified.may_have_taken_effect()
+            classified.may_be_running()
         };
         let status = |code| AttemptOutcome::Status(StatusCode::from_u16(code).unwrap());
-        assert!(may_have(status(500), false));
-        assert!(!may_have(status(429), false));
+        assert!(may_be(status(500), false));
+        assert!(!may_be(status(429), false));
         let reset = AttemptOutcome::Failure(FailureKind::Reset);
-        assert!(may_have(reset, false));
+        assert!(may_be(reset, false));
         let refused = AttemptOutcome::Failure(FailureKind::Connect);
-        assert!(!may_have(refused, true));
+        assert!(!may_be(refused, true));
     }
 
     #[test]

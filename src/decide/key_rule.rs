@@ -151,7 +151,7 @@ impl AutoKey {
 }
 
 /// Whether the method has no effect on the server: RFC 9110 §9.2.1, and QUERY of RFC 10008.
-fn is_safe(method: &Method) -> bool {
+pub(crate) fn is_safe(method: &Method) -> bool {
     method.is_safe() || method.as_str() == "QUERY"
 }
 

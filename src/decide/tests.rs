@@ -1,7 +1,7 @@
 use http::{HeaderValue, StatusCode};
 
 use super::*;
-use crate::outcome::{AttemptOutcome, FailureKind};
+use crate::outcome::{AttemptOutcome, Effect, FailureKind};
 
 const REPEATABLE: RepeatRules = RepeatRules {
     repeatable: true,
@@ -28,6 +28,7 @@ fn status(code: u16) -> ClassifiedOutcome {
         outcome: AttemptOutcome::Status(status),
         class: default_class(status),
         unsent: false,
+        effect: Effect::Unknown,
     }
 }
 
@@ -36,6 +37,7 @@ fn failure(kind: FailureKind, class: StatusClass, unsent: bool) -> ClassifiedOut
         outcome: AttemptOutcome::Failure(kind),
         class,
         unsent,
+        effect: Effect::Unknown,
     }
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use reqwest_middleware::Error;
 
 use super::{StatusClass, by_text};
-use crate::outcome::{FailureKind, Refusal, TimedOut};
+use crate::outcome::{FailureKind, SteadyError};
 
 /// Returns the class of a failure: whether another attempt could end differently.
 pub(crate) fn failure_class(kind: FailureKind) -> StatusClass {
@@ -54,7 +54,7 @@ impl Failure {
         }
     }
 
-    fn of_reqwest(error: &reqwest::Error) -> Self {
+    pub(super) fn of_reqwest(error: &reqwest::Error) -> Self {
         let connecting = error.is_connect();
         let kind = if error.is_builder() {
             FailureKind::Builder
@@ -93,6 +93,23 @@ impl Failure {
     }
 }
 
+impl FailureKind {
+    /// Names any error of a call: of reqwest, of this crate or of another middleware.
+    ///
+    /// Both a timeout of reqwest and one of this crate are a `Timeout`.
+    ///
+    /// ```
+    /// use reqwest_steady::observe::FailureKind;
+    ///
+    /// fn took_too_long(error: &reqwest_middleware::Error) -> bool {
+    ///     FailureKind::of(error) == FailureKind::Timeout
+    /// }
+    /// ```
+    pub fn of(error: &Error) -> Self {
+        Failure::of(error).kind
+    }
+}
+
 /// Iterates over an error and its sources.
 pub(crate) fn chain<'e>(
     error: &'e (dyn StdError + 'static),
@@ -117,13 +134,23 @@ fn kind_within_middleware(link: &(dyn StdError + 'static)) -> Option<FailureKind
     if let Some(error) = link.downcast_ref::<reqwest::Error>() {
         return Some(Failure::of_reqwest(error).kind);
     }
-    if link.is::<Refusal>() {
-        return Some(FailureKind::Throttled);
+    if let Some(error) = link.downcast_ref::<SteadyError>() {
+        return Some(kind_of_own(error));
     }
-    if link.is::<TimedOut>() || link.is::<tokio::time::error::Elapsed>() {
+    if link.is::<tokio::time::error::Elapsed>() {
         return Some(FailureKind::Timeout);
     }
     kind_of_link(link)
+}
+
+fn kind_of_own(error: &SteadyError) -> FailureKind {
+    if error.is_timeout() {
+        FailureKind::Timeout
+    } else if error.is_throttled() {
+        FailureKind::Throttled
+    } else {
+        FailureKind::Builder
+    }
 }
 
 /// Returns the kind that one link of the chain proves by its type. `None`: look at the next link.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::ConfigError;
 
-/// Why a request to a [`FleetStore`](super::FleetStore) failed.
+/// Says why a request to a [`FleetStore`](super::FleetStore) failed.
 ///
 /// It shows neither keys nor passwords. Calls do not fail with it: a worker then uses the last known limits.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,7 +35,7 @@ impl fmt::Debug for WorkerId {
     }
 }
 
-/// The rate that all workers share: a token bucket.
+/// Describes the rate that all workers share: a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedRate {
     /// Tokens added per second.
@@ -156,7 +156,7 @@ impl PaceChange {
     }
 }
 
-/// What a worker may do until it asks again.
+/// Says what a worker may do until it asks again.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Lease {

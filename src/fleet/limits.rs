@@ -27,7 +27,7 @@ const MAX_WORKERS: u32 = 1_000_000;
 /// Longest credible `retry_after`, in periods or in the time for one token.
 const MAX_RETRY_PERIODS: u32 = 4;
 
-/// Limits that hold for all workers of a fleet together, across processes.
+/// Shares limits among all workers of a fleet, across processes.
 ///
 /// Workers share per key: a rate, pauses, the learned adaptive rate, and a retry budget. Each worker leases
 /// tokens for about half a second from a store, and sends by those without asking again. All clones are one

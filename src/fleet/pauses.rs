@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::StoreFuture;
 
-/// A pause that holds for all workers.
+/// Describes a pause that holds for all workers.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pause {

@@ -13,7 +13,7 @@ const MAX_RESERVE: f64 = 1_000_000.0;
 /// More calls than any worker makes between two asks.
 pub(super) const MAX_DEPOSITS: u64 = 1_000_000_000;
 
-/// The settings of a retry budget, as [`BudgetBuilder`](crate::BudgetBuilder) describes them.
+/// Holds the settings of a retry budget, as [`BudgetBuilder`](crate::BudgetBuilder) describes them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryTerms {
     /// How long deposits and withdrawals count.
@@ -123,7 +123,7 @@ impl RetriesAsk {
     }
 }
 
-/// How many retries a worker may send.
+/// Says how many retries a worker may send.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Retries {

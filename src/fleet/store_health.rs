@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::FleetError;
 use crate::lock::lock;
+use crate::log;
 
 /// The store is back after this long without a failure. Workers that fail ask again sooner, so one key that
 /// always fails does not alternate between lost and back.
@@ -30,33 +31,18 @@ impl StoreHealth {
             (Some(error), before) => {
                 *failed = Some(now);
                 before.is_none().then(|| {
-                    log_lost(error);
+                    log::store_lost(error);
                     HealthChange::Lost
                 })
             }
             (None, Some(last)) if now.saturating_duration_since(last) >= QUIET => {
                 *failed = None;
-                log_back();
+                log::store_back();
                 Some(HealthChange::Back)
             }
             (None, _) => None,
         }
     }
-}
-
-fn log_lost(error: &FleetError) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        target: "reqwest_steady",
-        "{error}; each worker uses its part of the last known limits until the store is back"
-    );
-    #[cfg(not(feature = "tracing"))]
-    let _ = error;
-}
-
-fn log_back() {
-    #[cfg(feature = "tracing")]
-    tracing::info!(target: "reqwest_steady", "fleet store is back; limits are shared again");
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 
-use crate::outcome::{AttemptOutcome, DeadLetterOutcome, RefusalReason, StopReason};
+use crate::outcome::{AttemptOutcome, DeadLetterOutcome, PauseSource, RefusalReason, StopReason};
 
 /// Identifies the call that an event belongs to.
 ///
@@ -77,6 +77,8 @@ pub enum EventKind {
     ThrottlePaused(ThrottlePaused),
     /// A closed throttle opened again.
     ThrottleReleased,
+    /// The pace of a throttle changed.
+    ThrottlePaced(ThrottlePaced),
 }
 
 /// Describes how an attempt ended.
@@ -89,6 +91,8 @@ pub struct AttemptFinished {
     pub retry_of: Option<AttemptOutcome>,
     /// The time since the attempt started, including the time in a throttle's queue.
     pub took: Duration,
+    /// The part of `took` that the attempt spent in a throttle's queue.
+    pub queued: Duration,
     /// The families of rate limit headers in the response.
     pub limit_headers: LimitHeaders,
 }
@@ -135,6 +139,8 @@ pub struct Stopped {
     pub waited: Duration,
     /// The time since the call started.
     pub took: Duration,
+    /// The wait that the server asked for in its last response, if any.
+    pub hint: Option<Duration>,
     /// The balance of the retry budget. `None` for a call that cannot be retried, because it needs no budget.
     pub budget: Option<f64>,
 }
@@ -201,14 +207,28 @@ pub struct ThrottleRefused {
     pub depth: usize,
     /// The estimated wait until the throttle may accept an attempt.
     pub retry_after: Duration,
+    /// The number of attempts with the same key that were refused so far, including this one.
+    pub refusals: u64,
 }
 
 /// Describes a pause of a throttle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ThrottlePaused {
-    /// The expected length of the pause.
+    /// The expected length of the pause, from now on.
     pub pause: Duration,
+    /// Who asked for the pause.
+    pub asked_by: PauseSource,
+}
+
+/// Describes a new pace of a throttle, for the key of this request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ThrottlePaced {
+    /// The most requests per second. `None` if the throttle no longer limits them.
+    pub per_second: Option<f64>,
+    /// The pace before: the highest since the last event if the pace fell. `None` if there was none.
+    pub before: Option<f64>,
 }
 
 /// Lists the families of headers that announce rate limits.

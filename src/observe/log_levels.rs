@@ -1,17 +1,18 @@
-//! Writes the events of calls to the log, behind the feature `tracing`.
+//! Writes events to the log, behind the feature `tracing`.
 //!
-//! [`LogLevels`] chooses the level of each kind of event. The functions below write the fields and the text.
+//! [`LogLevels`] chooses the level of each kind of event, and [`lines`] writes it.
 
-use std::time::Duration;
+mod lines;
 
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
-use super::event::{CallInfo, Event, EventKind, RetryScheduled, Stopped};
-use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
+use super::event::{CallInfo, Event, EventKind};
+use crate::outcome::StopReason;
 
-/// Sets the log level for each kind of event.
+/// Sets the log level of each kind of event.
 ///
-/// Every retry is logged as one event, and so is the end of every call. `LevelFilter::OFF` turns a kind off.
+/// Use it if the log says too much or too little. `LevelFilter::OFF` turns a kind off. The retry and the throttle
+/// take the same levels.
 ///
 /// ```
 /// use reqwest_steady::observe::LogLevels;
@@ -21,15 +22,50 @@ use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 /// let quiet = LogLevels::default()
 ///     .retry(LevelFilter::DEBUG)
 ///     .given_up(LevelFilter::INFO);
+/// assert_eq!(quiet.get_given_up(), LevelFilter::INFO);
 /// let retry = RetryMiddleware::builder().log_levels(quiet).build()?;
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
 ///
-/// All events have the fields `method`, `host` and `attempt`. Retries and ends of calls also have `outcome` (the
-/// status or the kind of error) and `max_attempts`. A retry adds `wait_ms` and `hint_ms`; the end of a call adds
-/// `reason`, `waited_ms` and `took_ms`.
+/// # Lines
 ///
-/// The events need a `tracing` subscriber. The `log` feature of `tracing` does not forward them to the `log` crate.
+/// All lines have the target `reqwest_steady`. The text is constant and names the event. Every value is in a field:
+///
+/// ```text
+/// INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 wait_ms=380 hint_ms=0
+/// INFO would retry (dry run) host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 wait_ms=380
+/// TRACE call succeeded host=api.example.com method=GET outcome=200 attempt=1 max_attempts=6 waited_ms=0 took_ms=0
+/// DEBUG call recovered host=api.example.com method=GET outcome=200 attempt=2 max_attempts=6 waited_ms=380 took_ms=380
+/// DEBUG not retrying host=api.example.com method=GET outcome=404 stop_reason=not_retryable attempt=1 max_attempts=6 waited_ms=0 took_ms=0
+/// WARN giving up host=api.example.com method=GET outcome=503 stop_reason=server_delay_too_long attempt=1 max_attempts=6 waited_ms=0 took_ms=0 hint_ms=3600000 advice="raise max_server_delay to wait longer"
+/// DEBUG call dropped host=api.example.com method=GET attempt=1 took_ms=1000
+/// INFO throttle paused host=api.example.com asked_by=refusal pause_ms=120
+/// INFO throttle reopened host=api.example.com
+/// INFO throttle lowered the pace host=api.example.com per_second=70.796 before=80.0
+/// INFO throttle freed the pace host=api.example.com before=70.796
+/// WARN throttle refused a request host=api.example.com method=GET reason=queue_full depth=1 waited_ms=0 retry_after_ms=0 refusals=501 advice="raise max_queue to queue more"
+/// ```
+///
+/// | field | meaning |
+/// |---|---|
+/// | `host` | the host, and the port if it is not the default; no other part of the URL |
+/// | `outcome` | the status, or the label of a [`FailureKind`](crate::observe::FailureKind) |
+/// | `stop_reason` | the label of a [`StopReason`] |
+/// | `attempt`, `max_attempts` | the number of the attempt, and the most that the call may make |
+/// | `wait_ms`, `hint_ms` | the wait before the retry, and the wait that the server asked for |
+/// | `waited_ms`, `took_ms` | all waits of the call, and its whole time; in a refusal, the time in the queue |
+/// | `asked_by` | the label of a [`PauseSource`](crate::observe::PauseSource) |
+/// | `pause_ms` | the length of the pause |
+/// | `per_second`, `before` | the pace now and before, in requests per second; missing while there is none |
+/// | `reason` | the label of a [`RefusalReason`](crate::observe::RefusalReason) |
+/// | `depth`, `retry_after_ms` | the queued requests, and the estimated wait until one may be accepted |
+/// | `refusals` | all refusals at the same key so far |
+/// | `advice` | what you can do about it |
+///
+/// A throttle cannot flood the log. Each of its lines appears at most once per second and key, and a pause also if
+/// it is ten times as long as the last one. Refusals in between are in the count of the next line.
+///
+/// The lines need a `tracing` subscriber. The `log` feature of `tracing` does not forward them to the `log` crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "levels do nothing until they are given to a builder"]
 pub struct LogLevels {
@@ -39,6 +75,9 @@ pub struct LogLevels {
     rejection: LevelFilter,
     given_up: LevelFilter,
     abandoned: LevelFilter,
+    pause: LevelFilter,
+    pace: LevelFilter,
+    refusal: LevelFilter,
 }
 
 impl Default for LogLevels {
@@ -50,12 +89,15 @@ impl Default for LogLevels {
             rejection: LevelFilter::DEBUG,
             given_up: LevelFilter::WARN,
             abandoned: LevelFilter::DEBUG,
+            pause: LevelFilter::INFO,
+            pace: LevelFilter::INFO,
+            refusal: LevelFilter::WARN,
         }
     }
 }
 
 impl LogLevels {
-    /// Logs nothing about calls.
+    /// Turns off all lines about calls and throttles. Warnings about misuse stay.
     pub fn off() -> Self {
         Self {
             retry: LevelFilter::OFF,
@@ -64,6 +106,9 @@ impl LogLevels {
             rejection: LevelFilter::OFF,
             given_up: LevelFilter::OFF,
             abandoned: LevelFilter::OFF,
+            pause: LevelFilter::OFF,
+            pace: LevelFilter::OFF,
+            refusal: LevelFilter::OFF,
         }
     }
 
@@ -75,6 +120,11 @@ impl LogLevels {
         self
     }
 
+    /// Returns the level for retries.
+    pub fn get_retry(&self) -> LevelFilter {
+        self.retry
+    }
+
     /// Sets the level for calls that succeed at their first attempt.
     ///
     /// Default: `TRACE`.
@@ -83,12 +133,22 @@ impl LogLevels {
         self
     }
 
+    /// Returns the level for calls that succeed at their first attempt.
+    pub fn get_success(&self) -> LevelFilter {
+        self.success
+    }
+
     /// Sets the level for calls that succeed after one or more retries.
     ///
     /// Default: `DEBUG`.
     pub fn recovery(mut self, level: LevelFilter) -> Self {
         self.recovery = level;
         self
+    }
+
+    /// Returns the level for calls that succeed after retries.
+    pub fn get_recovery(&self) -> LevelFilter {
+        self.recovery
     }
 
     /// Sets the level for calls that a retry would not help, or that must not be retried.
@@ -102,12 +162,22 @@ impl LogLevels {
         self
     }
 
+    /// Returns the level for calls that are not retried.
+    pub fn get_rejection(&self) -> LevelFilter {
+        self.rejection
+    }
+
     /// Sets the level for calls that gave up although a later retry might succeed.
     ///
     /// Default: `WARN`.
     pub fn given_up(mut self, level: LevelFilter) -> Self {
         self.given_up = level;
         self
+    }
+
+    /// Returns the level for calls that gave up.
+    pub fn get_given_up(&self) -> LevelFilter {
+        self.given_up
     }
 
     /// Sets the level for calls that their caller drops.
@@ -119,6 +189,52 @@ impl LogLevels {
     pub fn abandoned(mut self, level: LevelFilter) -> Self {
         self.abandoned = level;
         self
+    }
+
+    /// Returns the level for calls that their caller drops.
+    pub fn get_abandoned(&self) -> LevelFilter {
+        self.abandoned
+    }
+
+    /// Sets the level for pauses of a throttle, and for their ends.
+    ///
+    /// The next request notices that a pause is over.
+    ///
+    /// Default: `INFO`.
+    pub fn pause(mut self, level: LevelFilter) -> Self {
+        self.pause = level;
+        self
+    }
+
+    /// Returns the level for pauses of a throttle.
+    pub fn get_pause(&self) -> LevelFilter {
+        self.pause
+    }
+
+    /// Sets the level for a throttle's pace: lowered by 10 % or more, or freed.
+    ///
+    /// Default: `INFO`.
+    pub fn pace(mut self, level: LevelFilter) -> Self {
+        self.pace = level;
+        self
+    }
+
+    /// Returns the level for a throttle's pace.
+    pub fn get_pace(&self) -> LevelFilter {
+        self.pace
+    }
+
+    /// Sets the level for requests that a throttle refuses.
+    ///
+    /// Default: `WARN`.
+    pub fn refusal(mut self, level: LevelFilter) -> Self {
+        self.refusal = level;
+        self
+    }
+
+    /// Returns the level for requests that a throttle refuses.
+    pub fn get_refusal(&self) -> LevelFilter {
+        self.refusal
     }
 
     /// Returns whether a call must be followed from its start. A call that could be retried is named by its snapshot
@@ -141,10 +257,7 @@ impl LogLevels {
         match reason {
             StopReason::Succeeded if call.attempt > 1 => self.recovery,
             StopReason::Succeeded => self.success,
-            StopReason::NotRetryable
-            | StopReason::ServerVeto
-            | StopReason::Disabled
-            | StopReason::DryRun => self.rejection,
+            reason if is_rejection(reason) => self.rejection,
             _ => self.given_up,
         }
     }
@@ -154,24 +267,29 @@ impl LogLevels {
         is_on(self.retry) || is_on(self.recovery) || self.logs_failures()
     }
 
+    /// Returns whether anything about a throttle is logged.
+    pub(crate) fn logs_throttle(&self) -> bool {
+        [self.pause, self.pace, self.refusal].into_iter().any(is_on)
+    }
+
     /// Writes the event to the log, if its level is enabled.
     #[inline]
     pub(crate) fn log(&self, event: &Event<'_>) {
-        match &event.kind {
-            EventKind::RetryScheduled(retry) if is_on(self.retry) => {
-                log_retry(self.retry, &event.call, retry);
-            }
-            EventKind::Abandoned(_) if is_on(self.abandoned) => {
-                log_abandoned(self.abandoned, &event.call);
-            }
-            EventKind::Stopped(stop) => {
-                let level = self.for_stop(&event.call, stop.stop_reason);
-                if is_on(level) {
-                    log_stop(level, &event.call, stop);
-                }
-            }
-            _ => {}
+        if let Some(level) = self.level_of(event).filter(|level| is_on(*level)) {
+            write(level, event);
         }
+    }
+
+    fn level_of(&self, event: &Event<'_>) -> Option<LevelFilter> {
+        Some(match &event.kind {
+            EventKind::RetryScheduled(_) => self.retry,
+            EventKind::Abandoned(_) => self.abandoned,
+            EventKind::Stopped(stop) => self.for_stop(&event.call, stop.stop_reason),
+            EventKind::ThrottlePaused(_) | EventKind::ThrottleReleased => self.pause,
+            EventKind::ThrottlePaced(_) => self.pace,
+            EventKind::ThrottleRefused(_) => self.refusal,
+            _ => return None,
+        })
     }
 }
 
@@ -179,127 +297,31 @@ fn is_on(level: LevelFilter) -> bool {
     level != LevelFilter::OFF && level <= STATIC_MAX_LEVEL && level <= LevelFilter::current()
 }
 
-/// Writes an event at a level that is known only at run time. `tracing` needs one call site per level.
-macro_rules! event_at {
-    ($level:expr, $($fields:tt)+) => {
-        match $level {
-            LevelFilter::ERROR => tracing::error!(target: "reqwest_steady", $($fields)+),
-            LevelFilter::WARN => tracing::warn!(target: "reqwest_steady", $($fields)+),
-            LevelFilter::INFO => tracing::info!(target: "reqwest_steady", $($fields)+),
-            LevelFilter::DEBUG => tracing::debug!(target: "reqwest_steady", $($fields)+),
-            LevelFilter::TRACE => tracing::trace!(target: "reqwest_steady", $($fields)+),
-            _ => {}
-        }
-    };
-}
-
-fn log_retry(level: LevelFilter, call: &CallInfo<'_>, retry: &RetryScheduled) {
-    let what = outcome_from(call.host, retry.cause);
-    let (attempt, most) = (call.attempt, retry.max_attempts);
-    let wait = rounded(retry.wait);
-    let again = if retry.dry_run {
-        "would go again (dry run)"
-    } else {
-        "again"
-    };
-    event_at!(
-        level,
-        method = %call.method,
-        host = call.host,
-        outcome = %retry.cause,
-        attempt,
-        max_attempts = most,
-        wait_ms = milliseconds(retry.wait),
-        hint_ms = retry.hint.map(milliseconds),
-        dry_run = retry.dry_run,
-        "{what}, attempt {attempt} of {most}, {again} in {wait}"
-    );
-}
-
-fn log_stop(level: LevelFilter, call: &CallInfo<'_>, stop: &Stopped) {
-    let what = outcome_from(call.host, stop.outcome);
-    let (attempt, most) = (call.attempt, stop.max_attempts);
-    let why = because(stop);
-    event_at!(
-        level,
-        method = %call.method,
-        host = call.host,
-        outcome = %stop.outcome,
-        attempt,
-        max_attempts = most,
-        stop_reason = stop.stop_reason.as_str(),
-        waited_ms = milliseconds(stop.waited),
-        took_ms = milliseconds(stop.took),
-        "{what}, attempt {attempt} of {most}{why}"
-    );
-}
-
-fn log_abandoned(level: LevelFilter, call: &CallInfo<'_>) {
-    let (host, attempt) = (call.host, call.attempt);
-    event_at!(
-        level,
-        method = %call.method,
-        host,
-        attempt,
-        "the call to {host} was dropped at attempt {attempt}"
-    );
-}
-
-fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Names an outcome and its host, as the start of a log line.
-fn outcome_from(host: &str, outcome: AttemptOutcome) -> String {
-    let kind = match outcome {
-        AttemptOutcome::Status(status) => return format!("{} from {host}", status.as_str()),
-        AttemptOutcome::Failure(kind) => kind,
-    };
-    let what = match kind {
-        FailureKind::Dns => "no address for",
-        FailureKind::Connect => "no connection to",
-        FailureKind::Timeout => "no answer in time from",
-        FailureKind::Reset => "connection lost to",
-        FailureKind::Incomplete => "half an answer from",
-        FailureKind::NotProcessed => "not processed by",
-        FailureKind::Handshake => "no handshake with",
-        FailureKind::Builder => "cannot be sent to",
-        FailureKind::Redirect => "redirect not followed from",
-        FailureKind::Decode => "unreadable answer from",
-        FailureKind::Middleware => "refused by a middleware on the way to",
-        FailureKind::Throttled => "held back by the throttle on the way to",
-        FailureKind::Other => "failed on the way to",
-    };
-    format!("{what} {host}")
-}
-
-/// Says why a call stopped, as the end of a log line.
-fn because(stop: &Stopped) -> String {
-    let why = match stop.stop_reason {
-        StopReason::Succeeded if stop.waited.is_zero() => return String::new(),
-        StopReason::Succeeded => return format!(", after a wait of {}", rounded(stop.waited)),
-        StopReason::NotRetryable => "another try would end the same way",
-        StopReason::NotIdempotent => "it may have had its effect, and carries no idempotency key",
-        StopReason::BodyNotReplayable => "its body was a stream, which is gone",
-        StopReason::RetriesExhausted => "all retries were made",
-        StopReason::WindowClosed => "the retry window is over",
-        StopReason::DeadlineTooClose => "the deadline is too close",
-        StopReason::BudgetEmpty => "the retry budget is empty",
-        StopReason::AllowanceSpent => "the call around it has no retries left",
-        StopReason::ServerDelayTooLong => "the server asks for a longer pause than is allowed",
-        StopReason::ServerVeto => "the server says that it is of no use",
-        StopReason::Disabled => "retries are turned off for it",
-        StopReason::Throttled => "the throttle did not let it through",
-        StopReason::DryRun => "this is a dry run",
-    };
-    format!(", not again: {why}")
-}
-
-/// Rounds a duration for people: `380 ms`, `1.2 s`, `2.5 min`.
-fn rounded(duration: Duration) -> String {
-    match duration.as_secs_f64() {
-        ..1.0 => format!("{} ms", duration.as_millis()),
-        seconds @ ..60.0 => format!("{seconds:.1} s"),
-        seconds => format!("{:.1} min", seconds / 60.0),
+fn write(level: LevelFilter, event: &Event<'_>) {
+    let call = &event.call;
+    match &event.kind {
+        EventKind::RetryScheduled(retry) => lines::retry(level, call, retry),
+        EventKind::Abandoned(abandoned) => lines::abandoned(level, call, abandoned),
+        EventKind::Stopped(stop) => match stop.stop_reason {
+            StopReason::Succeeded => lines::success(level, call, stop),
+            reason if is_rejection(reason) => lines::failure(level, call, stop, "not retrying"),
+            _ => lines::failure(level, call, stop, "giving up"),
+        },
+        EventKind::ThrottlePaused(paused) => lines::paused(level, call, paused),
+        EventKind::ThrottleReleased => lines::reopened(level, call),
+        EventKind::ThrottlePaced(pace) => lines::pace(level, call, pace),
+        EventKind::ThrottleRefused(refused) => lines::refusal(level, call, refused),
+        _ => {}
     }
+}
+
+/// Whether a retry would not help, or must not be made.
+fn is_rejection(reason: StopReason) -> bool {
+    matches!(
+        reason,
+        StopReason::NotRetryable
+            | StopReason::ServerVeto
+            | StopReason::Disabled
+            | StopReason::DryRun
+    )
 }

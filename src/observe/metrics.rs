@@ -16,12 +16,12 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use self::host::HostMetrics;
 use super::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Observer, RetryScheduled, Stopped,
-    ThrottleLoad, ThrottleRefused, ThrottleWaited,
+    ThrottleLoad, ThrottlePaced, ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
 use crate::hashed::HashedMap;
 use crate::outcome::{AttemptOutcome, DeadLetterOutcome, FailureKind};
 
-/// Enough hosts for one process, and few enough for Prometheus. Each host has about 20 series.
+/// Enough hosts for one process, and few enough for Prometheus. Each host has about 20 series and four histograms.
 const MAX_HOSTS: usize = 100;
 
 /// The label of all hosts beyond the limit.
@@ -57,16 +57,23 @@ const OTHER: &str = "other";
 /// | `steady_retries_total` | counter | `reason` | retries by their cause: a status, or the label of a [`FailureKind`](crate::observe::FailureKind) |
 /// | `steady_retry_budget_balance` | gauge | | retries that the budget allows now |
 /// | `steady_retry_budget_exhausted_total` | counter | | retries that the budget refused |
+/// | `steady_call_duration_seconds` | histogram | | time from the start of a call to its response headers or error, with retries and waits |
+/// | `steady_attempt_duration_seconds` | histogram | | time from sending an attempt to its response headers or error, without the queue |
 /// | `steady_backoff_delay_seconds` | histogram | | waits before a retry |
 /// | `steady_rate_limit_header_present_total` | counter | `kind` | responses with rate limit headers: the label of a [`LimitHeader`](crate::observe::LimitHeader) |
 /// | `steady_inflight_requests` | gauge | | requests that wait for response headers |
 /// | `steady_queue_depth` | gauge | | attempts in a throttle's queue |
 /// | `steady_queue_age_seconds` | gauge | | age of the oldest queued attempt, when the queue last changed |
 /// | `steady_rate_limiter_wait_seconds` | histogram | | waits in a throttle's queue, including waits that ended with a refusal |
+/// | `steady_throttle_pace_requests_per_second` | gauge | | requests per second that a throttle allows; `NaN` while it does not limit them |
+/// | `steady_throttle_pause_seconds` | gauge | | length of the current pause of a throttle; 0 while there is none |
 /// | `steady_dead_letters_total` | counter | `outcome` | dead letters: the label of a [`DeadLetterOutcome`](crate::dead_letter::DeadLetterOutcome) |
 ///
 /// - A dry run sends no retries, so it counts no retries and no waits.
 /// - Without a budget there is no balance. Hosts that share a budget each show the balance at their last event.
+/// - Pace and pause are those of a host. With several keys per host ([`KeyBy`](crate::KeyBy)), the pace is the one
+///   that changed last, and the pause is the one that ends last.
+/// - A background task resets the pause when it is over, so it needs no further request.
 /// - Counters with few known labels start at 0 with the first event of a host, so that a rate sees their first
 ///   step: the exhausted budget, rate limit headers and dead letters. Other counters start at their first count.
 /// - `Metrics` keeps the handles of the recorder. Do not use a recorder that forgets idle metrics (`idle_timeout` of
@@ -110,8 +117,12 @@ impl Metrics {
 
     /// Counts something for the host of a call. No lock is held meanwhile, because a recorder may run any code.
     fn count(&self, call: &CallInfo<'_>, count: impl FnOnce(&HostMetrics)) {
+        count(&self.host(call));
+    }
+
+    fn host(&self, call: &CallInfo<'_>) -> Arc<HostMetrics> {
         let known = self.0.find(call.host_hash);
-        count(&known.unwrap_or_else(|| self.0.add(call)));
+        known.unwrap_or_else(|| self.0.add(call))
     }
 }
 
@@ -167,8 +178,13 @@ impl Observer for Metrics {
         self.count(call, |host| {
             host.add_attempts(-1);
             host.limit_headers(attempt.limit_headers);
-            let was_sent = attempt.outcome != AttemptOutcome::Failure(FailureKind::Throttled);
-            if let Some(cause) = attempt.retry_of.filter(|_| was_sent) {
+            if attempt.outcome == AttemptOutcome::Failure(FailureKind::Throttled) {
+                // It was not sent.
+                return;
+            }
+            let in_flight = attempt.took.saturating_sub(attempt.queued);
+            host.attempt_duration.record(in_flight);
+            if let Some(cause) = attempt.retry_of {
                 host.retry(cause);
             }
         });
@@ -193,6 +209,7 @@ impl Observer for Metrics {
     fn stopped(&self, call: &CallInfo<'_>, stop: &Stopped) {
         self.count(call, |host| {
             host.stopped(stop.stop_reason);
+            host.call_duration.record(stop.took);
             if let Some(balance) = stop.budget {
                 host.balance(balance);
             }
@@ -230,5 +247,17 @@ impl Observer for Metrics {
         if !refused.waited.is_zero() {
             self.count(call, |host| host.throttle_wait(refused.waited));
         }
+    }
+
+    fn throttle_paused(&self, call: &CallInfo<'_>, paused: &ThrottlePaused) {
+        self.host(call).throttle_pause(paused.pause);
+    }
+
+    fn throttle_released(&self, call: &CallInfo<'_>) {
+        self.count(call, HostMetrics::end_throttle_pause);
+    }
+
+    fn throttle_paced(&self, call: &CallInfo<'_>, pace: &ThrottlePaced) {
+        self.count(call, |host| host.throttle_pace(pace.per_second));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::event::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, RetryScheduled, Stopped,
-    ThrottleLoad, ThrottlePaused, ThrottleRefused, ThrottleWaited,
+    ThrottleLoad, ThrottlePaced, ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
 use crate::log;
 use crate::outcome::DeadLetterOutcome;
@@ -89,11 +89,18 @@ pub trait Observer: Send + Sync + 'static {
 
     /// A throttle closed for all requests with the same key as this one.
     ///
-    /// The response to this request asked for a pause, or the server is failing.
+    /// [`asked_by`](ThrottlePaused::asked_by) tells why. A pause within a second after another one is reported only if
+    /// it is at least ten times as long.
     fn throttle_paused(&self, _call: &CallInfo<'_>, _paused: &ThrottlePaused) {}
 
     /// A closed throttle opened again, and this request noticed it.
     fn throttle_released(&self, _call: &CallInfo<'_>) {}
+
+    /// The pace of a throttle changed, for all requests with the same key as this one.
+    ///
+    /// A first pace and the end of a pace are reported at once. Rises and cuts are reported if they are 10 % or more,
+    /// each at most once per second.
+    fn throttle_paced(&self, _call: &CallInfo<'_>, _pace: &ThrottlePaced) {}
 }
 
 /// Several middlewares can share one observer.
@@ -148,6 +155,10 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn throttle_released(&self, call: &CallInfo<'_>) {
         O::throttle_released(self, call);
+    }
+
+    fn throttle_paced(&self, call: &CallInfo<'_>, pace: &ThrottlePaced) {
+        O::throttle_paced(self, call, pace);
     }
 }
 
@@ -213,5 +224,153 @@ fn dispatch(observer: &impl Observer, event: &Event<'_>) {
         EventKind::ThrottleRefused(refused) => observer.throttle_refused(call, refused),
         EventKind::ThrottlePaused(paused) => observer.throttle_paused(call, paused),
         EventKind::ThrottleReleased => observer.throttle_released(call),
+        EventKind::ThrottlePaced(pace) => observer.throttle_paced(call, pace),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use http::{Method, StatusCode};
+
+    use super::*;
+    use crate::observe::{LimitHeaders, LoadChange};
+    use crate::outcome::{AttemptOutcome, PauseSource, RefusalReason, StopReason};
+
+    /// Notes which methods are called.
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<&'static str>>);
+
+    macro_rules! note {
+        ($($method:ident($($argument:ty)?);)+) => {
+            impl Observer for Notes {
+                $(fn $method(&self, _: &CallInfo<'_>, $(_: $argument)?) {
+                    self.0.lock().unwrap().push(stringify!($method));
+                })+
+            }
+        };
+    }
+
+    note! {
+        call_started();
+        attempt_started();
+        attempt_finished(&AttemptFinished);
+        retry_scheduled(&RetryScheduled);
+        budget_refused(&BudgetRefused);
+        stopped(&Stopped);
+        abandoned(&Abandoned);
+        dead_lettered(DeadLetterOutcome);
+        throttle_load(&ThrottleLoad);
+        throttle_waited(&ThrottleWaited);
+        throttle_refused(&ThrottleRefused);
+        throttle_paused(&ThrottlePaused);
+        throttle_released();
+        throttle_paced(&ThrottlePaced);
+    }
+
+    /// The method for an event. A new kind of event needs a new line here and in `one_of_each`.
+    fn method(kind: &EventKind) -> &'static str {
+        match kind {
+            EventKind::CallStarted => "call_started",
+            EventKind::AttemptStarted => "attempt_started",
+            EventKind::AttemptFinished(_) => "attempt_finished",
+            EventKind::RetryScheduled(_) => "retry_scheduled",
+            EventKind::BudgetRefused(_) => "budget_refused",
+            EventKind::Stopped(_) => "stopped",
+            EventKind::Abandoned(_) => "abandoned",
+            EventKind::DeadLettered(_) => "dead_lettered",
+            EventKind::ThrottleLoad(_) => "throttle_load",
+            EventKind::ThrottleWaited(_) => "throttle_waited",
+            EventKind::ThrottleRefused(_) => "throttle_refused",
+            EventKind::ThrottlePaused(_) => "throttle_paused",
+            EventKind::ThrottleReleased => "throttle_released",
+            EventKind::ThrottlePaced(_) => "throttle_paced",
+        }
+    }
+
+    fn one_of_each() -> [EventKind; 14] {
+        let (time, budget) = (Duration::ZERO, 1.0);
+        let outcome = AttemptOutcome::Status(StatusCode::OK);
+        [
+            EventKind::CallStarted,
+            EventKind::AttemptStarted,
+            EventKind::AttemptFinished(AttemptFinished {
+                outcome,
+                retry_of: None,
+                took: time,
+                queued: time,
+                limit_headers: LimitHeaders::default(),
+            }),
+            EventKind::RetryScheduled(RetryScheduled {
+                cause: outcome,
+                wait: time,
+                hint: None,
+                max_attempts: 6,
+                budget,
+                dry_run: false,
+            }),
+            EventKind::BudgetRefused(BudgetRefused {
+                cause: outcome,
+                budget,
+            }),
+            EventKind::Stopped(Stopped {
+                stop_reason: StopReason::Succeeded,
+                outcome,
+                max_attempts: 6,
+                waited: time,
+                took: time,
+                hint: None,
+                budget: None,
+            }),
+            EventKind::Abandoned(Abandoned {
+                in_attempt: true,
+                retry_of: None,
+                took: time,
+            }),
+            EventKind::DeadLettered(DeadLetterOutcome::Delivered),
+            EventKind::ThrottleLoad(ThrottleLoad {
+                change: LoadChange::Sent,
+                in_flight: 1,
+                waiting: 0,
+                oldest: time,
+            }),
+            EventKind::ThrottleWaited(ThrottleWaited { wait: time }),
+            EventKind::ThrottleRefused(ThrottleRefused {
+                reason: RefusalReason::QueueFull,
+                waited: time,
+                depth: 1,
+                retry_after: time,
+                refusals: 1,
+            }),
+            EventKind::ThrottlePaused(ThrottlePaused {
+                pause: time,
+                asked_by: PauseSource::Server,
+            }),
+            EventKind::ThrottleReleased,
+            EventKind::ThrottlePaced(ThrottlePaced {
+                per_second: None,
+                before: None,
+            }),
+        ]
+    }
+
+    #[test]
+    fn a_shared_observer_gets_every_event() {
+        let notes = Arc::new(Notes::default());
+        let mut observers = Observers::default();
+        observers.add(Arc::clone(&notes));
+        let call = CallInfo {
+            method: &Method::GET,
+            host: "api.example.com",
+            attempt: 1,
+            host_hash: 0,
+        };
+        for kind in one_of_each() {
+            observers.notify(&Event { call, kind });
+        }
+        let expected: Vec<_> = one_of_each().iter().map(method).collect();
+        assert_eq!(*notes.0.lock().unwrap(), expected);
     }
 }

@@ -62,7 +62,7 @@ labelled! {
         ///
         /// Also any other failure to connect that is not known to be temporary.
         Handshake = "handshake",
-        /// The request is invalid: bad URL, unsupported scheme.
+        /// The request is invalid: bad URL, unsupported scheme, invalid idempotency key or setting.
         Builder = "builder",
         /// There were too many redirects, or a redirect that may not be followed.
         Redirect = "redirect",
@@ -70,9 +70,38 @@ labelled! {
         Decode = "decode",
         /// Another middleware refused the request.
         Middleware = "middleware",
-        /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused the attempt: see [`Refusal`](crate::Refusal).
+        /// A [`ThrottleMiddleware`](crate::ThrottleMiddleware) refused the attempt: see
+        /// [`SteadyError::is_throttled`](crate::SteadyError::is_throttled).
         Throttled = "throttled",
         /// Anything else, for example an error in the body stream of the request.
         Other = "other",
+    }
+}
+
+impl FailureKind {
+    /// Returns whether this kind means that the server did not process the request.
+    ///
+    /// True for `Dns`, `Connect`, `Handshake`, `NotProcessed`, `Builder` and `Throttled`. A `Timeout` may also happen
+    /// while connecting, but its kind alone does not say so.
+    ///
+    /// This holds for the request that failed. If the client followed a redirect, that is the request after it. If a
+    /// middleware sends requests of its own, it may be one of those. [`Effect`](crate::Effect) takes both into account.
+    ///
+    /// ```
+    /// use reqwest_steady::observe::FailureKind;
+    ///
+    /// assert!(FailureKind::Dns.is_unsent());
+    /// assert!(!FailureKind::Reset.is_unsent());
+    /// ```
+    pub fn is_unsent(self) -> bool {
+        matches!(
+            self,
+            Self::Dns
+                | Self::Connect
+                | Self::Handshake
+                | Self::NotProcessed
+                | Self::Builder
+                | Self::Throttled
+        )
     }
 }

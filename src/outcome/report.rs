@@ -1,12 +1,12 @@
 //! The report of a call: its attempts, its waits and why it ended.
 
-use std::sync::{Arc, Mutex};
+use std::fmt;
 use std::time::Duration;
 
 use reqwest::Response;
 
-use super::{AttemptOutcome, StopReason};
-use crate::lock::lock;
+use super::{AttemptOutcome, Effect, StopReason};
+use crate::clock::rounded;
 
 /// Describes one attempt of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,9 @@ pub struct AttemptReport {
     pub(crate) outcome: AttemptOutcome,
     pub(crate) sent_at: Duration,
     pub(crate) waited: Duration,
+    pub(crate) took: Duration,
     pub(crate) hint: Option<Duration>,
+    pub(crate) effect: Effect,
 }
 
 impl AttemptReport {
@@ -22,6 +24,7 @@ impl AttemptReport {
     pub(crate) fn add_wait(&mut self, queued: Duration) {
         self.sent_at = self.sent_at.saturating_add(queued);
         self.waited = self.waited.saturating_add(queued);
+        self.took = self.took.saturating_sub(queued);
     }
 
     /// Replaces an attempt that was a whole call of an inner retry with the last attempt of that call.
@@ -37,6 +40,10 @@ impl AttemptReport {
         }
         let first = earlier.first_mut().unwrap_or(self);
         first.waited = first.waited.saturating_add(whole.waited);
+        if self.outcome != whole.outcome && self.effect != whole.effect {
+            // A middleware between the two has changed the result.
+            self.effect = Effect::Unknown;
+        }
         self.outcome = whole.outcome;
         self.hint = whole.hint.or(self.hint);
         earlier
@@ -57,6 +64,18 @@ impl AttemptReport {
     /// This includes the time in the queue of a [`ThrottleMiddleware`](crate::ThrottleMiddleware).
     pub fn waited(&self) -> Duration {
         self.waited
+    }
+
+    /// Returns the time from sending the attempt to its response headers or error.
+    ///
+    /// Time in the queue of a throttle is in [`waited`](Self::waited) instead.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// Returns whether this attempt took effect on the server.
+    pub fn effect(&self) -> Effect {
+        self.effect
     }
 
     /// Returns the wait that the server asked for after this attempt.
@@ -88,8 +107,9 @@ impl AttemptReport {
 /// let report = RetryReport::of(&response).expect("every response carries one");
 /// assert_eq!(report.retries(), 0);
 /// assert_eq!(report.stop_reason(), StopReason::NotRetryable); // this server always returns 404
+/// println!("{report}"); // 1 attempt in 12 ms: 404
 /// for attempt in report.attempts() {
-///     println!("{:?}: {}", attempt.sent_at(), attempt.outcome());
+///     println!("{:?}: {} after {:?}", attempt.sent_at(), attempt.outcome(), attempt.took());
 /// }
 /// # Ok(()) }
 /// ```
@@ -100,6 +120,7 @@ pub struct RetryReport {
     pub(crate) last: AttemptReport,
     /// The wait before an attempt that a throttle refused. The attempts do not include that one.
     pub(crate) refused_wait: Duration,
+    pub(crate) took: Duration,
     pub(crate) stop_reason: StopReason,
 }
 
@@ -123,6 +144,23 @@ impl RetryReport {
         })
     }
 
+    /// Returns the time from the start of the call to its response headers or error.
+    ///
+    /// With [`buffer_response`](crate::RequestBuilderExt::buffer_response), this includes the time to read the body.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// Returns whether the call took effect on the server.
+    ///
+    /// [`Effect`] says what follows from which result. For errors and dropped calls, ask [`ReportSlot::effect`].
+    ///
+    /// [`ReportSlot::effect`]: crate::ReportSlot::effect
+    pub fn effect(&self) -> Effect {
+        let effects = self.attempts().map(|attempt| attempt.effect);
+        effects.fold(Effect::DidNotHappen, Effect::or)
+    }
+
     /// Returns why the call ended.
     pub fn stop_reason(&self) -> StopReason {
         self.stop_reason
@@ -134,50 +172,125 @@ impl RetryReport {
     }
 }
 
+/// Shows the number of attempts, the time and the outcomes: `3 attempts in 4.2 s: 503, timeout, 200`.
+impl fmt::Display for RetryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.earlier.len() + 1;
+        let attempts = if count == 1 { "attempt" } else { "attempts" };
+        write!(f, "{count} {attempts} in {}", rounded(self.took))?;
+        let mut separator = ": ";
+        for attempt in self.attempts() {
+            write!(f, "{separator}{}", attempt.outcome)?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
 /// The report of a call that ended with an error, in the extensions.
 ///
 /// An outer retry of the same chain reads it, because there is no response that could carry it.
 #[derive(Clone, Debug)]
 pub(crate) struct FailedReport(pub(crate) RetryReport);
 
-/// Holds the [`RetryReport`] of a call, even if the call fails.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use reqwest_middleware::ClientBuilder;
-/// use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryMiddleware, StopReason};
-///
-/// let client = ClientBuilder::new(reqwest::Client::new())
-///     .with(RetryMiddleware::default())
-///     .build();
-/// let slot = ReportSlot::new();
-/// let result = client.get("ftp://example.com/").report_to(&slot).send().await;
-///
-/// assert!(result.is_err());
-/// assert_eq!(slot.get().map(|report| report.stop_reason()), Some(StopReason::NotRetryable));
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct ReportSlot(Arc<Mutex<Option<RetryReport>>>);
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
 
-impl ReportSlot {
-    /// Creates an empty slot. Its clones share one report.
-    pub fn new() -> Self {
-        Self::default()
+    use super::*;
+    use crate::outcome::FailureKind;
+
+    fn attempt(outcome: AttemptOutcome, effect: Effect) -> AttemptReport {
+        AttemptReport {
+            outcome,
+            sent_at: Duration::ZERO,
+            waited: Duration::ZERO,
+            took: Duration::ZERO,
+            hint: None,
+            effect,
+        }
     }
 
-    /// Returns the report of the last call.
-    ///
-    /// `None` if that call has not ended, or failed before anything was sent.
-    pub fn get(&self) -> Option<RetryReport> {
-        lock(&self.0).clone()
+    fn status(code: u16, effect: Effect) -> AttemptReport {
+        let code = StatusCode::from_u16(code).unwrap();
+        attempt(AttemptOutcome::Status(code), effect)
     }
 
-    pub(crate) fn put(&self, report: RetryReport) {
-        *lock(&self.0) = Some(report);
+    fn report(mut attempts: Vec<AttemptReport>, took: Duration) -> RetryReport {
+        RetryReport {
+            last: attempts.pop().unwrap(),
+            earlier: attempts,
+            refused_wait: Duration::ZERO,
+            took,
+            stop_reason: StopReason::Succeeded,
+        }
     }
 
-    pub(crate) fn clear(&self) {
-        *lock(&self.0) = None;
+    #[test]
+    fn a_report_reads_like_a_sentence() {
+        let timeout = attempt(
+            AttemptOutcome::Failure(FailureKind::Timeout),
+            Effect::Unknown,
+        );
+        let attempts = vec![
+            status(503, Effect::Unknown),
+            timeout,
+            status(200, Effect::Happened),
+        ];
+        assert_eq!(
+            report(attempts, Duration::from_millis(4210)).to_string(),
+            "3 attempts in 4.2 s: 503, timeout, 200"
+        );
+        let one = report(
+            vec![status(200, Effect::Happened)],
+            Duration::from_millis(12),
+        );
+        assert_eq!(one.to_string(), "1 attempt in 12 ms: 200");
+    }
+
+    #[test]
+    fn the_effect_of_a_call_is_that_of_its_attempts() {
+        use Effect::{DidNotHappen, Happened, Unknown};
+
+        for (effects, expected) in [
+            (vec![Happened], Happened),
+            (vec![Unknown, Happened], Happened),
+            // The body of the first response broke, and the second attempt failed.
+            (vec![Happened, Unknown], Happened),
+            (vec![DidNotHappen, DidNotHappen], DidNotHappen),
+            (vec![Unknown, DidNotHappen], Unknown),
+            (vec![DidNotHappen, Unknown], Unknown),
+        ] {
+            let attempts = effects.iter().map(|effect| status(500, *effect));
+            let report = report(attempts.collect(), Duration::ZERO);
+            assert_eq!(report.effect(), expected, "{effects:?}");
+        }
+    }
+
+    #[test]
+    fn an_inner_retry_keeps_what_it_knows_of_its_effect() {
+        use Effect::{DidNotHappen, Happened, Unknown};
+
+        let reset = || AttemptOutcome::Failure(FailureKind::Reset);
+        for (inner, outer, expected) in [
+            // The same result: the inner retry knows more about it.
+            (
+                attempt(reset(), Happened),
+                attempt(reset(), Unknown),
+                Happened,
+            ),
+            (status(409, Unknown), status(409, DidNotHappen), Unknown),
+            // Another result.
+            (status(404, DidNotHappen), status(200, Happened), Unknown),
+            (
+                status(404, DidNotHappen),
+                status(400, DidNotHappen),
+                DidNotHappen,
+            ),
+        ] {
+            let mut merged = outer;
+            merged.replace_with_inner(report(vec![inner], Duration::ZERO));
+            assert_eq!(merged.effect, expected, "{merged:?}");
+        }
     }
 }

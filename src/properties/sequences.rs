@@ -27,7 +27,7 @@ use self::script::{ModelBody, Step, reply};
 use super::{address, headers_of};
 use crate::admit::Budget;
 use crate::clock;
-use crate::outcome::{ReportSlot, TimedOut};
+use crate::outcome::{ReportSlot, SteadyError};
 use crate::request::RequestBuilderExt;
 use crate::testing::{Received, ScriptedServer};
 
@@ -166,7 +166,8 @@ fn check_result(result: reqwest_middleware::Result<Response>, expected: &Expecte
             check_body(response, &model.body);
         }
         (Err(error), Ending::TimedOut(limit)) => {
-            assert_eq!(TimedOut::of(&error).map(TimedOut::limit), Some(*limit));
+            let exceeded = SteadyError::of(&error).and_then(SteadyError::exceeded);
+            assert_eq!(exceeded, Some(*limit));
         }
         (Err(Error::Middleware(error)), Ending::Fail(kind)) => {
             let error = error.downcast_ref::<io::Error>().map(io::Error::kind);

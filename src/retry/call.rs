@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Extensions, Method};
-use reqwest::Request;
+use reqwest::{Request, Url};
 use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
@@ -23,14 +23,14 @@ use super::permit::HandedOff;
 use super::settings::{RetrySettings, RetryState};
 use crate::admit::{Budget, Scope, ScopeHandle, ScopeNode};
 use crate::clock;
-use crate::decide::{RepeatRules, is_idempotent};
+use crate::decide::{RepeatRules, is_idempotent, is_safe};
 use crate::entropy::up_to;
 use crate::handoff::{Handoff, Terms, ThrottleVisit};
-use crate::host::HostPlace;
+use crate::host::{HostPlace, host_of};
 use crate::log::TWO_RETRIES_IN_ONE_CHAIN;
 use crate::observe::EventKind;
-use crate::outcome::{Attempt, FailedReport};
-use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
+use crate::outcome::{Attempt, FailedReport, ReportSlot, RetryReport, SteadyError};
+use crate::request::{BodyFactory, RequestOptions, RequestSnapshot, without_fragment};
 use crate::schedule::CallTime;
 pub(crate) use decision::{Decision, Stop};
 use record::{CallRecord, History};
@@ -45,6 +45,8 @@ pub(crate) struct Call<'a> {
     max_retries: u32,
     rules: RepeatRules,
     has_key: bool,
+    /// The method only reads.
+    is_safe: bool,
     /// A response to a HEAD has no body, whatever its length says.
     is_head: bool,
     /// `None` if the call cannot be retried and is not tracked.
@@ -65,12 +67,17 @@ pub(crate) struct Call<'a> {
     waited: Duration,
     /// When the attempt began, counted from the start of the call.
     sent_at: Duration,
+    /// When the latest attempt ended.
+    ended: Instant,
     /// `None` between attempts, and if no throttle can change the cost or the time of the attempt.
     handed_off: Option<HandedOff>,
     /// What a throttle left, once the attempt has ended.
     visit: Option<ThrottleVisit>,
     /// `None` if the request is never needed again.
     record: Option<Box<CallRecord<'a>>>,
+    /// The URL of a call without a record, without the fragment: for its effect, and for errors that name the host.
+    /// `None` if neither is needed.
+    url: Option<Box<str>>,
 }
 
 /// What is known of a request before its call starts.
@@ -98,17 +105,19 @@ impl Opening {
             forget_earlier_call(extensions);
             options = RequestOptions::of(extensions).cloned();
         }
+        let slot = options.as_ref().and_then(|own| own.report.as_ref());
+        // The report of an outer retry includes this call.
+        if let (Some(slot), None) = (slot, &outer) {
+            slot.start();
+        }
         if let Some(options) = &options {
-            if let Some(slot) = &options.report {
-                slot.clear();
-            }
-            options.check(request).map_err(Error::middleware)?;
+            SteadyError::check(options.check(request), request.url())?;
         }
         let has_key = settings.keys.apply(request, options.as_deref());
         Ok(Self {
             options,
             outer,
-            has_key: has_key.map_err(Error::middleware)?,
+            has_key: SteadyError::check(has_key, request.url())?,
         })
     }
 }
@@ -171,6 +180,7 @@ impl<'a> Call<'a> {
             max_retries,
             rules,
             has_key,
+            is_safe: is_safe(request.method()),
             is_head: options.is_some() && request.method() == Method::HEAD,
             options,
             host,
@@ -182,9 +192,11 @@ impl<'a> Call<'a> {
             attempt: Attempt::FIRST,
             waited: Duration::ZERO,
             sent_at: Duration::ZERO,
+            ended: time.started,
             handed_off: None,
             visit: None,
             record: None,
+            url: None,
         }
     }
 
@@ -204,6 +216,8 @@ impl<'a> Call<'a> {
                 history: None,
                 events: None,
             }));
+        } else if !self.is_safe || self.time.has_limit() {
+            self.url = Some(without_fragment(request.url()).into());
         }
         if let Some((outer, terms)) = opening.outer {
             self.nest_in(outer, terms);
@@ -219,7 +233,7 @@ impl<'a> Call<'a> {
         if terms.can_retry && self.could_retry() {
             self.is_inner = true;
             let warning = &self.state.chain_warning;
-            warning.warn(TWO_RETRIES_IN_ONE_CHAIN);
+            warning.warn(&TWO_RETRIES_IN_ONE_CHAIN);
         }
         self.outer = Some(outer);
         let queued = terms.queued_before;
@@ -247,6 +261,22 @@ impl<'a> Call<'a> {
         clock::after(self.time.started, self.sent_at)
     }
 
+    /// Returns when the latest attempt ended.
+    pub(crate) fn ended(&self) -> Instant {
+        self.ended
+    }
+
+    /// Returns how long the latest attempt took, with its time in a throttle's queue.
+    fn attempt_time(&self) -> Duration {
+        self.time.elapsed(self.ended).saturating_sub(self.sent_at)
+    }
+
+    /// Returns where the caller wants the report. The retry around an inner one writes it.
+    fn slot(&self) -> Option<&ReportSlot> {
+        let slot = self.options.as_ref()?.report.as_ref();
+        slot.filter(|_| self.outer.is_none())
+    }
+
     /// Returns whether any outcome of an attempt could lead to another attempt.
     fn could_retry(&self) -> bool {
         self.max_retries > 0 && self.rules.allows_any()
@@ -260,6 +290,26 @@ impl<'a> Call<'a> {
     /// Returns how many bytes of a response to buffer.
     fn buffer(&self) -> Option<usize> {
         self.options.as_ref()?.buffer.filter(|_| !self.is_head)
+    }
+
+    /// Returns where the request is sent, without the fragment. `None` if nothing asks for it.
+    fn url(&self) -> Option<&str> {
+        match &self.record {
+            Some(record) => Some(without_fragment(&record.request.target().url)),
+            None => self.url.as_deref(),
+        }
+    }
+
+    /// Adds host, attempts and time to an error of this crate. Other errors stay as they are.
+    fn complete_error(&self, error: &mut Error, report: &RetryReport) {
+        let Some(own) = SteadyError::of_mut(error) else {
+            return;
+        };
+        if let Some(url) = self.url().and_then(|url| Url::parse(url).ok()) {
+            let attempts = report.retries().saturating_add(1);
+            let sent = attempts - u32::from(own.is_unsent());
+            own.complete(host_of(&url), sent, report.took());
+        }
     }
 
     fn body_factory(&self) -> Option<&BodyFactory> {

@@ -6,7 +6,7 @@ use reqwest_middleware::Error;
 use tokio::time::Instant;
 
 use crate::clock::{self, TIMER_TICK};
-use crate::outcome::{StopReason, TimeLimit, TimedOut};
+use crate::outcome::{SteadyError, StopReason, TimeLimit};
 
 /// The time limits of one call, which count from its start.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,11 @@ impl CallTime {
             .map(|deadline| clock::after(self.started, deadline))
     }
 
+    /// Returns whether this crate may end an attempt.
+    pub(crate) fn has_limit(&self) -> bool {
+        self.deadline.is_some() || self.attempt_timeout.is_some()
+    }
+
     /// Returns the end of the retry window. No retry starts later.
     pub(crate) fn window_end(&self) -> Instant {
         clock::after(self.started, self.window)
@@ -40,11 +45,6 @@ impl CallTime {
     pub(crate) fn bound_by(&mut self, end: Option<Instant>) {
         let left = end.map(|end| end.saturating_duration_since(self.started));
         self.deadline = self.deadline.into_iter().chain(left).min();
-    }
-
-    /// Returns whether the deadline is later than `elapsed` after the start.
-    pub(crate) fn is_before_deadline(&self, elapsed: Duration) -> bool {
-        self.deadline.is_none_or(|deadline| elapsed < deadline)
     }
 
     /// Checks whether a retry may start after this wait.
@@ -82,14 +82,14 @@ impl CallTime {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     end: Instant,
-    error: TimedOut,
+    limit: TimeLimit,
+    after: Duration,
 }
 
 impl Limit {
     pub(crate) fn new(limit: TimeLimit, start: Instant, after: Duration) -> Self {
         let end = clock::after(start, after);
-        let error = TimedOut { limit, after };
-        Self { end, error }
+        Self { end, limit, after }
     }
 
     pub(crate) fn end(&self) -> Instant {
@@ -97,16 +97,18 @@ impl Limit {
     }
 
     pub(crate) fn error(&self) -> Error {
-        Error::middleware(self.error)
+        Error::middleware(SteadyError::timed_out(self.limit, self.after))
     }
 
     /// Replaces the error of a nested call whose deadline was what is left of this limit.
     ///
     /// So the caller sees the limit that it has set.
     pub(crate) fn replace_nested(self, error: Error) -> Error {
-        let inner = TimedOut::of(&error).map(TimedOut::limit);
-        match inner {
-            Some(TimeLimit::Deadline) if self.end <= clock::now() => self.error(),
+        match SteadyError::of(&error) {
+            Some(inner) if inner.is_deadline() && self.end <= clock::now() => {
+                let own = SteadyError::timed_out(self.limit, self.after);
+                Error::middleware(own.after_attempts(inner.attempts()))
+            }
             _ => error,
         }
     }
@@ -162,7 +164,7 @@ mod tests {
         let end = |attempt, deadline, sent_at| {
             let call = call(Duration::MAX, deadline, attempt);
             let limit = call.attempt_limit(call.started + sent_at)?;
-            Some((limit.end - call.started, limit.error.limit))
+            Some((limit.end - call.started, limit.limit))
         };
         let (three, nine) = (Some(3 * SEC), Some(9 * SEC));
         assert_eq!(end(None, None, SEC), None);

@@ -158,6 +158,7 @@ impl SteadyBuilder {
         #[cfg(feature = "tracing")]
         if let Some(levels) = self.log_levels {
             retry = retry.log_levels(levels);
+            throttle = throttle.log_levels(levels);
         }
         Ok(Steady {
             retry: retry.build()?,

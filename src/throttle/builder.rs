@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::key::KeyBy;
 use crate::config::{ConfigError, ensure};
 use crate::fleet::{FleetLimits, SharedRate};
+#[cfg(feature = "tracing")]
+use crate::observe::LogLevels;
 use crate::observe::{Event, Observer, Observers};
 use crate::throttle::ThrottleMiddleware;
 
@@ -22,6 +24,26 @@ pub(super) struct ThrottleSettings {
     /// The seed of all jitter. `None` outside tests.
     pub(super) seed: Option<u64>,
     pub(super) observers: Observers,
+    #[cfg(feature = "tracing")]
+    pub(super) levels: LogLevels,
+}
+
+impl ThrottleSettings {
+    /// Whether observers or the log want to know about gates. If not, that work is skipped.
+    pub(super) fn is_watched(&self) -> bool {
+        #[cfg(feature = "tracing")]
+        if self.levels.logs_throttle() {
+            return true;
+        }
+        !self.observers.is_empty()
+    }
+
+    pub(super) fn log(&self, event: &Event<'_>) {
+        #[cfg(feature = "tracing")]
+        self.levels.log(event);
+        #[cfg(not(feature = "tracing"))]
+        let _ = event;
+    }
 }
 
 impl Default for ThrottleSettings {
@@ -36,6 +58,8 @@ impl Default for ThrottleSettings {
             key_by: KeyBy::Host,
             seed: None,
             observers: Observers::default(),
+            #[cfg(feature = "tracing")]
+            levels: LogLevels::default(),
         }
     }
 }
@@ -103,7 +127,7 @@ impl ThrottleMiddlewareBuilder {
 
     /// Limits the time of one call in the queue, over all its attempts.
     ///
-    /// After that, the call ends with a [`Refusal`](crate::Refusal), or with the response or error of its
+    /// After that, the call ends with a [`SteadyError`](crate::SteadyError), or with the response or error of its
     /// last attempt. An attempt that would certainly wait longer is refused at once. The time of the
     /// attempts and the backoff between them does not count: limit those with `attempt_timeout` or
     /// `deadline`.
@@ -176,6 +200,16 @@ impl ThrottleMiddlewareBuilder {
     /// Adds a function that is called for each event at the gates.
     pub fn observe_fn(mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.settings.observers.add_fn(observe);
+        self
+    }
+
+    /// Sets the log level of each kind of event.
+    ///
+    /// Default: the levels of [`LogLevels::default`].
+    #[cfg(feature = "tracing")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
+    pub fn log_levels(mut self, levels: LogLevels) -> Self {
+        self.settings.levels = levels;
         self
     }
 

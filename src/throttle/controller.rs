@@ -33,6 +33,7 @@ use window::CongestionWindow;
 use super::meter::Meter;
 use super::signal::{Signal, SignalKind};
 use crate::clock::{TIMER_TICK, Time};
+use crate::observe::PauseSource;
 
 /// A single refusal at a pace closes the gate for at least this long.
 const SHORT_HOLD: Duration = Duration::from_millis(10);
@@ -87,6 +88,8 @@ pub(crate) struct Controller {
     accepted: Meter,
     /// Closed until then, because the server asked for it or the controller decided so.
     hold_until: Time,
+    /// Why it is closed until `hold_until`. `None` if that is only the interval of a pace that was cut.
+    held_by: Option<PauseSource>,
     /// Without a pace: responses that arrive together are read before more is sent.
     read_until: Time,
     /// The number of the newest request.
@@ -121,6 +124,18 @@ impl Controller {
     pub(crate) fn closed_until(&self, now: Time) -> Time {
         let quota = self.quota.spent_until().unwrap_or(now);
         self.hold_until.max(quota).max(now)
+    }
+
+    /// Returns who made the gate pause, and until when; `None` if there is no pause.
+    pub(crate) fn closed_by(&self, now: Time) -> Option<(PauseSource, Time)> {
+        let hold = self.held_by.map(|source| (source, self.hold_until));
+        let spent = self.quota.spent_until();
+        let quota = spent.map(|reset| (PauseSource::Quota, reset));
+        let closed = hold
+            .into_iter()
+            .chain(quota)
+            .filter(|(_, until)| now < *until);
+        closed.max_by_key(|(_, until)| *until)
     }
 
     /// Whether it knows anything that a new controller would not know.
@@ -191,7 +206,8 @@ impl Controller {
             None => Admission::Now,
             Some(expires) if now < expires => Admission::At(expires),
             Some(_) => {
-                self.hold_until = now + half_open.give_up_probe(now);
+                let hold = half_open.give_up_probe(now);
+                self.hold(now + hold, Some(PauseSource::Failures));
                 Admission::At(self.hold_until)
             }
         })
@@ -257,7 +273,7 @@ impl Controller {
             }
             SignalKind::Refused => {
                 self.round_trip.add(latency);
-                self.on_refusal(now, record, hint, spread);
+                self.on_refusal(now, record, PauseSource::Refusal, hint, spread);
             }
             SignalKind::Failed => self.on_failure(now, record, false, hint, spread),
             SignalKind::Late => self.on_failure(now, record, true, hint, spread),
@@ -319,11 +335,12 @@ impl Controller {
         }
         self.failures.add_failure();
         let asks_for_pause = hint.is_some_and(|hint| !hint.is_zero());
+        let source = PauseSource::Failures;
         if self.half_open.is_some() {
-            self.on_refusal(now, record, hint, spread);
+            self.on_refusal(now, record, source, hint, spread);
         } else if self.failures.show_outage() || asks_for_pause {
             self.window.halve(record, self.last_sent);
-            self.on_refusal(now, record, hint, spread);
+            self.on_refusal(now, record, source, hint, spread);
         } else if late && self.failures.show_overload() {
             self.window.halve(record, self.last_sent);
         } else if self.failures.show_strain() {
@@ -332,7 +349,14 @@ impl Controller {
     }
 
     /// Cuts a pace, or becomes half-open where there is none or where a cut did not help.
-    fn on_refusal(&mut self, now: Time, record: SendRecord, hint: Option<Duration>, spread: f64) {
+    fn on_refusal(
+        &mut self,
+        now: Time,
+        record: SendRecord,
+        source: PauseSource,
+        hint: Option<Duration>,
+        spread: f64,
+    ) {
         if self.recovery.covers(record) {
             return;
         }
@@ -341,16 +365,15 @@ impl Controller {
         }
         self.failures.clear();
         let accepted_share = self.recovery.on_refusal(now, self.last_sent);
-        let hold = match &mut self.pace {
+        let (hold, source) = match &mut self.pace {
             Some(pace) if self.recovery.is_first_refusal() && self.half_open.is_none() => {
                 pace.cut(record.rate, accepted_share, self.round_trip.get(), hint);
-                pace::interval(pace.rate()).max(SHORT_HOLD)
+                (pace::interval(pace.rate()).max(SHORT_HOLD), None)
             }
-            _ => self.enter_half_open(now),
+            _ => (self.enter_half_open(now), Some(source)),
         };
         // Clients that were refused together do not come back together.
-        let hold = hold.mul_f64(spread);
-        self.hold_until = self.hold_until.max(now + hold);
+        self.hold(now + hold.mul_f64(spread), source);
     }
 
     fn cut_for_strain(&mut self, record: SendRecord) {
@@ -386,7 +409,15 @@ impl Controller {
     /// have the same hint.
     fn pause(&mut self, now: Time, hint: Duration, spread: f64) {
         let jitter = hint.min(MAX_PAUSE_JITTER).mul_f64((spread - 1.0) * 4.0);
-        self.hold_until = self.hold_until.max(now + hint + jitter);
+        self.hold(now + hint + jitter, Some(PauseSource::Server));
+    }
+
+    /// Closes the gate, unless it is closed for longer.
+    fn hold(&mut self, until: Time, source: Option<PauseSource>) {
+        if self.hold_until < until {
+            self.hold_until = until;
+            self.held_by = source;
+        }
     }
 
     /// Without a pace, holds the next request for one tick: a refusal may be right behind this response.

@@ -7,6 +7,7 @@
 
 mod fleet;
 mod queueing;
+mod reported;
 mod request;
 mod state;
 #[cfg(test)]
@@ -169,7 +170,6 @@ impl Gate {
             reason,
             key: self.key.text.to_string(),
             shows_key: self.key.is_public(),
-            host: String::new(),
             depth,
             retry_after: state.likely_at(now, depth).saturating_sub(now),
         }
@@ -183,7 +183,7 @@ impl Gate {
         at.saturating_duration_since(self.born)
     }
 
-    /// Returns what observers see after a change, if there are any.
+    /// Returns what observers and the log see after a change, if there are any.
     fn snapshot(
         &self,
         state: &mut GateState,
@@ -191,9 +191,9 @@ impl Gate {
         change: LoadChange,
     ) -> Option<GateSnapshot> {
         let has_observers = !self.settings.observers.is_empty();
-        has_observers.then(|| GateSnapshot {
-            load: state.load(now, change),
-            change: state.unreported_change(now),
+        self.settings.is_watched().then(|| GateSnapshot {
+            load: has_observers.then(|| state.load(now, change)),
+            changes: state.unreported_changes(now),
         })
     }
 

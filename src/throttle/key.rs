@@ -10,7 +10,7 @@ use url::Position;
 use crate::hashed::hash_of;
 use crate::host::host_of;
 
-/// Selects which requests share one gate: those with the same key.
+/// Selects which requests share the limits of a throttle.
 ///
 /// ```
 /// use reqwest_steady::{KeyBy, ThrottleMiddleware};

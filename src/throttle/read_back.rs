@@ -7,6 +7,8 @@ use super::builder::ThrottleSettings;
 use super::{KeyBy, ThrottleMiddleware, ThrottleMiddlewareBuilder};
 use crate::config::ShownSettings;
 use crate::fleet::{FleetLimits, SharedRate};
+#[cfg(feature = "tracing")]
+use crate::observe::LogLevels;
 
 /// # Settings
 ///
@@ -48,6 +50,13 @@ impl ThrottleMiddleware {
         &self.throttle.settings.key_by
     }
 
+    /// Returns the log level of each kind of event.
+    #[cfg(feature = "tracing")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
+    pub fn log_levels(&self) -> LogLevels {
+        self.throttle.settings.levels
+    }
+
     /// Returns the seed of all jitter. `None` outside tests.
     pub fn seed(&self) -> Option<u64> {
         self.throttle.settings.seed
@@ -68,7 +77,8 @@ impl fmt::Debug for ThrottleMiddlewareBuilder {
 
 impl ThrottleSettings {
     fn show(&self, f: &mut fmt::Formatter<'_>, type_name: &str) -> fmt::Result {
-        ShownSettings::new(f, type_name)
+        let mut shown = ShownSettings::new(f, type_name);
+        shown
             .setting("max_in_flight", self.max_in_flight)
             .setting("max_queue", self.max_queue)
             .setting("max_queue_wait", self.max_queue_wait)
@@ -76,8 +86,9 @@ impl ThrottleSettings {
             .setting("adaptive", self.adaptive)
             .setting("key_by", &self.key_by)
             .optional("fleet", self.fleet.as_ref())
-            .unless(0, "observers", self.observers.count())
-            .optional("seed", self.seed)
-            .finish()
+            .unless(0, "observers", self.observers.count());
+        #[cfg(feature = "tracing")]
+        shown.unless(LogLevels::default(), "log_levels", self.levels);
+        shown.optional("seed", self.seed).finish()
     }
 }

@@ -10,7 +10,7 @@ use futures_util::stream;
 use reqwest::{Body, Response};
 use reqwest_middleware::{ClientWithMiddleware, Result};
 use reqwest_steady::observe::{Attempt, AttemptOutcome, FailureKind};
-use reqwest_steady::{Budget, Refusal, RetryReport, StatusClass, ThrottleMiddlewareBuilder};
+use reqwest_steady::{Budget, RetryReport, StatusClass, SteadyError, ThrottleMiddlewareBuilder};
 use tokio::time::sleep;
 
 use crate::support::chains::{Link, chain, link, retry, throttle};
@@ -112,7 +112,10 @@ async fn an_answer_that_was_kept_is_not_given_out_for_a_later_one() {
     );
     let error = call_that_is_refused(&client).await.unwrap_err();
     // The second answer came through no throttle and is gone, and the first is not the last.
-    assert!(Refusal::of(&error).is_some(), "{error:?}");
+    assert!(
+        SteadyError::of(&error).is_some_and(SteadyError::is_throttled),
+        "{error:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::observe::Event;
 use reqwest_steady::{
     Backoff, Budget, Jitter, RetryMiddleware, RetryMiddlewareBuilder, RetryReport, Scope,
-    ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
+    SteadyError, ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 use tokio::time::{Instant, sleep};
 
@@ -151,7 +151,7 @@ async fn the_deadline_is_named_as_it_was_set() {
         let begun = Instant::now();
         let error = client.get(URL).send().await.unwrap_err();
         assert_eq!(begun.elapsed().as_secs(), 10, "{scope:?}");
-        let after = TimedOut::of(&error).unwrap().after();
+        let after = SteadyError::of(&error).unwrap().time_limit().unwrap();
         assert_eq!(after, 10 * SEC, "{scope:?}");
     }
 }
@@ -195,7 +195,7 @@ async fn a_throttle_of_another_client_makes_no_retry_free() {
         let retry = retry.budget(budget.clone());
         let client = chain(&server, retry, [link(Greets(greeter, Greeting::Get))]);
         let error = client.get(URL).send().await.unwrap_err();
-        assert!(TimedOut::of(&error).is_some());
+        assert!(SteadyError::of(&error).is_some_and(SteadyError::is_timeout));
         assert_eq!(server.count(), 4);
         assert_eq!(full - budget.balance(), 3.0);
     }

@@ -163,8 +163,8 @@ async fn another_body_beside_body_with_is_refused() {
         let error = request.send().await.unwrap_err().to_string();
         assert_eq!(
             error,
-            "body_with (replaced by another body) should be the only body: remove the later `body`, or move \
-             the middleware that replaces bodies inside the retry"
+            "not sent to api.example.com: body_with (replaced by another body) should be the only body: \
+             remove the later `body`, or move the middleware that replaces bodies inside the retry"
         );
     }
     assert_eq!(server.count(), 0);

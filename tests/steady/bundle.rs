@@ -7,12 +7,14 @@ use futures_util::future::join_all;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::fleet::FleetLimits;
 use reqwest_steady::observe::{
-    CallInfo, Event, EventKind, LoadChange, Observer, RetryScheduled, Stopped, ThrottleLoad,
+    CallInfo, Event, EventKind, LoadChange, LogLevels, Observer, RetryScheduled, Stopped,
+    ThrottleLoad,
 };
 use reqwest_steady::{
     ClientBuilderExt, CoalesceMiddleware, RetryMiddleware, RetryReport, Steady, StopReason,
     ThrottleMiddleware,
 };
+use tracing::level_filters::LevelFilter;
 
 use crate::support::log::Log;
 use crate::support::scripted::{Server, URL, answer, late};
@@ -134,7 +136,9 @@ fn settings_of_the_bundle_win_in_any_order() {
             .deadline(SEC)
             .attempt_timeout(SEC)
     };
+    let levels = LogLevels::off().retry(LevelFilter::ERROR);
     let before = Steady::builder()
+        .log_levels(levels)
         .max_retries(7)
         .deadline(70 * SEC)
         .attempt_timeout(7 * SEC)
@@ -145,6 +149,7 @@ fn settings_of_the_bundle_win_in_any_order() {
         .fleet(FleetLimits::in_memory())
         .attempt_timeout(7 * SEC)
         .deadline(70 * SEC)
+        .log_levels(levels)
         .max_retries(7);
     for builder in [before, after] {
         let steady = builder.build().unwrap();
@@ -153,6 +158,8 @@ fn settings_of_the_bundle_win_in_any_order() {
         assert_eq!(steady.retry().attempt_timeout(), Some(7 * SEC));
         assert!(steady.retry().fleet().is_some());
         assert!(steady.throttle().fleet().is_some());
+        assert_eq!(steady.retry().log_levels(), levels);
+        assert_eq!(steady.throttle().log_levels(), levels);
         assert!(steady.coalesce().is_none());
     }
 }

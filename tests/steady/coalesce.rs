@@ -16,7 +16,7 @@ use reqwest::{Body, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, RequestBuilder, Result};
 use reqwest_steady::{
     CoalesceMiddleware, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryReport, Scope,
-    StopReason, ThrottleMiddleware, TimeLimit, TimedOut,
+    SteadyError, StopReason, ThrottleMiddleware,
 };
 use tokio::time::{Instant, sleep, timeout};
 use wiremock::matchers::any;
@@ -822,9 +822,9 @@ async fn a_timeout_covers_the_wait_and_the_request_after_it() {
     let starts = (0..10).map(|nth| if nth < 5 { Duration::ZERO } else { 500 * MS });
     let ends = join_all(starts.map(call)).await;
     for (error, elapsed) in &ends[1..] {
-        let timed_out = TimedOut::of(error).unwrap();
-        assert_eq!(timed_out.limit(), TimeLimit::Attempt);
-        assert_eq!(timed_out.after(), SEC);
+        let timed_out = SteadyError::of(error).unwrap();
+        assert!(!timed_out.is_deadline());
+        assert_eq!(timed_out.time_limit().unwrap(), SEC);
         assert_eq!(*elapsed, SEC);
     }
     assert_eq!(server.count(), 2);
@@ -904,9 +904,9 @@ async fn a_follower_that_times_out_reports_its_whole_deadline() {
     let (leader, follower) = join(client.get(URL).send(), follower).await;
     leader.unwrap_err();
     let error = follower.unwrap_err();
-    let timed_out = TimedOut::of(&error).unwrap();
-    assert_eq!(timed_out.limit(), TimeLimit::Deadline);
-    assert_eq!(timed_out.after(), SEC);
+    let timed_out = SteadyError::of(&error).unwrap();
+    assert!(timed_out.is_deadline());
+    assert_eq!(timed_out.time_limit().unwrap(), SEC);
     assert_eq!(started.elapsed(), SEC);
 }
 
@@ -926,9 +926,9 @@ async fn a_deadline_limits_the_wait_and_the_request_after_it() {
     let (leader, ends) = join(leader, join_all([400 * MS, SEC].map(ends))).await;
     leader.unwrap_err();
     for ((error, elapsed), deadline) in ends.into_iter().zip([400 * MS, SEC]) {
-        let timed_out = TimedOut::of(&error).unwrap();
-        assert_eq!(timed_out.limit(), TimeLimit::Deadline);
-        assert_eq!(timed_out.after(), deadline);
+        let timed_out = SteadyError::of(&error).unwrap();
+        assert!(timed_out.is_deadline());
+        assert_eq!(timed_out.time_limit().unwrap(), deadline);
         assert_eq!(elapsed, deadline);
     }
     assert_eq!(server.count(), 2);
@@ -944,7 +944,7 @@ async fn a_scope_limits_the_wait_and_the_retry_inside() {
     let follower = scope.run(async { (shared.get().send().await, started.elapsed()) });
     let (leader, (follower, elapsed)) = join(shared.get().send(), follower).await;
     leader.unwrap();
-    assert!(TimedOut::of(&follower.unwrap_err()).is_some());
+    assert!(SteadyError::of(&follower.unwrap_err()).is_some_and(SteadyError::is_timeout));
     assert_eq!(elapsed, 2 * SEC);
 
     // The follower sends with 400 ms of its 1 s left, too little for a retry after 500 ms.
@@ -1026,7 +1026,7 @@ async fn coalescing_inside_a_retry_works_and_warns_once() {
         assert_eq!(again.count(), statuses.len());
     }
     assert_eq!(log.count(), 1);
-    let said = "CoalesceMiddleware is inside a RetryMiddleware";
+    let said = "CoalesceMiddleware is inside RetryMiddleware";
     assert!(log.last().contains(said), "{}", log.last());
 
     let right = Server::statuses([503, 200]);
@@ -1050,7 +1050,7 @@ async fn callers_wait_for_one_timeout_of_reqwest_only() {
     // One after another, it would take 2 s.
     assert!(started.elapsed() < 1500 * MS, "{:?}", started.elapsed());
     assert!(errors.next().unwrap().is_timeout());
-    assert!(errors.all(|error| TimedOut::of(&error).is_some()));
+    assert!(errors.all(|error| SteadyError::of(&error).is_some_and(SteadyError::is_timeout)));
 }
 
 #[tokio::test]

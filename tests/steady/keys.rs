@@ -1,10 +1,11 @@
 //! Idempotency keys: where they come from, and that they stay.
 
+use std::error::Error as _;
+
 use reqwest::{Body, Method};
-use reqwest_middleware::Error;
 use reqwest_steady::{
     AutoKey, IdempotencyKey, InvalidKeyError, RequestBuilderExt, RetryMiddleware,
-    RetryMiddlewareBuilder,
+    RetryMiddlewareBuilder, SteadyError,
 };
 
 #[cfg(feature = "tracing")]
@@ -227,7 +228,7 @@ async fn the_log_says_what_is_wrong_with_a_key_and_not_the_key() {
     assert_eq!(log.count(), 1);
     assert_eq!(
         log.last(),
-        "invalid idempotency key, the request will not be sent: the idempotency key has the byte 0x20 \
+        "request will not be sent: the idempotency key has the byte 0x20 \
          at position 6, only visible ASCII (0x21 to 0x7e) is allowed"
     );
 }
@@ -275,11 +276,15 @@ async fn an_invalid_key_fails_before_anything_is_sent_and_says_why() {
         ),
     ] {
         let error = request.send().await.unwrap_err();
-        assert_eq!(error.to_string(), said);
-        match error {
-            Error::Middleware(error) => assert!(error.downcast_ref::<InvalidKeyError>().is_some()),
-            Error::Reqwest(error) => panic!("not ours: {error}"),
-        }
+        assert_eq!(
+            error.to_string(),
+            format!("not sent to api.example.com: {said}")
+        );
+        let own = SteadyError::of(&error).expect("it is ours");
+        assert!(own.is_config() && own.attempts() == 0);
+        let source = own.source().unwrap();
+        assert_eq!(source.to_string(), said);
+        assert!(source.is::<InvalidKeyError>());
     }
     assert_eq!(server.count(), 0);
 }

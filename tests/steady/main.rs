@@ -17,6 +17,7 @@ mod cancellation;
 mod coalesce;
 mod dead_letters;
 mod decide;
+mod effect;
 mod fleet;
 mod hostile;
 mod http2;

@@ -11,7 +11,7 @@ use reqwest_steady::observe::{
     AttemptOutcome, CallInfo, Event, EventKind, LoadChange, Observer, RetryScheduled,
 };
 use reqwest_steady::{
-    Budget, KeyBy, Refusal, RequestBuilderExt, RetryMiddlewareBuilder, RetryReport, StopReason,
+    Budget, KeyBy, RequestBuilderExt, RetryMiddlewareBuilder, RetryReport, SteadyError, StopReason,
     ThrottleMiddleware,
 };
 use tokio::time::timeout;
@@ -85,8 +85,9 @@ fn line(kind: &EventKind) -> String {
             "refused: {}, waited {:?}, {} wait",
             it.reason, it.waited, it.depth
         ),
-        EventKind::ThrottlePaused(it) => format!("paused for {:?}", it.pause),
+        EventKind::ThrottlePaused(it) => format!("paused for {:?} by {}", it.pause, it.asked_by),
         EventKind::ThrottleReleased => "released".into(),
+        EventKind::ThrottlePaced(it) => format!("pace from {:?} to {:?}", it.before, it.per_second),
         other => panic!("{other:?} is new here"),
     }
 }
@@ -306,7 +307,7 @@ async fn an_observer_may_panic_wherever_it_is_told_and_with_whatever() {
     let (dropped, refused) =
         tokio::join!(timeout(MS, client.get(URL).send()), client.get(URL).send(),);
     assert!(dropped.is_err());
-    assert!(Refusal::of(&refused.unwrap_err()).is_some());
+    assert!(SteadyError::of(&refused.unwrap_err()).is_some_and(SteadyError::is_throttled));
     // The place of the one that was dropped is free again.
     assert!(timeout(MS, client.get(URL).send()).await.is_err());
     assert_eq!(server.count(), 2);
@@ -409,7 +410,7 @@ async fn who_leaves_a_throttle_early_is_told_of_as_well() {
     let third = call(&client, 2);
     let (first, second, third) = tokio::join!(first, second, third);
     assert!(first.is_err() && second.is_err());
-    assert!(Refusal::of(&third.unwrap_err()).is_some());
+    assert!(SteadyError::of(&third.unwrap_err()).is_some_and(SteadyError::is_throttled));
     assert_eq!(
         events.take(),
         [
@@ -445,7 +446,54 @@ async fn a_throttle_tells_when_it_closes_and_when_it_is_open_again() {
     };
     // Up to a second more, by chance.
     assert!(paused.starts_with("1 paused for 2."), "{paused}");
+    assert!(paused.ends_with(" by server"), "{paused}");
     assert_eq!(released, "2 released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttle_reports_its_pace_and_when_it_is_free() {
+    let server = Server::new(|index| match index {
+        0 => answer(429),
+        _ => answer(200),
+    });
+    let events = Events::default();
+    let throttle = ThrottleMiddleware::builder().seed(1);
+    let throttle = throttle.observe_fn(events.observe());
+    let client = throttled(&server, retry_after(100 * MS), throttle);
+    join_all((0..60).map(|name| call(&client, name))).await;
+    tokio::time::sleep(70_000 * MS).await;
+    assert_eq!(call(&client, 0).await.unwrap(), 200);
+    assert_eq!(server.count(), 62);
+    let paces: Vec<_> = (events.take().into_iter())
+        .filter(|it| it.contains("pace"))
+        .collect();
+    assert_eq!(
+        paces,
+        [
+            "1 pace from None to Some(20.0)",
+            "1 pace from Some(20.0) to Some(80.0)",
+            "1 pace from Some(80.0) to None",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_in_the_queue_is_told_with_the_attempt() {
+    let server = Server::new(|_| late(300 * MS, answer(200)));
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&times);
+    let retry = retry_after(100 * MS).observe_fn(move |event| {
+        if let EventKind::AttemptFinished(attempt) = event.kind {
+            told.lock().unwrap().push((attempt.took, attempt.queued));
+        }
+    });
+    let throttle = ThrottleMiddleware::builder().max_in_flight(1);
+    let client = throttled(&server, retry, throttle);
+    let results = join_all((0..2).map(|name| call(&client, name))).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    // One tick more: responses that arrive together are read first.
+    let expected = [(300 * MS, Duration::ZERO), (601 * MS, 301 * MS)];
+    assert_eq!(*times.lock().unwrap(), expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -536,8 +584,8 @@ async fn a_key_that_a_function_made_is_not_shown() {
     let (waiting, refused) = tokio::join!(timeout(MS, send()), send());
     assert!(waiting.is_err());
     let error = refused.unwrap_err();
-    let refusal = Refusal::of(&error).unwrap();
-    assert_eq!(refusal.key(), "hush");
+    let refusal = SteadyError::of(&error).unwrap();
+    assert_eq!(refusal.key(), Some("hush"));
     for shown in [
         error.to_string(),
         format!("{error:?} {refusal:?} {throttle:?}"),

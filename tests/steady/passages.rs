@@ -11,8 +11,7 @@ use reqwest::Response;
 use reqwest_middleware::{ClientWithMiddleware, Result};
 use reqwest_steady::observe::Attempt;
 use reqwest_steady::{
-    Budget, CoalesceMiddleware, Refusal, RetryMiddlewareBuilder, Scope, ThrottleMiddleware,
-    TimedOut,
+    Budget, CoalesceMiddleware, RetryMiddlewareBuilder, Scope, SteadyError, ThrottleMiddleware,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -231,7 +230,7 @@ fn fallback() -> Link {
     link(middleware(|request, extensions, next| {
         Box::pin(async move {
             match next.run(request, extensions).await {
-                Err(error) if Refusal::of(&error).is_some() => {
+                Err(error) if SteadyError::of(&error).is_some_and(SteadyError::is_throttled) => {
                     let cached = http::Response::builder().status(200);
                     Ok(cached.body("cached").unwrap().into())
                 }
@@ -372,7 +371,10 @@ async fn without_extensions_the_clock_runs_and_retries_are_paid() {
     client.get(URL).send().await.unwrap();
     let begun = Instant::now();
     let error = client.get(URL).send().await.unwrap_err();
-    assert!(TimedOut::of(&error).is_some(), "{error:?}");
+    assert!(
+        SteadyError::of(&error).is_some_and(SteadyError::is_timeout),
+        "{error:?}"
+    );
     assert_eq!(begun.elapsed().as_secs(), 1);
 
     let (budget, full) = budget(LONG);
@@ -493,7 +495,10 @@ async fn a_throttle_sends_no_retry_after_the_window_though_the_deadline_is_later
     take_the_place(&client, 30 * SEC).await;
     tokio::join!(take_the_place(&client, 30 * SEC), async {
         let error = client.get(URL).send().await.unwrap_err();
-        assert!(Refusal::of(&error).is_some(), "{error:?}");
+        assert!(
+            SteadyError::of(&error).is_some_and(SteadyError::is_throttled),
+            "{error:?}"
+        );
     });
     assert_eq!(server.count(), 2);
 }

@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use reqwest_middleware::{ClientWithMiddleware, Middleware};
 use reqwest_steady::observe::RefusalReason;
 use reqwest_steady::{
-    Budget, Refusal, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
-    RetryReport, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
+    Budget, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder, RetryReport,
+    SteadyError, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 use tokio::time::{Instant, sleep};
 
@@ -139,7 +139,10 @@ async fn two_attempts_that_time_out(retry: RetryMiddlewareBuilder) -> (RetryRepo
     let start = Instant::now();
     let error = client.get(URL).report_to(&slot).send().await.unwrap_err();
     busy.abort();
-    assert!(TimedOut::of(&error).is_some(), "{error:?}");
+    assert!(
+        SteadyError::of(&error).is_some_and(SteadyError::is_timeout),
+        "{error:?}"
+    );
     (slot.get().unwrap(), start.elapsed())
 }
 
@@ -187,8 +190,8 @@ async fn a_call_that_was_refused_reports_its_queue_time() {
     let slot = ReportSlot::new();
     let error = client.get(URL).report_to(&slot).send().await.unwrap_err();
     busy.abort();
-    let refusal = Refusal::of(&error).unwrap();
-    assert_eq!(refusal.reason(), RefusalReason::WaitTooLong);
+    let refusal = SteadyError::of(&error).unwrap();
+    assert_eq!(refusal.refusal_reason(), Some(RefusalReason::WaitTooLong));
     let waited = slot.get().unwrap().waited();
     assert!(about(waited, 4 * SEC), "{waited:?}");
     assert_eq!(call(&client, 1).await.unwrap(), 200);

@@ -7,13 +7,14 @@ use std::time::Duration;
 use http::{Extensions, StatusCode};
 use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, Middleware, Next, Result};
-use reqwest_steady::observe::{Attempt, AttemptOutcome, FailureKind};
+use reqwest_steady::observe::{Attempt, AttemptOutcome, FailureKind, RefusalReason};
 use reqwest_steady::{
-    Backoff, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason,
+    Backoff, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryReport, SteadyError, StopReason,
+    ThrottleMiddleware,
 };
 
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
-use crate::support::stacks::{MS, middleware, retry_after};
+use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late, throttled};
+use crate::support::stacks::{MS, SEC, middleware, retry_after};
 
 #[tokio::test(start_paused = true)]
 async fn a_report_tells_the_whole_story() {
@@ -139,7 +140,7 @@ fn everything_can_be_sent_between_threads() {
     check::<reqwest_steady::IdempotencyKey>();
     check::<reqwest_steady::InvalidKeyError>();
     check::<reqwest_steady::ConfigError>();
-    check::<reqwest_steady::TimedOut>();
+    check::<reqwest_steady::SteadyError>();
     check::<Backoff>();
 }
 
@@ -299,4 +300,149 @@ async fn a_dropped_call_sends_nothing_more() {
     assert!(call.await.is_err());
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_has_the_time_of_each_attempt_and_of_the_call() {
+    let server = Server::new(|index| match index {
+        0 => late(30 * MS, answer(503)),
+        1 => late(20 * MS, Reply::fail(ErrorKind::ConnectionReset)),
+        _ => late(50 * MS, answer(200)),
+    });
+    let client = server.client(retry_after(100 * MS).build().unwrap());
+    let response = client.get(URL).send().await.unwrap();
+    let report = RetryReport::of(&response).unwrap();
+    let took: Vec<_> = report.attempts().map(|it| it.took()).collect();
+    assert_eq!(took, [30 * MS, 20 * MS, 50 * MS]);
+    assert_eq!(report.took(), 400 * MS);
+    assert_eq!(report.to_string(), "3 attempts in 400 ms: 503, reset, 200");
+    assert_eq!(server.gaps(), [130 * MS, 220 * MS]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_an_attempt_is_without_its_time_in_a_queue() {
+    let server = Server::new(|_| late(SEC, answer(200)));
+    let throttle = ThrottleMiddleware::builder().max_in_flight(1);
+    let client = throttled(&server, retry_after(100 * MS), throttle.adaptive(false));
+    let (first, second) = tokio::join!(client.get(URL).send(), client.get(URL).send());
+    let second = second.unwrap();
+    let report = RetryReport::of(&second).unwrap();
+    let attempt = report.attempts().next().unwrap();
+    assert_eq!((attempt.waited(), attempt.took()), (SEC, SEC));
+    assert_eq!(report.took(), 2 * SEC);
+    let first = first.unwrap();
+    assert_eq!(
+        RetryReport::of(&first).unwrap().to_string(),
+        "1 attempt in 1 s: 200"
+    );
+    assert_eq!(server.gaps(), [SEC]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_ours_names_host_attempts_and_time() {
+    let server = Server::new(|_| Reply::silence());
+    let retry = || {
+        retry_after(100 * MS)
+            .max_retries(2)
+            .attempt_timeout(10 * SEC)
+    };
+    let client = server.client(retry().build().unwrap());
+    let error = client.get(URL).send().await.unwrap_err();
+    let own = SteadyError::of(&error).unwrap();
+    assert!(own.is_timeout() && !own.is_deadline() && !own.is_throttled());
+    assert_eq!((own.host(), own.attempts()), ("api.example.com", 3));
+    assert_eq!(own.elapsed(), 30_300 * MS);
+    assert_eq!(own.time_limit(), Some(10 * SEC));
+    assert_eq!(
+        error.to_string(),
+        "no response from api.example.com within 10 s (attempt 3, 30.3 s in all)"
+    );
+    assert_eq!(FailureKind::of(&error), FailureKind::Timeout);
+
+    // Even if it cannot be retried, or the limit is the deadline.
+    let error = client.post(URL).send().await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no response from api.example.com within 10 s (attempt 1, 10 s in all)"
+    );
+    let order = client.post(URL).deadline(5 * SEC).no_retry();
+    assert_eq!(
+        order.send().await.unwrap_err().to_string(),
+        "no response from api.example.com before the deadline of 5 s (attempt 1, 5 s in all)"
+    );
+    assert_eq!(server.count(), 5);
+
+    // The outer one of two retries counts the attempts of both.
+    let inner = Arc::new(retry().max_retries(1).build().unwrap()) as Arc<dyn Middleware>;
+    let outer = Arc::new(retry_after(100 * MS).max_retries(1).build().unwrap());
+    let client = server.client_behind([outer as Arc<dyn Middleware>, inner]);
+    let error = client.get(URL).send().await.unwrap_err();
+    let own = SteadyError::of(&error).unwrap();
+    assert_eq!(own.attempts() as usize, server.count() - 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_names_host_queue_and_time() {
+    let server = Server::new(|_| late(60 * SEC, answer(200)));
+    let throttle = || ThrottleMiddleware::builder().max_in_flight(1);
+    let client = throttled(
+        &server,
+        retry_after(100 * MS),
+        throttle().max_queue_wait(4 * SEC),
+    );
+    let (first, second) = tokio::join!(client.get(URL).send(), client.post(URL).send());
+    first.unwrap();
+    let error = second.unwrap_err();
+    let own = SteadyError::of(&error).unwrap();
+    assert!(own.is_throttled() && !own.is_timeout() && !own.is_config());
+    assert_eq!(own.refusal_reason(), Some(RefusalReason::WaitTooLong));
+    assert_eq!(
+        (own.key(), own.queue_depth()),
+        (Some("api.example.com"), Some(0))
+    );
+    assert_eq!((own.attempts(), own.elapsed()), (0, 4 * SEC));
+    assert_eq!(own.time_limit(), None);
+    assert!(own.retry_after().is_some());
+    assert_eq!(FailureKind::of(&error), FailureKind::Throttled);
+
+    // The error of a throttle without a retry is complete, too.
+    let alone = server.client(throttle().max_queue(0).build().unwrap());
+    let (first, second) = tokio::join!(alone.get(URL).send(), alone.get(URL).send());
+    first.unwrap();
+    let error = second.unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with(
+            "not sent to api.example.com: the queue is full (0 waiting, try again in "
+        ),
+        "{text}"
+    );
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_a_nested_call_keeps_its_own_host() {
+    let auth = Server::new(|_| Reply::silence());
+    let token = auth.client(
+        RetryMiddleware::builder()
+            .attempt_timeout(SEC)
+            .max_retries(0)
+            .build()
+            .unwrap(),
+    );
+    let fetches_token = middleware(move |request, extensions, next| {
+        let token = token.get("http://auth.example.com/token");
+        Box::pin(async move {
+            token.send().await?;
+            next.run(request, extensions).await
+        })
+    });
+    let server = Server::statuses([200]);
+    let retry = Arc::new(retry_after(100 * MS).max_retries(1).build().unwrap());
+    let client = server.client_behind([retry as Arc<dyn Middleware>, Arc::new(fetches_token)]);
+    let error = client.get(URL).send().await.unwrap_err();
+    let own = SteadyError::of(&error).unwrap();
+    assert_eq!((own.host(), own.attempts()), ("auth.example.com", 1));
+    assert_eq!(own.elapsed(), SEC);
+    assert_eq!((auth.count(), server.count()), (2, 0));
 }

@@ -1,11 +1,14 @@
 //! Runtimes that lack what waiting needs.
 
+use std::error::Error as _;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use reqwest_middleware::{ClientWithMiddleware, Error, Middleware};
-use reqwest_steady::{CoalesceMiddleware, ConfigError, RetryMiddleware, ThrottleMiddleware};
+use reqwest_steady::{
+    CoalesceMiddleware, ConfigError, RetryMiddleware, SteadyError, ThrottleMiddleware,
+};
 use tokio::runtime::Builder;
 
 use crate::support::scripted::{Server, URL};
@@ -24,7 +27,10 @@ async fn status(client: &ClientWithMiddleware) -> reqwest_middleware::Result<u16
 
 fn said(error: Error) -> String {
     match &error {
-        Error::Middleware(error) => assert!(error.downcast_ref::<ConfigError>().is_some()),
+        Error::Middleware(error) => {
+            let own = error.downcast_ref::<SteadyError>().unwrap();
+            assert!(own.is_config() && own.source().is_some_and(|it| it.is::<ConfigError>()));
+        }
         Error::Reqwest(error) => panic!("not ours: {error}"),
     }
     error.to_string()
@@ -40,7 +46,7 @@ fn without_timers_the_first_call_says_so() {
             let error = runtime.block_on(status(&client)).unwrap_err();
             assert_eq!(
                 said(error),
-                "tokio runtime (without timers) should be built with `enable_time` or `enable_all`, \
+                "not sent to api.example.com: tokio runtime (without timers) should be built with `enable_time` or `enable_all`, \
                  because retries and queues need timers"
             );
         }
@@ -66,7 +72,7 @@ fn without_a_runtime_the_first_call_says_so() {
         };
         assert_eq!(
             said(result.unwrap_err()),
-            "tokio runtime (missing) is required for every call: use `#[tokio::main]`, \
+            "not sent to api.example.com: tokio runtime (missing) is required for every call: use `#[tokio::main]`, \
              `Runtime::block_on` or `Handle::enter`"
         );
         assert_eq!(server.count(), 0);

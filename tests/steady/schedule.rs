@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest_middleware::Error;
 use reqwest_steady::{
     Backoff, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
-    RetryReport, StopReason, TimeLimit, TimedOut,
+    RetryReport, SteadyError, StopReason,
 };
 use tokio::time::Instant;
 
@@ -300,10 +300,10 @@ async fn the_deadline_also_ends_an_attempt_that_runs() {
     let error = request.send().await.unwrap_err();
     assert_eq!(started.elapsed(), 2 * SEC);
     assert_eq!(server.count(), 2);
-    let timed_out = TimedOut::of(&error).unwrap();
+    let timed_out = SteadyError::of(&error).unwrap();
     assert_eq!(
-        (timed_out.limit(), timed_out.after()),
-        (TimeLimit::Deadline, 2 * SEC)
+        (timed_out.is_deadline(), timed_out.time_limit().unwrap()),
+        (true, 2 * SEC)
     );
     assert_eq!(
         slot.get().unwrap().stop_reason(),
@@ -316,7 +316,7 @@ async fn without_time_nothing_is_sent() {
     let server = Server::statuses([200]);
     let client = server.client(RetryMiddleware::default());
     let error = client.get(URL).deadline(Duration::ZERO).send().await;
-    assert!(TimedOut::of(&error.unwrap_err()).is_some());
+    assert!(SteadyError::of(&error.unwrap_err()).is_some_and(SteadyError::is_timeout));
     assert_eq!(server.count(), 0);
 }
 
@@ -335,14 +335,17 @@ async fn an_attempt_that_takes_too_long_is_retried_if_that_is_safe() {
     let client = server.client(exact().attempt_timeout(SEC).build().unwrap());
     let error = client.post(URL).send().await.unwrap_err();
     assert_eq!(server.count(), 1);
-    let timed_out = TimedOut::of(&error).unwrap();
+    let timed_out = SteadyError::of(&error).unwrap();
     assert_eq!(
-        (timed_out.limit(), timed_out.after()),
-        (TimeLimit::Attempt, SEC)
+        (timed_out.is_deadline(), timed_out.time_limit().unwrap()),
+        (false, SEC)
     );
-    assert_eq!(error.to_string(), "no answer within 1s");
+    assert_eq!(
+        error.to_string(),
+        "no response from api.example.com within 1 s (attempt 1, 1 s in all)"
+    );
     match error {
-        Error::Middleware(error) => assert!(error.downcast_ref::<TimedOut>().is_some()),
+        Error::Middleware(error) => assert!(error.downcast_ref::<SteadyError>().is_some()),
         Error::Reqwest(error) => panic!("not ours: {error}"),
     }
 }
@@ -357,7 +360,7 @@ async fn an_attempt_never_gets_more_time_than_the_deadline_leaves() {
     // The second attempt starts at 1200 ms and is cut off at 2000.
     assert_eq!(server.count(), 2);
     assert_eq!(started.elapsed(), 2 * SEC);
-    assert_eq!(TimedOut::of(&error).unwrap().limit(), TimeLimit::Deadline);
+    assert!(SteadyError::of(&error).unwrap().is_deadline());
 }
 
 #[tokio::test(start_paused = true)]
@@ -369,9 +372,9 @@ async fn a_request_may_have_its_own_attempt_timeout() {
             let before = server.count();
             let request = client.get(URL).max_retries(2).attempt_timeout(timeout);
             let error = request.send().await.unwrap_err();
-            let timed_out = TimedOut::of(&error).unwrap();
-            let cut = (timed_out.limit(), timed_out.after());
-            assert_eq!(cut, (TimeLimit::Attempt, timeout));
+            let timed_out = SteadyError::of(&error).unwrap();
+            let cut = (timed_out.is_deadline(), timed_out.time_limit().unwrap());
+            assert_eq!(cut, (false, timeout));
             assert_eq!(server.count(), before + 3);
             assert_eq!(server.gaps()[before..], gaps.map(|gap| gap * MS));
         }
@@ -379,14 +382,14 @@ async fn a_request_may_have_its_own_attempt_timeout() {
         let started = Instant::now();
         let request = client.get(URL).attempt_timeout(3 * SEC).deadline(2 * SEC);
         let error = request.send().await.unwrap_err();
-        assert_eq!(TimedOut::of(&error).unwrap().limit(), TimeLimit::Deadline);
+        assert!(SteadyError::of(&error).unwrap().is_deadline());
         assert_eq!(started.elapsed(), 2 * SEC);
         assert_eq!(server.count(), 7);
         // No attempt takes no time.
         let error = client.get(URL).attempt_timeout(Duration::ZERO).send().await;
         assert_eq!(
             error.unwrap_err().to_string(),
-            "attempt_timeout (0ns) should be longer than zero"
+            "not sent to api.example.com: attempt_timeout (0ns) should be longer than zero"
         );
         assert_eq!(server.count(), 7);
     }

@@ -81,6 +81,7 @@ fn every_setting_of_the_retry_can_be_read_back() {
 
 #[test]
 fn every_setting_of_the_throttle_can_be_read_back() {
+    let levels = LogLevels::default().pause(LevelFilter::TRACE);
     let throttle = ThrottleMiddleware::builder()
         .max_in_flight(1)
         .max_queue(2)
@@ -89,6 +90,7 @@ fn every_setting_of_the_throttle_can_be_read_back() {
         .fleet(FleetLimits::in_memory())
         .adaptive(false)
         .key_by(KeyBy::HostAndPath(6))
+        .log_levels(levels)
         .seed(7)
         .build()
         .unwrap();
@@ -99,6 +101,7 @@ fn every_setting_of_the_throttle_can_be_read_back() {
     assert!(throttle.fleet().is_some());
     assert!(!throttle.adaptive());
     assert!(matches!(throttle.key_by(), KeyBy::HostAndPath(6)));
+    assert_eq!(throttle.log_levels(), levels);
     assert_eq!(throttle.seed(), Some(7));
 }
 
@@ -226,4 +229,49 @@ fn a_clone_of_a_builder_keeps_its_invalid_setting() {
     let error = builder.clone().build().unwrap_err();
     assert_eq!(error.setting(), "attempt_header");
     assert_eq!(builder.build().unwrap_err(), error);
+}
+
+/// The names of the functions in a source whose first argument begins like this.
+fn functions(source: &'static str, first_argument: &str) -> Vec<&'static str> {
+    let functions = source.split("pub fn ").skip(1);
+    functions
+        .filter_map(|function| function.split_once('('))
+        .filter(|(_, rest)| rest.trim_start().starts_with(first_argument))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+#[test]
+fn each_builder_method_has_one_that_reads_it_back() {
+    // Under other names. Functions are no data, so nothing reads them back.
+    let others = [
+        ("budget", "budget_for"),
+        ("budget_per_host", "budget_for"),
+        ("status", "status_class"),
+        ("dead_letter_sink", "has_dead_letter_sink"),
+        ("ignore_header", "ignored_headers"),
+    ];
+    let not_data = ["observer", "observe_fn", "classify_fn"];
+    for (builder, reader) in [
+        (
+            include_str!("../../src/retry/builder.rs"),
+            include_str!("../../src/retry/read_back.rs"),
+        ),
+        (
+            include_str!("../../src/throttle/builder.rs"),
+            include_str!("../../src/throttle/read_back.rs"),
+        ),
+        (
+            include_str!("../../src/coalesce/builder.rs"),
+            include_str!("../../src/coalesce/read_back.rs"),
+        ),
+    ] {
+        let (settings, readers) = (functions(builder, "mut self"), functions(reader, "&self"));
+        assert!(settings.len() >= 4 && readers.len() >= 4);
+        for setting in settings.into_iter().filter(|name| !not_data.contains(name)) {
+            let other = others.iter().find(|(name, _)| *name == setting);
+            let name = other.map_or(setting, |(_, reader)| *reader);
+            assert!(readers.contains(&name), "{setting} cannot be read back");
+        }
+    }
 }

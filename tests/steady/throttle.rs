@@ -10,8 +10,8 @@ use futures_util::future::join_all;
 use reqwest_middleware::{ClientBuilder, Error};
 use reqwest_steady::observe::{Attempt, FailureKind, RefusalReason};
 use reqwest_steady::{
-    Budget, KeyBy, Refusal, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
-    RetryReport, Scope, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
+    Budget, KeyBy, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
+    RetryReport, Scope, SteadyError, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -41,8 +41,8 @@ fn names(server: &Server) -> Vec<usize> {
 }
 
 #[track_caller]
-fn refusal<T: std::fmt::Debug>(result: &Result<T, Error>) -> &Refusal {
-    Refusal::of(result.as_ref().unwrap_err()).expect("a refusal")
+fn refusal<T: std::fmt::Debug>(result: &Result<T, Error>) -> &SteadyError {
+    SteadyError::of(result.as_ref().unwrap_err()).expect("a refusal")
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,9 +90,9 @@ async fn a_full_queue_refuses_at_once_and_says_so() {
     let (result, elapsed) = refused;
     assert_eq!(elapsed, MS);
     let refusal = refusal(&result);
-    assert_eq!(refusal.reason(), RefusalReason::QueueFull);
-    assert_eq!(refusal.key(), "api.example.com");
-    assert_eq!(refusal.depth(), 2);
+    assert_eq!(refusal.refusal_reason(), Some(RefusalReason::QueueFull));
+    assert_eq!(refusal.key(), Some("api.example.com"));
+    assert_eq!(refusal.queue_depth(), Some(2));
     let said = refusal.to_string();
     assert!(
         said.contains("api.example.com: the queue is full (2 waiting"),
@@ -118,7 +118,10 @@ async fn who_has_waited_as_long_as_allowed_is_refused() {
         (call(&client, 1).await, start.elapsed())
     });
     assert!(first.is_ok());
-    assert_eq!(refusal(&second.0).reason(), RefusalReason::WaitTooLong);
+    assert_eq!(
+        refusal(&second.0).refusal_reason(),
+        Some(RefusalReason::WaitTooLong)
+    );
     assert_eq!(second.1, SEC);
 }
 
@@ -142,8 +145,8 @@ async fn who_would_certainly_wait_too_long_is_refused_at_once() {
             assert_eq!(*elapsed, index as u32 * SEC);
         } else {
             let refusal = refusal(result);
-            assert_eq!(refusal.reason(), RefusalReason::WaitTooLong);
-            assert_eq!(refusal.retry_after(), 4 * SEC);
+            assert_eq!(refusal.refusal_reason(), Some(RefusalReason::WaitTooLong));
+            assert_eq!(refusal.retry_after().unwrap(), 4 * SEC);
             assert_eq!(*elapsed, Duration::ZERO);
         }
     }
@@ -167,9 +170,15 @@ async fn a_wait_ends_before_the_deadline_of_the_call_and_not_after() {
         }
     );
     assert!(first.is_ok());
-    assert_eq!(refusal(&second.0).reason(), RefusalReason::DeadlineTooClose);
+    assert_eq!(
+        refusal(&second.0).refusal_reason(),
+        Some(RefusalReason::DeadlineTooClose)
+    );
     assert!(second.1 < 2 * SEC && second.1 > 1990 * MS, "{:?}", second.1);
-    assert_eq!(refusal(&third.0).reason(), RefusalReason::DeadlineTooClose);
+    assert_eq!(
+        refusal(&third.0).refusal_reason(),
+        Some(RefusalReason::DeadlineTooClose)
+    );
     assert!(third.1 < 3 * SEC && third.1 > 2990 * MS, "{:?}", third.1);
     assert_eq!(server.count(), 1);
 }
@@ -275,8 +284,11 @@ async fn nobody_waits_for_the_end_of_a_pause_that_is_too_long() {
     assert_eq!(call(&client, 0).await.unwrap(), 429);
     let refused = call(&client, 1).await;
     let refusal = refusal(&refused);
-    assert_eq!(refusal.reason(), RefusalReason::WaitTooLong);
-    assert!(refusal.retry_after() >= 3600 * SEC && refusal.retry_after() <= 3601 * SEC);
+    assert_eq!(refusal.refusal_reason(), Some(RefusalReason::WaitTooLong));
+    assert!(
+        refusal.retry_after().unwrap() >= 3600 * SEC
+            && refusal.retry_after().unwrap() <= 3601 * SEC
+    );
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(server.count(), 1);
 }
@@ -289,7 +301,10 @@ async fn a_waiter_that_cannot_outlast_a_new_pause_is_refused() {
     let results = join_all((0..50).map(|name| call(&client, name))).await;
     assert_eq!(*results[0].as_ref().unwrap(), 429);
     for result in &results[1..] {
-        assert_eq!(refusal(result).reason(), RefusalReason::WaitTooLong);
+        assert_eq!(
+            refusal(result).refusal_reason(),
+            Some(RefusalReason::WaitTooLong)
+        );
     }
     assert_eq!(start.elapsed(), SEC);
 }
@@ -354,7 +369,7 @@ async fn a_refused_retry_returns_the_error_before_it() {
     });
     assert!(blocker.is_ok());
     let error = result.unwrap_err();
-    assert!(Refusal::of(&error).is_none(), "{error:?}");
+    assert!(SteadyError::of(&error).is_none(), "{error:?}");
     let Error::Middleware(error) = error else {
         panic!("{error:?}")
     };
@@ -518,7 +533,7 @@ async fn an_attempts_timeout_begins_when_it_is_sent() {
     let start = Instant::now();
     let (first, second) = tokio::join!(call(&client, 0), call(&client, 1));
     assert!(first.is_ok());
-    assert!(TimedOut::of(&second.unwrap_err()).is_some());
+    assert!(SteadyError::of(&second.unwrap_err()).is_some_and(SteadyError::is_timeout));
     let elapsed = start.elapsed();
     assert!(elapsed >= 5500 * MS && elapsed <= 5502 * MS, "{elapsed:?}");
 }
@@ -697,7 +712,7 @@ async fn a_throttle_outside_the_retry_is_noticed_and_said_once() {
     assert_eq!(log.count(), 1);
     assert!(
         log.last()
-            .contains("ThrottleMiddleware is outside a RetryMiddleware")
+            .contains("ThrottleMiddleware is outside RetryMiddleware")
     );
 
     let right = throttled(&server, retry(), throttle());

@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error};
 use reqwest_steady::observe::RefusalReason;
 use reqwest_steady::{
-    Budget, Refusal, ReportSlot, RequestBuilderExt, RetryMiddlewareBuilder, RetryReport,
-    StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder, TimedOut,
+    Budget, ReportSlot, RequestBuilderExt, RetryMiddlewareBuilder, RetryReport, SteadyError,
+    StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -123,8 +123,8 @@ async fn the_queue_does_not_count_for_a_requests_own_attempt_timeout() {
         assert_eq!(result.as_ref().unwrap().status(), 200);
     }
     for result in cut {
-        let timed_out = TimedOut::of(result.as_ref().unwrap_err()).unwrap();
-        assert_eq!(timed_out.after(), SEC);
+        let timed_out = SteadyError::of(result.as_ref().unwrap_err()).unwrap();
+        assert_eq!(timed_out.time_limit().unwrap(), SEC);
     }
     assert_eq!(started.elapsed(), 4 * 900 * MS + 2 * SEC);
     assert_eq!(
@@ -172,7 +172,7 @@ async fn a_broken_body_comes_back_if_its_retry_is_refused() {
     let request = client.get(URL).buffer_response(1000).send();
     let (result, ()) = tokio::join!(request, take_the_place(&client));
     let error = result.unwrap_err();
-    assert!(Refusal::of(&error).is_none(), "{error:?}");
+    assert!(SteadyError::of(&error).is_none(), "{error:?}");
     assert!(error.is_decode() || error.is_body(), "{error:?}");
 }
 
@@ -407,10 +407,10 @@ async fn a_refusal_says_how_long_those_ahead_will_take() {
         call(&client, 9).await
     });
     let error = refused.unwrap_err();
-    let refusal = Refusal::of(&error).unwrap();
-    assert_eq!(refusal.reason(), RefusalReason::QueueFull);
+    let refusal = SteadyError::of(&error).unwrap();
+    assert_eq!(refusal.refusal_reason(), Some(RefusalReason::QueueFull));
     // Four ahead, and itself, four at a time.
-    assert_eq!(refusal.retry_after(), 12_500 * MS);
+    assert_eq!(refusal.retry_after().unwrap(), 12_500 * MS);
 }
 
 #[tokio::test(start_paused = true)]
@@ -440,7 +440,10 @@ async fn a_timeout_comes_back_if_its_retry_is_refused() {
     let client = throttled(&server, retry, throttle);
     let slot = ReportSlot::new();
     let error = client.get(URL).report_to(&slot).send().await.unwrap_err();
-    assert!(TimedOut::of(&error).is_some(), "{error}");
+    assert!(
+        SteadyError::of(&error).is_some_and(SteadyError::is_timeout),
+        "{error}"
+    );
     let report = slot.get().unwrap();
     assert_eq!(report.stop_reason(), StopReason::Throttled);
     assert_eq!(report.attempts().count(), 1);

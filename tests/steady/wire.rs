@@ -10,7 +10,7 @@ use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest_middleware::{ClientWithMiddleware, Error, RequestBuilder};
 use reqwest_steady::dead_letter::Secrets;
 use reqwest_steady::observe::{AttemptOutcome, FailureKind};
-use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryReport, StopReason, TimeLimit, TimedOut};
+use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryReport, SteadyError, StopReason};
 use tokio::net::TcpListener;
 
 use crate::support::raw::{Reply, Server, Then, answer, client, direct, in_time, reply, retry};
@@ -187,9 +187,9 @@ async fn silence_before_the_head_ends_with_the_attempt() {
     let server = Server::start(|_| reply("", Then::Silence)).await;
     let get = patient.get(server.url()).max_retries(1);
     let error = send(get).await.unwrap_err();
-    let timed_out = TimedOut::of(&error).expect("the middleware cut it off");
-    assert_eq!(timed_out.limit(), TimeLimit::Attempt);
-    assert_eq!(timed_out.after(), PATIENCE);
+    let timed_out = SteadyError::of(&error).expect("the middleware cut it off");
+    assert!(!timed_out.is_deadline());
+    assert_eq!(timed_out.time_limit().unwrap(), PATIENCE);
     assert_eq!(server.count(), 2);
 }
 
@@ -202,7 +202,7 @@ async fn a_post_into_silence_arrives_once() {
     );
     let (post, slot) = reported(patient.post(server.url()).body("order"));
     let error = send(post).await.unwrap_err();
-    assert!(TimedOut::of(&error).is_some());
+    assert!(SteadyError::of(&error).is_some_and(SteadyError::is_timeout));
     assert_eq!(slot.get().unwrap().stop_reason(), StopReason::NotIdempotent);
     assert_eq!(server.count(), 1);
 }
@@ -250,7 +250,7 @@ async fn a_buffered_answer_that_falls_silent_is_retried() {
     let server = Server::start(script).await;
     let post = patient.post(server.url()).buffer_response(1024);
     let error = send(post).await.unwrap_err();
-    assert!(TimedOut::of(&error).is_some());
+    assert!(SteadyError::of(&error).is_some_and(SteadyError::is_timeout));
     assert_eq!(server.count(), 1);
 }
 

@@ -1,16 +1,18 @@
-//! Eight workers that have one quota together: how much they waste alone, and how much if they share their limits.
+//! Eight workers share one quota. This compares separate limits per worker with shared limits in Redis.
 //!
-//! `cargo run -p proof --example fleet`, and `-- --help` for more
+//! `cargo run -p proof --example fleet`, and `-- --help` for options
 //!
-//! Each worker is a process of its own. The server takes 500 requests a second of all of them, and refuses the others.
-//! Redis is started from the PATH, and stopped at the end; with `--redis` or `REDIS_URL` it is any other.
+//! Each worker is a separate process. The server accepts 500 requests per second from all of them and refuses the rest.
+//! `redis-server` is started from the PATH and stopped at the end. To use another Redis, give `--redis` or `REDIS_URL`.
 
-// A server has a clock of its own.
+// The server limits requests by the clock.
 #![allow(clippy::disallowed_methods)]
 
 mod crew;
 mod lag;
 mod outcome;
+#[path = "../../../examples/support/print.rs"]
+mod print;
 mod redis;
 mod server;
 mod worker;
@@ -20,29 +22,31 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::{Parser, Subcommand};
 
 use crew::Crew;
 use outcome::Outcome;
+use print::{bold, count, dim, green, red, verdict};
 use redis::RedisProcess;
 use server::{Quota, Server};
 use worker::Orders;
 
 #[derive(Parser)]
 #[command(
-    about = "What workers waste of a quota that they have together, with and without shared limits"
+    about = "Compares workers with separate limits to workers that share their limits through Redis"
 )]
 struct Settings {
-    /// For how long each fleet works
+    /// How many seconds each fleet works
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=30))]
     seconds: u64,
-    /// How many processes there are
+    /// How many worker processes to start
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
-    /// How many requests a second the server takes
+    /// How many requests per second the server accepts
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..=5000))]
     rate: u32,
-    /// The Redis to share limits through, like redis://127.0.0.1:6379; otherwise REDIS_URL, or one is started
+    /// The URL of a Redis, such as redis://127.0.0.1:6379 [default: REDIS_URL, or a new redis-server]
     #[arg(long)]
     redis: Option<String>,
     #[command(subcommand)]
@@ -51,22 +55,22 @@ struct Settings {
 
 #[derive(Subcommand)]
 enum Part {
-    /// One of the workers, which are started by themselves
+    /// One of the workers. The example starts them itself
     #[command(hide = true)]
     Worker { control: SocketAddr, number: usize },
 }
 
 const NO_REDIS: &str = "
-There is no Redis here, so nothing can be shared. Either install `redis-server`, and it is started from the PATH:
+Install `redis-server`, and this example starts it from the PATH:
 
     apt-get install redis-server      or      brew install redis
 
-or start one yourself, and say where it is:
+Or start a Redis yourself and give its URL:
 
     docker run --rm --publish 127.0.0.1:6379:6379 redis
     cargo run -p proof --example fleet -- --redis redis://127.0.0.1:6379";
 
-/// How long a Redis may take to say that it is there.
+/// How long a Redis may take to respond.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn main() -> anyhow::Result<()> {
@@ -76,79 +80,89 @@ fn main() -> anyhow::Result<()> {
     }
     let given = given_redis(&settings)?;
     println!(
-        "{} workers want twice what the server takes, which is {} a second, for {} s:\n",
-        settings.workers, settings.rate, settings.seconds
+        "{}\n",
+        bold(format!(
+            "Together, {} may send {} per second. They try to send twice as many.",
+            count(settings.workers.into(), "worker"),
+            count(settings.rate as usize, "request"),
+        ))
     );
     println!(
-        "{:<19} {:>8} {:>9} {:>13} {:>10} {:>11} {:>17} {:>12}",
-        "limits",
-        "requests",
-        "successes",
-        "wasted for",
-        "calls that",
-        "use of the",
-        "most requests in",
-        "round trips",
-    );
-    println!(
-        "{:<19} {:>8} {:>9} {:>13} {:>10} {:>11} {:>17} {:>12}",
-        "", "", "", "1000 of them", "failed", "quota", "any second", "for 1000",
+        "{}\n{}",
+        dim(
+            "limits               requests    refused by    calls   quota        busiest   Redis round trips"
+        ),
+        dim(
+            "of each worker           sent    the server   failed    used         second   per 1000 requests"
+        ),
     );
     let fixed = run(&settings, None, false)?;
-    show("each its own, fixed", &fixed, &settings);
+    show("own limit, fixed", &fixed, &settings);
     let adaptive = run(&settings, None, true)?;
-    show("each its own", &adaptive, &settings);
+    show("own limit, adaptive", &adaptive, &settings);
 
     let (url, _redis) = match given {
         Some((url, client)) => {
             if let Err(error) = ping(&client) {
                 let why = match error.is_timeout() {
-                    true => format!("it said nothing for {PATIENCE:?}"),
+                    true => format!("no response within {} s", PATIENCE.as_secs()),
                     false if error.is_io_error() => error.to_string(),
-                    // Its own words may repeat a password.
+                    // The text of other errors may contain the password.
                     false => format!("{:?}", error.kind()),
                 };
-                println!("\nThe Redis that was given cannot be used: {why}.");
-                println!("{NO_REDIS}");
-                return Ok(());
+                println!("{NO_REDIS}\n");
+                anyhow::bail!("this Redis cannot be used: {why}");
             }
             (url, None)
         }
         None => match RedisProcess::start(Vec::new)? {
             Some(redis) => (redis.url(), Some(redis)),
             None => {
+                let missing = "There is no Redis here, so shared limits cannot be shown.";
+                println!("\n{}", red(missing));
                 println!("{NO_REDIS}");
                 return Ok(());
             }
         },
     };
     let together = run(&settings, Some(url), true)?;
-    show("shared, in Redis", &together, &settings);
-    if let Some(failure) = together
-        .reports
-        .iter()
-        .find_map(|it| it.first_failure.as_ref())
-    {
-        println!("\nThe first call that failed did so with: {failure}");
+    show("shared in Redis", &together, &settings);
+    let failures = together.reports.iter().map(|it| it.first_failure.as_ref());
+    if let Some(failure) = failures.flatten().next() {
+        println!("\nFirst failed call with shared limits: {failure}");
     }
+
+    let (alone, shared) = (refused(&fixed), refused(&together));
+    ensure!(
+        settings.workers == 1 || shared < alone,
+        "shared limits led to {shared} refused requests, separate ones to {alone}"
+    );
+    let conclusion = match alone {
+        0 => "The server refused nothing, so shared limits make no difference.".to_owned(),
+        _ => format!(
+            "With shared limits, the server refused {} instead of {alone}.",
+            count(shared, "request")
+        ),
+    };
+    println!("\n{}", green(conclusion));
     Ok(())
 }
 
-/// The Redis that was given, if any was, with a URL that can be one.
+/// Returns the Redis that the settings or the environment name, with its URL.
 fn given_redis(settings: &Settings) -> anyhow::Result<Option<(String, ::redis::Client)>> {
     let by_environment = || std::env::var("REDIS_URL").ok();
     let url = settings.redis.clone().or_else(by_environment);
     let Some(url) = url.filter(|url| !url.is_empty()) else {
         return Ok(None);
     };
-    // What was given is not shown: it may hold a password.
+    // The URL is not shown, because it may contain a password.
     let client = ::redis::Client::open(url.as_str()).map_err(|_| {
-        anyhow::anyhow!("the URL of Redis should be like redis://user:password@host:6379/0")
+        anyhow::anyhow!("invalid URL of Redis: use one like redis://user:password@host:6379/0")
     })?;
     Ok(Some((url, client)))
 }
 
-/// Whether it answers in time.
+/// Fails if Redis does not respond in time.
 fn ping(client: &::redis::Client) -> ::redis::RedisResult<()> {
     let mut connection = client.get_connection_with_timeout(PATIENCE)?;
     connection.set_read_timeout(Some(PATIENCE))?;
@@ -172,7 +186,7 @@ fn run(settings: &Settings, redis: Option<String>, adaptive: bool) -> anyhow::Re
         server: server.address,
         redis,
         adaptive,
-        // A little less: what was leased may be sent a moment later.
+        // A little less than the quota, because leased requests may be sent a moment later.
         rate: per_second * 0.98,
         burst: settings.rate / 10,
         offered: 2.0 * per_second / f64::from(settings.workers),
@@ -187,19 +201,27 @@ fn run(settings: &Settings, redis: Option<String>, adaptive: bool) -> anyhow::Re
     })
 }
 
+/// Returns how many requests the server refused.
+fn refused(outcome: &Outcome) -> usize {
+    outcome.requests() - outcome.successes()
+}
+
+/// Prints one line about a fleet.
 fn show(limits: &str, outcome: &Outcome, settings: &Settings) {
-    let round_trips = match outcome.sum(|report| report.round_trips) {
-        0 => "-".to_owned(),
-        asked => format!("{:.0}", asked as f64 / outcome.requests() as f64 * 1000.0),
-    };
+    let requests = outcome.requests();
+    let failed = outcome.sum(|report| report.failed + report.lost);
+    let share = 1.0 - 1.0 / outcome.requests_per_success();
+    let round_trips = outcome.sum(|report| report.round_trips) as f64;
     println!(
-        "{limits:<19} {:>8} {:>9} {:>13.0} {:>10} {:>9.1} % {:>17} {:>12}",
-        outcome.requests(),
-        outcome.successes(),
-        (outcome.requests_per_success() - 1.0) * 1000.0,
-        outcome.sum(|report| report.failed + report.lost),
+        "{limits:<20} {requests:>8} {:>13} {:>8} {:>5.0} % {:>14} {:>19.0}",
+        // Adaptive limits find the quota by a few refusals.
+        verdict(
+            share < 0.05,
+            format!("{} ({:.0} %)", refused(outcome), share * 100.0)
+        ),
+        verdict(failed == 0, failed),
         outcome.use_of(settings.rate.into()) * 100.0,
-        outcome.most_in_a_second(),
-        round_trips,
+        count(outcome.most_in_a_second(), "request"),
+        round_trips / requests as f64 * 1000.0,
     );
 }

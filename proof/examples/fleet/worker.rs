@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::fleet::FleetLimits;
-use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
+use reqwest_steady::{ClientBuilderExt, Steady, ThrottleMiddleware};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
@@ -138,18 +138,17 @@ async fn make_calls(
 }
 
 fn client(orders: &Orders, fleet: Option<FleetLimits>) -> anyhow::Result<ClientWithMiddleware> {
-    let mut retry = RetryMiddleware::builder();
-    let mut throttle = ThrottleMiddleware::builder()
+    let throttle = ThrottleMiddleware::builder()
         .adaptive(orders.adaptive)
         .rate(orders.rate, orders.burst);
+    // No time limits: a call ends with the server or with this process.
+    let mut steady = Steady::builder().throttle(throttle);
     if let Some(fleet) = fleet {
-        retry = retry.fleet(fleet.clone());
-        throttle = throttle.fleet(fleet);
+        steady = steady.fleet(fleet);
     }
     let client = reqwest::Client::builder().no_proxy().build()?;
     Ok(ClientBuilder::new(client)
-        .with(retry.build()?)
-        .with(throttle.build()?)
+        .with_steady(steady.build()?)
         .build())
 }
 

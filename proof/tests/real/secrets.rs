@@ -10,8 +10,8 @@ use reqwest_middleware::Middleware;
 use reqwest_steady::dead_letter::{Credentials, JsonLinesReader, JsonLinesSink, Secrets};
 use reqwest_steady::observe::Metrics;
 use reqwest_steady::{
-    CoalesceMiddleware, InvalidKeyError, KeyBy, Refusal, ReportSlot, RequestBuilderExt,
-    RetryMiddleware, RetryReport, ThrottleMiddleware, TimedOut,
+    CoalesceMiddleware, KeyBy, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryReport,
+    SteadyError, ThrottleMiddleware,
 };
 use tokio::time::timeout;
 
@@ -214,8 +214,11 @@ async fn a_secret_appears_in_no_output_of_any_kind() {
         }
     );
     let errors = [late.unwrap_err(), refused.unwrap_err()];
-    assert!(TimedOut::of(&errors[0]).is_some(), "{errors:?}");
-    assert!(Refusal::of(&errors[1]).is_some());
+    assert!(
+        SteadyError::of(&errors[0]).is_some_and(SteadyError::is_timeout),
+        "{errors:?}"
+    );
+    assert!(SteadyError::of(&errors[1]).is_some_and(SteadyError::is_throttled));
     for error in &errors {
         output.add("error", format!("{error} {error:?} {error:#?}"));
     }
@@ -240,9 +243,10 @@ async fn a_secret_appears_in_no_output_of_any_kind() {
     output.add("error", format!("{invalid} {invalid:?}"));
     let invalid = send().header("idempotency-key", key.as_str()).send().await;
     let invalid = invalid.unwrap_err();
-    let found =
-        matches!(&invalid, reqwest_middleware::Error::Middleware(it) if it.is::<InvalidKeyError>());
-    assert!(found, "{invalid:?}");
+    assert!(
+        SteadyError::of(&invalid).is_some_and(SteadyError::is_config),
+        "{invalid:?}"
+    );
     output.add("error", format!("{invalid} {invalid:?}"));
     send().idempotency_key(PRIVATE[1]).send().await.unwrap();
     output.add("report", format!("{slot:?}"));

@@ -17,7 +17,9 @@ use crate::fleet::RetryTerms;
 /// A deposit or a retry is worth this many units, or a little less; the other one is worth fewer.
 const SCALE: u64 = 1_000_000;
 
-/// Builds a [`Budget`]. [`build`](BudgetBuilder::build) checks all values.
+/// Builds a [`Budget`].
+///
+/// [`build`](BudgetBuilder::build) checks all values.
 ///
 /// ```
 /// use std::time::Duration;

@@ -6,7 +6,7 @@ use reqwest::Url;
 
 use super::*;
 use crate::dead_letter::{LetterBody, Redacted};
-use crate::outcome::{AttemptOutcome, AttemptReport, FailureKind, StopReason};
+use crate::outcome::{AttemptOutcome, AttemptReport, Effect, FailureKind, StopReason};
 
 fn header_value() -> impl Strategy<Value = HeaderValue> {
     proptest::collection::vec(any::<u8>(), 0..20).prop_filter_map("no header value", |bytes| {
@@ -40,9 +40,11 @@ prop_compose! {
         outcome in any_outcome(),
         sent_at in any_duration(),
         waited in any_duration(),
+        took in any_duration(),
         hint in proptest::option::of(any_duration()),
+        effect in proptest::sample::select(&Effect::ALL[..]),
     ) -> AttemptReport {
-        AttemptReport { outcome, sent_at, waited, hint }
+        AttemptReport { outcome, sent_at, waited, took, hint, effect }
     }
 }
 
@@ -116,7 +118,7 @@ proptest! {
     }
 }
 
-const EXAMPLE: &str = r#"{"version":1,"time":"2026-11-16T09:00:00.5Z","method":"POST","url":"https://api.example.com/orders?page=7&token=REDACTED","redacted":["user_info",{"parameter":"token"}],"headers":[["x-a","1"],["authorization",null],["x-b",{"base64":"/zE="}]],"body":{"text":"bytes"},"key":{"header":"idempotency-key","value":"order-1"},"repeatable":true,"attempts":[{"outcome":"503","sent_at":"0s","waited":"0s","hint":"1s"},{"outcome":"timeout","sent_at":"1.38s","waited":"1.25s"}],"reason":"retries_exhausted","not_before":"2026-11-16T09:00:10Z"}"#;
+const EXAMPLE: &str = r#"{"version":1,"time":"2026-11-16T09:00:00.5Z","method":"POST","url":"https://api.example.com/orders?page=7&token=REDACTED","redacted":["user_info",{"parameter":"token"}],"headers":[["x-a","1"],["authorization",null],["x-b",{"base64":"/zE="}]],"body":{"text":"bytes"},"key":{"header":"idempotency-key","value":"order-1"},"repeatable":true,"attempts":[{"outcome":"503","sent_at":"0s","waited":"0s","took":"0.13s","hint":"1s","effect":"unknown"},{"outcome":"timeout","sent_at":"1.38s","waited":"1.25s","took":"10s","effect":"did_not_happen"}],"reason":"retries_exhausted","not_before":"2026-11-16T09:00:10Z"}"#;
 
 #[test]
 fn the_form_of_version_1_stays_as_it_is() {
@@ -124,8 +126,25 @@ fn the_form_of_version_1_stays_as_it_is() {
     let text = String::from_utf8(encode(&letter, u64::MAX).unwrap()).unwrap();
     assert_eq!(text.trim_end(), EXAMPLE);
     assert_eq!(letter.stop_reason(), Some(StopReason::RetriesExhausted));
-    assert_eq!(letter.attempts()[1].sent_at(), Duration::from_millis(1380));
+    let last = &letter.attempts()[1];
+    assert_eq!(last.sent_at(), Duration::from_millis(1380));
+    assert_eq!(last.took(), Duration::from_secs(10));
+    assert_eq!(last.effect(), Effect::DidNotHappen);
     assert_eq!(letter.key(), Some("order-1"));
+}
+
+#[test]
+fn a_letter_without_times_and_effects_can_be_read() {
+    let older = EXAMPLE
+        .replace(",\"took\":\"0.13s\"", "")
+        .replace(",\"took\":\"10s\"", "")
+        .replace(",\"effect\":\"unknown\"", "")
+        .replace(",\"effect\":\"did_not_happen\"", "");
+    let letter = decode(older.as_bytes()).unwrap();
+    for attempt in letter.attempts() {
+        assert_eq!(attempt.took(), Duration::ZERO);
+        assert_eq!(attempt.effect(), Effect::Unknown);
+    }
 }
 
 #[test]

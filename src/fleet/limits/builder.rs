@@ -13,9 +13,9 @@ use crate::fleet::{RedisStore, RedisStoreBuilder};
 const MIN_PERIOD: Duration = Duration::from_millis(50);
 const MAX_PERIOD: Duration = Duration::from_secs(10);
 
-/// Builds [`FleetLimits`]. [`build`](FleetLimitsBuilder::build) checks all values.
+/// Builds [`FleetLimits`].
 ///
-/// Without a store, limits are kept in memory.
+/// Without a store, limits are kept in memory. [`build`](FleetLimitsBuilder::build) checks all values.
 ///
 /// ```
 /// use std::time::Duration;

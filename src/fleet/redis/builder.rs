@@ -13,7 +13,9 @@ use crate::fleet::{DEFAULT_STORE_TIMEOUT, check_store_timeout};
 const DEFAULT_PREFIX: &str = "steady";
 const MAX_PREFIX: usize = 64;
 
-/// Builds a [`RedisStore`]. [`build`](RedisStoreBuilder::build) checks all values.
+/// Builds a [`RedisStore`].
+///
+/// [`build`](RedisStoreBuilder::build) checks all values.
 ///
 /// ```
 /// use std::time::Duration;

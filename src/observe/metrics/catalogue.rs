@@ -38,6 +38,10 @@ catalogue! {
         "Retries that the budget allows now.";
     BUDGET_EXHAUSTED = "steady_retry_budget_exhausted_total", Counter, Count,
         "Retries that were not sent because the budget was empty.";
+    CALL_DURATION = "steady_call_duration_seconds", Histogram, Seconds,
+        "Time from the start of a call to its response headers or error, with retries and waits.";
+    ATTEMPT_DURATION = "steady_attempt_duration_seconds", Histogram, Seconds,
+        "Time from sending an attempt to its response headers or error, without the queue.";
     BACKOFF_DELAY = "steady_backoff_delay_seconds", Histogram, Seconds,
         "Waits before a retry.";
     LIMIT_HEADERS = "steady_rate_limit_header_present_total", Counter, Count,
@@ -50,6 +54,10 @@ catalogue! {
         "Age of the oldest queued attempt, when the queue last changed.";
     LIMITER_WAIT = "steady_rate_limiter_wait_seconds", Histogram, Seconds,
         "Waits in the queue of a throttle, including waits that ended with a refusal.";
+    PACE = "steady_throttle_pace_requests_per_second", Gauge, CountPerSecond,
+        "Requests per second that a throttle allows, NaN while it does not limit them.";
+    PAUSE = "steady_throttle_pause_seconds", Gauge, Seconds,
+        "Length of the current pause of a throttle, 0 while there is none.";
     DEAD_LETTERS = "steady_dead_letters_total", Counter, Count,
         "Dead letters, by the outcome of their delivery.";
 }

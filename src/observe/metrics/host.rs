@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep_until};
 
 use super::catalogue::{
-    BACKOFF_DELAY, BUDGET_BALANCE, BUDGET_EXHAUSTED, DEAD_LETTERS, IN_FLIGHT, LIMIT_HEADERS,
-    LIMITER_WAIT, QUEUE_AGE, QUEUE_DEPTH, REQUESTS, RETRIES,
+    ATTEMPT_DURATION, BACKOFF_DELAY, BUDGET_BALANCE, BUDGET_EXHAUSTED, CALL_DURATION, DEAD_LETTERS,
+    IN_FLIGHT, LIMIT_HEADERS, LIMITER_WAIT, PACE, PAUSE, QUEUE_AGE, QUEUE_DEPTH, REQUESTS, RETRIES,
 };
+use crate::clock;
 use crate::lock::lock;
 use crate::observe::{LimitHeader, LimitHeaders, LoadChange, ThrottleLoad};
 use crate::outcome::{AttemptOutcome, DeadLetterOutcome, StopReason};
@@ -24,6 +27,8 @@ pub(super) struct HostMetrics {
     /// Registered with the first balance. Without a budget, a gauge at 0 would look like an empty budget.
     budget_balance: OnceLock<Gauge>,
     pub(super) budget_exhausted: Counter,
+    pub(super) call_duration: Histogram,
+    pub(super) attempt_duration: Histogram,
     pub(super) backoff_delay: Histogram,
     /// Indexed by [`LimitHeader`].
     limit_headers: [Counter; LimitHeader::ALL.len()],
@@ -39,6 +44,11 @@ struct ThrottleMetrics {
     queue_depth: Gauge,
     queue_age: Gauge,
     limiter_wait: Histogram,
+    pause: Gauge,
+    /// Until when `pause` is above 0.
+    paused_until: Mutex<Option<Instant>>,
+    /// Registered with the first pace. At 0, it would look like a throttle that lets nothing through.
+    pace: OnceLock<Gauge>,
 }
 
 impl HostMetrics {
@@ -54,6 +64,8 @@ impl HostMetrics {
             retries: Mutex::default(),
             budget_balance: OnceLock::new(),
             budget_exhausted: from_zero(counter!(BUDGET_EXHAUSTED, "host" => host.clone())),
+            call_duration: histogram!(CALL_DURATION, "host" => host.clone()),
+            attempt_duration: histogram!(ATTEMPT_DURATION, "host" => host.clone()),
             backoff_delay: histogram!(BACKOFF_DELAY, "host" => host.clone()),
             limit_headers: LimitHeader::EACH.map(|header| {
                 from_zero(
@@ -129,11 +141,51 @@ impl HostMetrics {
         self.throttle().limiter_wait.record(wait);
     }
 
+    /// Shows a pause until it is over, even if no request comes that would notice its end.
+    pub(super) fn throttle_pause(self: Arc<Self>, pause: Duration) {
+        let end = clock::after(clock::now(), pause);
+        let throttle = self.throttle();
+        let mut shown = lock(&throttle.paused_until);
+        // Another gate of the host may be closed for longer.
+        if shown.is_some_and(|shown| end <= shown) {
+            return;
+        }
+        // Under the lock, so that the end of an earlier pause does not overtake it.
+        *shown = Some(end);
+        throttle.pause.set(pause);
+        drop(shown);
+        // A request can be dropped outside a runtime. Then the next pause or release resets the gauge.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                sleep_until(end).await;
+                self.end_throttle_pause();
+            });
+        }
+    }
+
+    /// Resets the gauge if no gate of the host is closed for longer.
+    pub(super) fn end_throttle_pause(&self) {
+        let throttle = self.throttle();
+        let mut shown = lock(&throttle.paused_until);
+        if shown.take_if(|end| *end <= clock::now()).is_some() {
+            throttle.pause.set(0);
+        }
+    }
+
+    pub(super) fn throttle_pace(&self, per_second: Option<f64>) {
+        let make = || gauge!(PACE, "host" => self.host.clone());
+        let pace = self.throttle().pace.get_or_init(make);
+        pace.set(per_second.unwrap_or(f64::NAN));
+    }
+
     fn throttle(&self) -> &ThrottleMetrics {
         self.throttle.get_or_init(|| ThrottleMetrics {
             queue_depth: gauge!(QUEUE_DEPTH, "host" => self.host.clone()),
             queue_age: gauge!(QUEUE_AGE, "host" => self.host.clone()),
             limiter_wait: histogram!(LIMITER_WAIT, "host" => self.host.clone()),
+            pause: gauge!(PAUSE, "host" => self.host.clone()),
+            paused_until: Mutex::default(),
+            pace: OnceLock::new(),
         })
     }
 

@@ -13,7 +13,7 @@ use metrics_util::registry::{AtomicStorage, Registry};
 use super::*;
 use crate::hashed::hash_of;
 use crate::observe::{LimitHeaders, LoadChange};
-use crate::outcome::{AttemptOutcome, FailureKind, RefusalReason, StopReason};
+use crate::outcome::{AttemptOutcome, FailureKind, PauseSource, RefusalReason, StopReason};
 
 fn to(host: &str) -> CallInfo<'_> {
     CallInfo {
@@ -68,6 +68,7 @@ fn finished() -> AttemptFinished {
         outcome: AttemptOutcome::Status(StatusCode::OK),
         retry_of: None,
         took: Duration::from_millis(5),
+        queued: Duration::ZERO,
         limit_headers: LimitHeaders::default(),
     }
 }
@@ -79,6 +80,7 @@ fn stop(budget: Option<f64>) -> Stopped {
         max_attempts: 6,
         waited: Duration::ZERO,
         took: Duration::from_millis(5),
+        hint: None,
         budget,
     }
 }
@@ -190,7 +192,9 @@ fn counters_with_few_labels_start_with_zero_and_the_balance_only_with_a_budget()
     assert_eq!(
         seen(&recorder),
         [
+            "steady_attempt_duration_seconds{host=a} []",
             "steady_backoff_delay_seconds{host=a} []",
+            "steady_call_duration_seconds{host=a} [0.005]",
             "steady_dead_letters_total{host=a,outcome=delivered} 0",
             "steady_dead_letters_total{host=a,outcome=failed} 0",
             "steady_dead_letters_total{host=a,outcome=panicked} 0",
@@ -389,12 +393,107 @@ fn waits_that_ended_with_a_refusal_are_waits() {
                 waited,
                 depth: 3,
                 retry_after: Duration::from_secs(5),
+                refusals: 1,
             };
             metrics.throttle_refused(&to("a"), &refused);
         }
     });
     let waits = value(&seen(&recorder), "steady_rate_limiter_wait_seconds");
     assert_eq!(waits.as_deref(), Some("[1.0, 30.0]"));
+}
+
+#[test]
+fn an_attempt_counts_without_its_time_in_the_queue() {
+    let recorder = DebuggingRecorder::new();
+    with_local_recorder(&recorder, || {
+        let metrics = Metrics::new();
+        let throttled = AttemptOutcome::Failure(FailureKind::Throttled);
+        for (outcome, took, queued) in [
+            (finished().outcome, 5, 0),
+            (AttemptOutcome::Failure(FailureKind::Timeout), 30, 20),
+            (throttled, 40, 40), // it was never sent
+        ] {
+            let attempt = AttemptFinished {
+                outcome,
+                took: Duration::from_secs(took),
+                queued: Duration::from_secs(queued),
+                ..finished()
+            };
+            metrics.attempt_finished(&to("a"), &attempt);
+        }
+        let took = Duration::from_secs(90);
+        metrics.stopped(&to("a"), &Stopped { took, ..stop(None) });
+    });
+    let lines = seen(&recorder);
+    let value = |name| value(&lines, name).unwrap();
+    assert_eq!(value("steady_attempt_duration_seconds"), "[5.0, 10.0]");
+    assert_eq!(value("steady_call_duration_seconds"), "[90.0]");
+}
+
+#[test]
+fn the_pace_is_missing_at_first_and_not_a_number_when_free() {
+    let recorder = Gauges(Registry::atomic());
+    let _local = set_default_local_recorder(&recorder);
+    let metrics = Metrics::new();
+    let pace = || recorder.of_host_a("steady_throttle_pace_requests_per_second");
+    metrics.throttle_load(&to("a"), &load(LoadChange::Sent, 0, 0));
+    assert_eq!(pace(), None);
+    let paced = |per_second| ThrottlePaced {
+        per_second,
+        before: None,
+    };
+    metrics.throttle_paced(&to("a"), &paced(Some(17.5)));
+    assert_eq!(pace(), Some(17.5));
+    metrics.throttle_paced(&to("a"), &paced(None));
+    assert!(pace().unwrap().is_nan());
+}
+
+fn paused(seconds: u64) -> ThrottlePaused {
+    ThrottlePaused {
+        pause: Duration::from_secs(seconds),
+        asked_by: PauseSource::Server,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_returns_to_zero_without_a_request() {
+    let recorder = Gauges(Registry::atomic());
+    let _local = set_default_local_recorder(&recorder);
+    let metrics = Metrics::new();
+    let call = &to("a");
+    let pause = || recorder.of_host_a("steady_throttle_pause_seconds");
+    let sleep = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
+    metrics.throttle_load(call, &load(LoadChange::Sent, 0, 0));
+    assert_eq!(pause(), Some(0.0));
+    metrics.throttle_paused(call, &paused(30));
+    // Another gate of this host is closed for a shorter time.
+    metrics.throttle_paused(call, &paused(5));
+    sleep(10).await;
+    metrics.throttle_released(call);
+    assert_eq!(pause(), Some(30.0));
+    // A longer pause takes its place, and the end of the first does not hide it.
+    metrics.throttle_paused(call, &paused(60));
+    sleep(59).await;
+    assert_eq!(pause(), Some(60.0));
+    sleep(2).await;
+    assert_eq!(pause(), Some(0.0));
+}
+
+#[test]
+fn a_pause_outside_a_runtime_ends_with_the_release() {
+    let recorder = Gauges(Registry::atomic());
+    let _local = set_default_local_recorder(&recorder);
+    let metrics = Metrics::new();
+    let pause = || recorder.of_host_a("steady_throttle_pause_seconds");
+    let now = ThrottlePaused {
+        pause: Duration::from_nanos(1),
+        ..paused(0)
+    };
+    metrics.throttle_paused(&to("a"), &now);
+    assert_eq!(pause(), Some(1e-9));
+    std::thread::sleep(Duration::from_millis(1));
+    metrics.throttle_released(&to("a"));
+    assert_eq!(pause(), Some(0.0));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request};
 
 use crate::dead_letter::{DeadLetter, DeadLetters, LetterBody, LetterDraft};
-use crate::outcome::{AttemptOutcome, AttemptReport, FailureKind, RetryReport, StopReason};
+use crate::outcome::{AttemptOutcome, AttemptReport, Effect, FailureKind, RetryReport, StopReason};
 use crate::properties::address;
 use crate::request::RequestSnapshot;
 
@@ -111,6 +111,7 @@ fn report(input: &mut Unstructured<'_>) -> Result<RetryReport> {
         earlier: earlier.collect::<Result<_>>()?,
         last: attempt(input)?,
         refused_wait: Duration::ZERO,
+        took: duration(input)?,
         stop_reason: *input.choose(&[
             StopReason::RetriesExhausted,
             StopReason::BudgetEmpty,
@@ -130,10 +131,12 @@ fn attempt(input: &mut Unstructured<'_>) -> Result<AttemptReport> {
         },
         sent_at: duration(input)?,
         waited: duration(input)?,
+        took: duration(input)?,
         hint: match input.ratio(1, 3)? {
             true => Some(duration(input)?),
             false => None,
         },
+        effect: *input.choose(&Effect::ALL)?,
     })
 }
 

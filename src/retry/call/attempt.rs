@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use http::{Extensions, HeaderValue};
 use reqwest::{Request, Response};
-use reqwest_middleware::Result;
+use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
 use super::super::permit::HandedOff;
 use super::Call;
 use crate::admit::in_scope;
 use crate::clock;
-use crate::decide::ClassifiedOutcome;
+use crate::decide::{ClassifiedOutcome, RequestFacts};
 use crate::handoff::{Handoff, Terms};
+use crate::outcome::SteadyError;
 use crate::schedule::Limit;
 use crate::upstream::BoxFuture;
 
@@ -22,6 +23,9 @@ impl Call<'_> {
         if let Some(name) = &self.settings.attempt_header {
             let number = HeaderValue::from(self.attempt.number());
             request.headers_mut().insert(name, number);
+        }
+        if let (false, Some(slot)) = (self.attempt.is_retry(), self.slot()) {
+            slot.begin_attempt();
         }
         self.notify_attempt_started();
         self.hand_off(extensions);
@@ -56,18 +60,22 @@ impl Call<'_> {
     pub(crate) async fn run(&self, attempt: BoxFuture<'_, Result<Response>>) -> Result<Response> {
         // Dropped at the end of this function, after the handoff is marked.
         let mut attempt = in_scope(self.scope.clone(), attempt);
-        if self.time.deadline.is_none() && self.time.attempt_timeout.is_none() {
+        if !self.time.has_limit() {
             return attempt.await;
         }
         let limit = |now| self.attempt_limit(now).expect("there is one, as checked");
-        // With no time left, nothing is sent.
-        if self.time.is_before_deadline(self.sent_at) {
-            let end = |now| limit(now).end();
-            if let Some(result) = clock::within_moving(end, &mut attempt).await {
-                return result.map_err(|error| limit(clock::now()).replace_nested(error));
+        let error = match self.time.deadline {
+            Some(deadline) if self.sent_at >= deadline => {
+                Error::middleware(SteadyError::too_late(deadline))
             }
-        }
-        let error = limit(clock::now()).error();
+            _ => {
+                let end = |now| limit(now).end();
+                if let Some(result) = clock::within_moving(end, &mut attempt).await {
+                    return result.map_err(|error| limit(clock::now()).replace_nested(error));
+                }
+                limit(clock::now()).error()
+            }
+        };
         if let Some(handoff) = self.timeout_handoff() {
             handoff.mark_timed_out();
         }
@@ -94,6 +102,7 @@ impl Call<'_> {
         result: &Result<Response>,
         extensions: &Extensions,
     ) -> ClassifiedOutcome {
+        self.ended = clock::now();
         let left = extensions.get::<Handoff>();
         let trace = match self.handed_off.take() {
             Some(handed_off) => handed_off.end(left),
@@ -106,11 +115,14 @@ impl Call<'_> {
 
     /// Classifies the result of the attempt.
     pub(super) fn classify(&self, result: &Result<Response>) -> ClassifiedOutcome {
-        self.settings.classifier.classify(
-            result,
-            (self.record.as_ref()).map(|record| record.request.target()),
-            self.attempt,
-            self.has_key && self.history().is_some_and(|history| history.unclear),
-        )
+        let request = RequestFacts {
+            target: (self.record.as_ref()).map(|record| record.request.target()),
+            unsafe_url: self.url().filter(|_| !self.is_safe),
+            has_key: self.has_key,
+            still_running: self.has_key && self.history().is_some_and(|history| history.unclear),
+            follows_redirects: self.settings.client_follows_redirects != Some(false),
+        };
+        let classifier = &self.settings.classifier;
+        classifier.classify(result, self.attempt, &request)
     }
 }

@@ -33,6 +33,14 @@ impl Decision {
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Stop(stop) if stop.is_final())
     }
+
+    /// Returns the outcome of the attempt that was decided on.
+    fn outcome(&self) -> ClassifiedOutcome {
+        match self {
+            Self::Retry(retry) => retry.outcome,
+            Self::Stop(stop) => stop.outcome,
+        }
+    }
 }
 
 /// A retry that all three stages allow.
@@ -123,9 +131,11 @@ impl Call<'_> {
         if result.is_ok() {
             return (decision, result);
         }
+        self.ended = clock::now();
         let outcome = ClassifiedOutcome {
             // The response had begun, so the request was processed.
             unsent: false,
+            effect: decision.outcome().effect,
             ..self.classify(&result)
         };
         (self.decide(outcome, &result).await, result)

@@ -5,7 +5,7 @@ use super::*;
 use crate::admit::{Budget, Scope};
 use crate::decide::StatusClass;
 use crate::handoff::ThrottleVisit;
-use crate::outcome::{Attempt, AttemptOutcome, FailureKind};
+use crate::outcome::{Attempt, AttemptOutcome, Effect, FailureKind};
 use crate::retry::call::Opening;
 use crate::retry::settings::{RetrySettings, RetryState};
 use crate::schedule::{Backoff, Jitter};
@@ -40,6 +40,7 @@ fn status(status: u16, class: StatusClass) -> ClassifiedOutcome {
         outcome: AttemptOutcome::Status(StatusCode::from_u16(status).unwrap()),
         class,
         unsent: false,
+        effect: Effect::Unknown,
     }
 }
 
@@ -47,6 +48,7 @@ const NOT_PROCESSED: ClassifiedOutcome = ClassifiedOutcome {
     outcome: AttemptOutcome::Failure(FailureKind::NotProcessed),
     class: StatusClass::Retry,
     unsent: true,
+    effect: Effect::DidNotHappen,
 };
 
 fn paced(paced: bool) -> Option<ThrottleVisit> {

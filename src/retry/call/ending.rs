@@ -54,7 +54,7 @@ impl Call<'_> {
         let history = self.history_or_new();
         history.attempts.extend(inside);
         history.attempts.push(ended);
-        history.unclear |= retry.outcome.may_have_taken_effect();
+        history.unclear |= retry.outcome.may_be_running();
         history.unprocessed += u32::from(retry.outcome.is_unprocessed());
         history.backoff = Some(retry.plan.backoff);
         history.queued = queued;
@@ -86,6 +86,7 @@ impl Call<'_> {
     pub(crate) fn finish(
         &mut self,
         stop: Stop,
+        now: Instant,
         result: &mut Result<Response>,
         extensions: &mut Extensions,
     ) -> Option<LetterDelivery> {
@@ -94,17 +95,21 @@ impl Call<'_> {
             earlier: self.merge_inner(&mut last, result, extensions),
             last,
             refused_wait: Duration::ZERO,
+            took: self.time.elapsed(now),
             stop_reason: stop.reason,
         };
         let mut letter = None;
         let is_plain = self.history().is_none() && !self.is_tracked();
         if stop.reason == StopReason::Succeeded && is_plain {
-            // There are no events and no history, so the time is not needed.
-            self.deposit(None);
+            // There are no events and no history.
+            self.deposit(now);
         } else {
-            letter = self.conclude(stop, &mut report, result);
+            letter = self.conclude(stop, now, &mut report, result);
         }
-        if let Some(slot) = self.options.as_ref().and_then(|own| own.report.as_ref()) {
+        if let Err(error) = result {
+            self.complete_error(error, &report);
+        }
+        if let Some(slot) = self.slot() {
             slot.put(report.clone());
         }
         self.leave_for_outer(extensions);
@@ -119,20 +124,19 @@ impl Call<'_> {
     fn conclude(
         &mut self,
         stop: Stop,
+        now: Instant,
         report: &mut RetryReport,
         result: &mut Result<Response>,
     ) -> Option<LetterDelivery> {
-        let now = clock::now();
         if stop.earns_deposit() {
-            self.deposit(Some(now));
+            self.deposit(now);
         }
-        let elapsed = self.time.elapsed(now);
-        self.notify_last_attempt(stop, result, elapsed, now);
+        self.notify_last_attempt(stop, result, now);
         let pause = self.letter_pause(stop, result);
         if let Some(history) = self.history_mut() {
             history.complete(report, result);
         }
-        self.notify_stop(report, elapsed, now);
+        self.notify_stop(report, now);
         self.write_letter(report, pause?)
     }
 
@@ -141,7 +145,9 @@ impl Call<'_> {
             outcome: outcome.outcome,
             sent_at: self.sent_at,
             waited: self.waited,
+            took: self.attempt_time(),
             hint,
+            effect: outcome.effect,
         }
     }
 
@@ -182,7 +188,7 @@ impl Call<'_> {
         extensions.insert(handoff);
     }
 
-    fn deposit(&self, now: Option<Instant>) {
+    fn deposit(&self, now: Instant) {
         if self.makes_deposit {
             self.budget.on_success(now);
         }

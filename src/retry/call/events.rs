@@ -12,6 +12,7 @@ use super::record::CallRecord;
 use super::{Call, Stop};
 use crate::clock;
 use crate::decide::ClassifiedOutcome;
+use crate::handoff::ThrottleVisit;
 use crate::host::HostPlace;
 use crate::observe::{
     Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeaders,
@@ -63,6 +64,7 @@ impl CallRecord<'_> {
         outcome: ClassifiedOutcome,
         result: &Result<Response>,
         took: Duration,
+        queued: Duration,
     ) {
         let Some(events) = &mut self.events else {
             return;
@@ -73,6 +75,7 @@ impl CallRecord<'_> {
             outcome: outcome.outcome,
             retry_of: events.retry_of.replace(outcome.outcome),
             took,
+            queued: queued.min(took),
             limit_headers: headers.map(LimitHeaders::in_response).unwrap_or_default(),
         };
         self.notify(EventKind::AttemptFinished(finished));
@@ -140,6 +143,11 @@ impl Call<'_> {
         }
     }
 
+    /// How long the attempt that has ended was in queues.
+    fn queued_in_attempt(&self) -> Duration {
+        self.visit.map(ThrottleVisit::queued).unwrap_or_default()
+    }
+
     fn max_attempts(&self) -> u32 {
         self.max_retries.saturating_add(1)
     }
@@ -155,30 +163,28 @@ impl Call<'_> {
             budget: self.budget.balance_at(retry.decided),
             dry_run: self.settings.dry_run,
         };
-        let elapsed = self.time.elapsed(retry.decided);
+        let (took, queued) = (self.attempt_time(), self.queued_in_attempt());
         if let Some(record) = &mut self.record {
-            let took = elapsed.saturating_sub(self.sent_at);
-            record.notify_attempt_finished(retry.outcome, result, took);
+            record.notify_attempt_finished(retry.outcome, result, took, queued);
             record.notify(EventKind::RetryScheduled(scheduled));
         }
     }
 
-    /// Notifies of the last attempt. `elapsed` counts from the start of the call.
+    /// Notifies of the last attempt.
     pub(super) fn notify_last_attempt(
         &mut self,
         stop: Stop,
         result: &Result<Response>,
-        elapsed: Duration,
         now: Instant,
     ) {
         self.track_failed();
+        let (took, queued) = (self.attempt_time(), self.queued_in_attempt());
         let Some(record) = &mut self.record else {
             return;
         };
         // `notify_retry` has reported the attempt of a dry run.
         if stop.reason != StopReason::DryRun {
-            let took = elapsed.saturating_sub(self.sent_at);
-            record.notify_attempt_finished(stop.outcome, result, took);
+            record.notify_attempt_finished(stop.outcome, result, took, queued);
         }
         if stop.reason == StopReason::BudgetEmpty {
             let refused = BudgetRefused {
@@ -190,7 +196,7 @@ impl Call<'_> {
     }
 
     /// Notifies of the end of the call.
-    pub(super) fn notify_stop(&mut self, report: &RetryReport, took: Duration, now: Instant) {
+    pub(super) fn notify_stop(&mut self, report: &RetryReport, now: Instant) {
         let (could_retry, max_attempts) = (self.could_retry(), self.max_attempts());
         let record = self.record.as_deref_mut();
         let Some(CallRecord {
@@ -207,7 +213,8 @@ impl Call<'_> {
             outcome: report.last.outcome,
             max_attempts,
             waited: report.waited(),
-            took,
+            took: report.took,
+            hint: report.last.hint,
             budget: could_retry.then(|| self.budget.balance_at(now)),
         });
         let attempt = Attempt::after(report.retries());

@@ -11,7 +11,7 @@ use crate::clock;
 use crate::dead_letter::LetterDraft;
 use crate::log::LogContext;
 use crate::observe::{Event, EventKind};
-use crate::outcome::{DeadLetterOutcome, Refusal, RetryReport};
+use crate::outcome::{DeadLetterOutcome, RetryReport, SteadyError};
 use crate::schedule::server_hint;
 use crate::upstream::BoxFuture;
 
@@ -27,7 +27,7 @@ impl Call<'_> {
         let pause = match result {
             _ if stop.hint.is_some() => stop.hint,
             Ok(response) => server_hint(response.status(), response.headers(), clock::wall()),
-            Err(error) => Refusal::of(error).map(Refusal::retry_after),
+            Err(error) => SteadyError::of(error).and_then(SteadyError::retry_after),
         };
         Some(pause.unwrap_or_default())
     }
@@ -59,7 +59,7 @@ impl Call<'_> {
         let tell = move |outcome: DeadLetterOutcome, error: Option<String>| {
             let call = call_info(&target, host, attempt);
             if outcome != DeadLetterOutcome::Delivered {
-                place.letter_not_delivered(call.host, outcome.as_str(), error.as_deref());
+                place.letter_not_confirmed(call.host, outcome.as_str(), error.as_deref());
             }
             let kind = EventKind::DeadLettered(outcome);
             observers.notify(&Event { call, kind });

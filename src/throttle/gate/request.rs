@@ -1,7 +1,7 @@
 //! One request on its way through a gate: it may wait, it is in flight, and it ends.
 //!
-//! On its way it tells two others where it is: the retry around the throttle, by the [`Handoff`], and the
-//! observers, by events.
+//! On its way it tells others where it is: the retry around the throttle, by the [`Handoff`], and observers and the
+//! log, by events.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -18,15 +18,16 @@ use tokio::time::{Instant, sleep_until};
 
 use super::super::queue::{WaiterId, WaiterState};
 use super::super::signal::{Signal, SignalKind};
-use super::state::{GateSnapshot, GateState, Grant};
+use super::reported::GateChanges;
+use super::state::{GateSnapshot, Grant};
 use super::{Gate, GateEntry};
-use crate::clock::{self, Time};
+use crate::clock;
 use crate::handoff::{Handoff, Terms};
 use crate::hashed::hash_of;
 use crate::host::host_of;
 use crate::lock::lock;
 use crate::observe::{CallInfo, Event, EventKind, LoadChange, ThrottleRefused, ThrottleWaited};
-use crate::outcome::{Attempt, Refusal};
+use crate::outcome::{Attempt, Refusal, SteadyError};
 
 /// A request at a gate. Dropped, it leaves the queue, or it counts as abandoned if it is in flight.
 pub(crate) struct GateRequest<'a> {
@@ -37,8 +38,8 @@ pub(crate) struct GateRequest<'a> {
     pub(crate) handoff: Option<Handoff>,
     /// How long the request was in the queue.
     pub(crate) waited: Duration,
-    /// `None` if there are no observers.
-    observed: Option<Observed<'a>>,
+    /// `None` if neither observers nor the log want events.
+    watched: Option<Watched<'a>>,
 }
 
 #[derive(Clone, Copy)]
@@ -50,7 +51,7 @@ enum GatePosition {
 }
 
 /// What events say about the request.
-struct Observed<'a> {
+struct Watched<'a> {
     method: Method,
     /// Borrowed from the gate, unless a user's function makes the keys.
     host: Cow<'a, str>,
@@ -59,7 +60,7 @@ struct Observed<'a> {
 
 impl<'a> GateRequest<'a> {
     pub(crate) fn new(gate: &'a Gate, request: &Request, extensions: &Extensions) -> Self {
-        let observed = || {
+        let watched = || {
             let method = request.method().clone();
             let (host, host_hash) = match gate.key.host() {
                 Some(host) => (Cow::Borrowed(host), gate.host_hash),
@@ -68,7 +69,7 @@ impl<'a> GateRequest<'a> {
                     (Cow::Owned(host.to_owned()), hash_of(host))
                 }
             };
-            Observed {
+            Watched {
                 method,
                 host,
                 host_hash,
@@ -80,7 +81,7 @@ impl<'a> GateRequest<'a> {
             attempt: Attempt::of(extensions),
             handoff: None,
             waited: Duration::ZERO,
-            observed: (!gate.settings.observers.is_empty()).then(observed),
+            watched: gate.settings.is_watched().then(watched),
         }
     }
 
@@ -126,15 +127,9 @@ impl<'a> GateRequest<'a> {
         if let Some(handoff) = &self.handoff {
             handoff.mark_refused();
         }
-        let refusal = refusal.of_request(request);
-        self.notify_gate_change();
-        self.notify(EventKind::ThrottleRefused(ThrottleRefused {
-            reason: refusal.reason,
-            waited: self.waited,
-            depth: refusal.depth,
-            retry_after: refusal.retry_after,
-        }));
-        Error::middleware(refusal)
+        self.notify_gate_changes();
+        self.notify_refusal(&refusal);
+        Error::middleware(SteadyError::throttled(refusal, request.url(), self.waited))
     }
 
     /// Waits in the queue until the request may go, or until its limit.
@@ -147,7 +142,6 @@ impl<'a> GateRequest<'a> {
         // The timeout of the attempt stands still in the queue.
         let stay = handoff.enter_queue(since);
         self.notify_load(LoadChange::Queued);
-        self.notify_gate_change();
         // Any time will do: the first poll resets it.
         let mut sleep = pin!(sleep_until(self.gate.born));
         let outcome = poll_fn(|context| {
@@ -156,6 +150,8 @@ impl<'a> GateRequest<'a> {
                     ControlFlow::Continue(until) => until,
                     ControlFlow::Break(outcome) => return Poll::Ready(outcome),
                 };
+                // A worker of a fleet may have passed on a pause.
+                self.notify_gate_changes();
                 if sleep.deadline() != until {
                     sleep.as_mut().reset(until);
                 }
@@ -174,7 +170,7 @@ impl<'a> GateRequest<'a> {
         let wait = self.waited;
         self.notify(EventKind::ThrottleWaited(ThrottleWaited { wait }));
         self.notify_load(LoadChange::Sent);
-        self.notify_gate_change();
+        self.notify_gate_changes();
         Ok(())
     }
 
@@ -256,43 +252,80 @@ impl<'a> GateRequest<'a> {
         (self.gate.entropy).with(|rng| rng.random_range(1.0..1.25))
     }
 
+    /// Notifies observers and the log.
     fn notify(&self, kind: EventKind) {
-        if let Some(Observed {
-            method,
-            host,
-            host_hash,
-        }) = &self.observed
-        {
-            let attempt = self.attempt.number();
+        self.with_event(kind, |event| {
+            self.gate.settings.observers.notify(event);
+            self.gate.settings.log(event);
+        });
+    }
+
+    /// Notifies observers of every refusal, and the log of some of them.
+    fn notify_refusal(&self, refusal: &Refusal) {
+        if self.watched.is_none() {
+            return;
+        }
+        let now = self.gate.now();
+        let (refusals, is_logged) = lock(&self.gate.state).reported.refusal(now);
+        let kind = EventKind::ThrottleRefused(ThrottleRefused {
+            reason: refusal.reason,
+            waited: self.waited,
+            depth: refusal.depth,
+            retry_after: refusal.retry_after,
+            refusals,
+        });
+        self.with_event(kind, |event| {
+            self.gate.settings.observers.notify(event);
+            if is_logged {
+                self.gate.settings.log(event);
+            }
+        });
+    }
+
+    fn with_event(&self, kind: EventKind, notify: impl FnOnce(&Event<'_>)) {
+        if let Some(watched) = &self.watched {
             let call = CallInfo {
-                method,
-                host,
-                attempt,
-                host_hash: *host_hash,
+                method: &watched.method,
+                host: &watched.host,
+                attempt: self.attempt.number(),
+                host_hash: watched.host_hash,
             };
-            self.gate.settings.observers.notify(&Event { call, kind });
+            notify(&Event { call, kind });
         }
     }
 
     fn notify_snapshot(&self, snapshot: Option<GateSnapshot>) {
-        if let Some(GateSnapshot { load, change }) = snapshot {
-            self.notify(EventKind::ThrottleLoad(load));
-            change.into_iter().for_each(|kind| self.notify(kind));
+        if let Some(GateSnapshot { load, changes }) = snapshot {
+            if let Some(load) = load {
+                self.notify(EventKind::ThrottleLoad(load));
+            }
+            self.notify_changes(changes);
         }
     }
 
     fn notify_load(&self, change: LoadChange) {
-        self.notify_of(|state, now| Some(EventKind::ThrottleLoad(state.load(now, change))));
+        if !self.gate.settings.observers.is_empty() {
+            let load = lock(&self.gate.state).load(self.gate.now(), change);
+            self.notify(EventKind::ThrottleLoad(load));
+        }
     }
 
-    fn notify_gate_change(&self) {
-        self.notify_of(GateState::unreported_change);
+    fn notify_gate_changes(&self) {
+        if self.watched.is_some() {
+            let changes = lock(&self.gate.state).unreported_changes(self.gate.now());
+            self.notify_changes(changes);
+        }
     }
 
-    fn notify_of(&self, look: impl FnOnce(&mut GateState, Time) -> Option<EventKind>) {
-        if self.observed.is_some() {
-            let kind = look(&mut lock(&self.gate.state), self.gate.now());
-            kind.into_iter().for_each(|kind| self.notify(kind));
+    fn notify_changes(&self, changes: GateChanges) {
+        if let Some(paused) = changes.paused {
+            self.notify(EventKind::ThrottlePaused(paused));
+        }
+        if changes.is_released {
+            self.notify(EventKind::ThrottleReleased);
+        }
+        if let Some(paced) = changes.paced {
+            self.notify(EventKind::ThrottlePaced(paced));
         }
     }
 }
@@ -321,6 +354,6 @@ impl Drop for GateRequest<'_> {
             }
         };
         self.notify_load(change);
-        self.notify_gate_change();
+        self.notify_gate_changes();
     }
 }

@@ -4,12 +4,13 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::super::builder::ThrottleSettings;
-use super::super::controller::{Admission, Controller, MAX_PAUSE_JITTER, SendRecord};
+use super::super::controller::{Admission, Controller, SendRecord};
 use super::super::queue::{WaitQueue, WaiterId};
 use super::super::token_bucket::TokenBucket;
+use super::reported::{Closed, GateChanges, Reported};
 use crate::clock::Time;
 use crate::fleet::{LeaseTurn, WorkerLease};
-use crate::observe::{EventKind, LoadChange, ThrottleLoad, ThrottlePaused};
+use crate::observe::{LoadChange, PauseSource, ThrottleLoad};
 
 #[derive(Debug, Default)]
 pub(super) struct GateState {
@@ -30,8 +31,7 @@ pub(super) struct GateState {
     /// No waiter has an earlier limit.
     pub(super) first_limit: Option<Time>,
     pub(super) last_used: Time,
-    /// Until when the gate is closed, as observers know it. `None` while it is open for them.
-    reported_closed: Option<Time>,
+    pub(super) reported: Reported,
     pub(super) after_unlock: AfterUnlock,
 }
 
@@ -57,11 +57,11 @@ pub(in crate::throttle) struct Grant {
     pub(super) record: Option<SendRecord>,
 }
 
-/// What observers see of a gate at one moment.
+/// What observers and the log see of a gate at one moment.
 pub(super) struct GateSnapshot {
-    pub(super) load: ThrottleLoad,
-    /// The gate has opened or closed.
-    pub(super) change: Option<EventKind>,
+    /// `None` if there are no observers.
+    pub(super) load: Option<ThrottleLoad>,
+    pub(super) changes: GateChanges,
 }
 
 impl GateState {
@@ -178,24 +178,28 @@ impl GateState {
         }
     }
 
-    /// Returns whether the gate has opened or closed since the last report to observers.
-    pub(super) fn unreported_change(&mut self, now: Time) -> Option<EventKind> {
-        let controller = self.controller.as_ref()?;
-        let closed = controller.closed_until(now);
-        if now < closed {
-            // Many responses ask for the same pause, each with its own jitter. It is reported once.
-            let reported = self.reported_closed.filter(|until| now < *until);
-            if reported.is_some_and(|until| closed <= until + MAX_PAUSE_JITTER) {
-                return None;
+    /// Returns what has changed since the last report to observers and the log.
+    pub(super) fn unreported_changes(&mut self, now: Time) -> GateChanges {
+        let mut changes = GateChanges::default();
+        if let Some(controller) = &self.controller {
+            match closed(now, controller, self.lease.as_deref()) {
+                Some(closed) => changes.paused = self.reported.pause(now, closed),
+                // The gate opens for a probe only.
+                None if controller.is_half_open() => {}
+                None => changes.is_released = self.reported.release(),
             }
-            self.reported_closed = Some(closed);
-            let pause = closed - now;
-            return Some(EventKind::ThrottlePaused(ThrottlePaused { pause }));
+            changes.paced = self.reported.pace(now, controller.rate());
         }
-        if controller.is_half_open() {
-            // The gate opens for a probe only.
-            return None;
-        }
-        (self.reported_closed.take()).map(|_| EventKind::ThrottleReleased)
+        changes
     }
+}
+
+/// Returns until when the gate is closed, and who asked for that. A worker of a fleet that heard of its own pause
+/// asked for it itself.
+fn closed(now: Time, controller: &Controller, lease: Option<&WorkerLease>) -> Option<Closed> {
+    let own = controller.closed_by(now);
+    let fleet = lease.map(|lease| (PauseSource::Fleet, lease.paused_until()));
+    let fleet = fleet.filter(|(_, until)| own.map_or(now, |(_, own)| own) < *until);
+    let (asked_by, until) = fleet.or(own)?;
+    Some(Closed { until, asked_by })
 }

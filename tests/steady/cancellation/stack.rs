@@ -7,8 +7,8 @@ use reqwest_middleware::{ClientWithMiddleware, Middleware, RequestBuilder, Resul
 use reqwest_steady::dead_letter::{DeadLetter, DeadLetterSink, Delivery};
 use reqwest_steady::testing::ScriptedServer;
 use reqwest_steady::{
-    Backoff, Budget, CoalesceMiddleware, Jitter, Refusal, RetryMiddleware, RetryMiddlewareBuilder,
-    Scope, ThrottleMiddleware, ThrottleMiddlewareBuilder,
+    Backoff, Budget, CoalesceMiddleware, Jitter, RetryMiddleware, RetryMiddlewareBuilder, Scope,
+    SteadyError, ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
@@ -228,7 +228,9 @@ pub(super) async fn fresh(stack: &Stack) -> Duration {
     let start = Instant::now();
     match stack.get("/fresh", "fresh").send().await {
         Ok(response) => assert_eq!(response.status(), 200),
-        Err(error) if Refusal::of(&error).is_some() => return Duration::MAX,
+        Err(error) if SteadyError::of(&error).is_some_and(SteadyError::is_throttled) => {
+            return Duration::MAX;
+        }
         Err(error) => panic!("{error:?}"),
     }
     start.elapsed()

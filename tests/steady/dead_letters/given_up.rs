@@ -12,9 +12,9 @@ use reqwest_steady::dead_letter::{
 };
 use reqwest_steady::observe::{AttemptOutcome, AttemptReport, FailureKind};
 use reqwest_steady::{
-    AutoKey, Budget, Deposit, Refusal, ReportSlot, RequestBuilderExt, RetryMiddleware,
-    RetryMiddlewareBuilder, Scope, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
-    TimedOut,
+    AutoKey, Budget, Deposit, ReportSlot, RequestBuilderExt, RetryMiddleware,
+    RetryMiddlewareBuilder, Scope, SteadyError, StopReason, ThrottleMiddleware,
+    ThrottleMiddlewareBuilder,
 };
 use tokio::time::{sleep, timeout};
 
@@ -183,9 +183,9 @@ async fn a_letter_is_written_when_a_throttle_refuses_the_first_attempt() {
     let letter = only(&mut letters);
     assert_eq!(letter.stop_reason(), Some(StopReason::Throttled));
     let error = refused.unwrap_err();
-    let refusal = Refusal::of(&error).expect("the refusal itself comes back");
-    assert!(refusal.retry_after() > Duration::ZERO);
-    assert_eq!(pause(&letter), refusal.retry_after());
+    let refusal = SteadyError::of(&error).expect("the refusal itself comes back");
+    assert!(refusal.retry_after().unwrap() > Duration::ZERO);
+    assert_eq!(pause(&letter), refusal.retry_after().unwrap());
     assert_eq!(*letter.body(), LetterBody::Bytes("order".into()));
 }
 
@@ -195,7 +195,7 @@ async fn what_was_never_sent_can_be_sent_again_even_without_a_key() {
     let (sink, mut letters) = dead_letter_channel(100);
     let client = throttled(&server, retry().dead_letter_sink(sink), one_place());
     let (sent, refused) = tokio::join!(client.post(URL).send(), client.post(URL).send());
-    assert!(Refusal::of(&refused.unwrap_err()).is_some());
+    assert!(SteadyError::of(&refused.unwrap_err()).is_some_and(SteadyError::is_throttled));
     assert_eq!(sent.unwrap().status(), 503);
     let (first, second) = (letters.recv().await.unwrap(), letters.recv().await.unwrap());
     assert_eq!(first.stop_reason(), Some(StopReason::Throttled));
@@ -254,7 +254,10 @@ async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_un
     let server = Server::new(|_| Reply::silence());
     let (client, mut letters) = self::client(&server, retry());
     let error = client.get(URL).deadline(SEC).send().await.unwrap_err();
-    assert!(TimedOut::of(&error).is_some(), "{error}");
+    assert!(
+        SteadyError::of(&error).is_some_and(SteadyError::is_timeout),
+        "{error}"
+    );
     let letter = timeout(SEC, letters.recv()).await.unwrap().unwrap();
     assert_eq!(letter.stop_reason(), Some(StopReason::DeadlineTooClose));
     assert_eq!(server.count(), 1);

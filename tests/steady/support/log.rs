@@ -4,7 +4,7 @@ use tracing::Level;
 
 use super::trace::{Listening, Trace};
 
-/// Counts warnings, and knows the last. That a call was given up is said elsewhere.
+/// Counts warnings, and knows the last. `tests/logging.rs` looks at the lines about calls and throttles.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Trace);
 
@@ -17,9 +17,14 @@ impl Log {
     fn warnings(&self) -> impl Iterator<Item = String> {
         let events = self.0.events().into_iter();
         let of_the_library = events.filter(|(level, _, fields)| {
-            *level == Level::WARN && !fields.contains_key("stop_reason")
+            let is_routine = ["stop_reason", "refusals"].map(|name| fields.contains_key(name));
+            *level == Level::WARN && is_routine == [false, false]
         });
-        of_the_library.map(|(_, message, _)| message)
+        // The message, and what went wrong.
+        of_the_library.map(|(_, message, fields)| {
+            let error = fields.get("error").map(|error| format!(": {error}"));
+            format!("{message}{}", error.unwrap_or_default())
+        })
     }
 
     pub(crate) fn count(&self) -> usize {

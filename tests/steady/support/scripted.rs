@@ -9,7 +9,8 @@ use http::Extensions;
 use reqwest::{Body, Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, Result};
 use reqwest_steady::{
-    Refusal, RetryMiddleware, RetryMiddlewareBuilder, ThrottleMiddleware, ThrottleMiddlewareBuilder,
+    RetryMiddleware, RetryMiddlewareBuilder, SteadyError, ThrottleMiddleware,
+    ThrottleMiddlewareBuilder,
 };
 use tokio::time::Instant;
 
@@ -80,7 +81,7 @@ pub(crate) async fn assert_few_requests_arrive(server: &Server, client: &ClientW
     let start = Instant::now();
     let results = join_all((0..200).map(|name| call(client, name))).await;
     for result in &results {
-        let refused = |error| Refusal::of(error).is_some();
+        let refused = |error| SteadyError::of(error).is_some_and(SteadyError::is_throttled);
         assert!(matches!(result, Ok(429)) || result.as_ref().is_err_and(refused));
     }
     assert!(server.count() < 60, "{}", server.count());

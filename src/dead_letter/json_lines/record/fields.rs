@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{InvalidLine, parse};
 use crate::dead_letter::{LetterBody, Redacted};
-use crate::outcome::{AttemptOutcome, AttemptReport, FailureKind};
+use crate::outcome::{AttemptOutcome, AttemptReport, Effect, FailureKind};
 
 /// A part of the URL that was redacted. Redacted headers are headers without a value instead.
 #[derive(Serialize, Deserialize)]
@@ -131,8 +131,18 @@ pub(super) struct AttemptRecord {
     outcome: String,
     sent_at: String,
     waited: String,
+    /// Older files have none.
+    #[serde(default = "no_time")]
+    took: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+    /// Older files have none. What a later version adds is unknown here, too.
+    #[serde(default)]
+    effect: String,
+}
+
+fn no_time() -> String {
+    encode_duration(Duration::ZERO)
 }
 
 impl AttemptRecord {
@@ -141,7 +151,9 @@ impl AttemptRecord {
             outcome: attempt.outcome.to_string(),
             sent_at: encode_duration(attempt.sent_at),
             waited: encode_duration(attempt.waited),
+            took: encode_duration(attempt.took),
             hint: attempt.hint.map(encode_duration),
+            effect: attempt.effect.to_string(),
         }
     }
 
@@ -150,10 +162,12 @@ impl AttemptRecord {
             outcome: decode_outcome(&self.outcome)?,
             sent_at: decode_duration(&self.sent_at)?,
             waited: decode_duration(&self.waited)?,
+            took: decode_duration(&self.took)?,
             hint: match self.hint {
                 Some(hint) => Some(decode_duration(&hint)?),
                 None => None,
             },
+            effect: Effect::from_label(&self.effect).unwrap_or(Effect::Unknown),
         })
     }
 }
