@@ -25,7 +25,7 @@ impl Layers {
     }
 }
 
-/// Runs both calls at once, with either on the main thread, because loom does not reach all orders from one placement.
+/// Runs both calls at once, in each placement on threads, because one placement does not reach all orders.
 ///
 /// `left` has the initial counts of both calls, the scope and the outer scope.
 fn race<T: Send + 'static>(
@@ -40,23 +40,23 @@ fn race<T: Send + 'static>(
                 scope: AtomicU32::new(left[2]),
                 outer: AtomicU32::new(left[3]),
             });
-            let beside = |call| {
+            let spawn = |call| {
                 let layers = layers.clone();
                 thread::spawn(move || draw(&layers, call))
             };
             let taken = match placement {
                 0 => {
-                    let one = beside(0);
+                    let one = spawn(0);
                     let other = draw(&layers, 1);
                     [one.join().unwrap(), other]
                 }
                 1 => {
-                    let other = beside(1);
+                    let other = spawn(1);
                     let one = draw(&layers, 0);
                     [one, other.join().unwrap()]
                 }
                 _ => {
-                    let (one, other) = (beside(0), beside(1));
+                    let (one, other) = (spawn(0), spawn(1));
                     [one.join().unwrap(), other.join().unwrap()]
                 }
             };
@@ -114,7 +114,7 @@ fn a_refused_call_may_block_another_but_loses_no_retry() {
     race(
         [1, 0, 1, 1],
         |layers, call| {
-            // The second call takes from the scope first, and has no retries of its own.
+            // The second call takes from the scope first, and has no retries left.
             let counters = layers.of(call).collect::<Vec<_>>();
             match call {
                 0 => take(counters.into_iter()),

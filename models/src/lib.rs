@@ -23,7 +23,7 @@ use loom::thread;
 /// Creates a window in which slot n is open from n to n + 1, and expires when slot n + 3 opens.
 type Window = window::SlidingWindow<3>;
 
-/// Runs two threads at once, with either as the main thread, because loom does not reach all orders from one placement.
+/// Runs two threads at once, in each placement on threads, because one placement does not reach all orders.
 fn race<A: Send + 'static, B: Send + 'static>(
     begin: fn(&Window),
     one: fn(&Window) -> A,

@@ -208,13 +208,13 @@ fn twenty_independent_clients_share_a_service_fairly() {
 fn a_dead_host_does_not_slow_another() {
     for seed in SEEDS {
         let both = with_dead_host(NEAR).seed(seed).run(&steady_throttle);
-        let beside = both.of_host(HOST);
+        let with_dead = both.of_host(HOST);
         let alone = without_dead_host(NEAR).seed(seed).run(&steady_throttle);
-        assert_all_succeed(&beside);
+        assert_all_succeed(&with_dead);
         for rank in [0.5, 0.99, 1.0] {
-            let [beside, alone] =
-                [&beside, &alone].map(|it| it.added_latency(rank, Duration::ZERO));
-            assert_eq!(beside, alone);
+            let [with_dead, alone] =
+                [&with_dead, &alone].map(|it| it.added_latency(rank, Duration::ZERO));
+            assert_eq!(with_dead, alone);
         }
     }
 }

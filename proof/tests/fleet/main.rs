@@ -224,9 +224,15 @@ fn trouble(
 /// Checks the levels of the log lines of each worker about the store.
 fn expect_log_levels(trial: &mut Trial, outcome: &Outcome, levels: &[&str]) {
     for report in &outcome.reports {
-        let lines = report.said.iter().filter(|it| it.contains("fleet store"));
+        let lines = report
+            .log_lines
+            .iter()
+            .filter(|it| it.contains("fleet store"));
         let logged: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
-        trial.expect(logged == levels, format_args!("log: {:?}", report.said));
+        trial.expect(
+            logged == levels,
+            format_args!("log: {:?}", report.log_lines),
+        );
     }
 }
 
