@@ -26,7 +26,7 @@
 //!     .await?;
 //!
 //! let report = RetryReport::of(&response).expect("every response carries one");
-//! println!("{report}"); // 3 attempts in 4.2 s: 503, timeout, 200
+//! println!("{report}"); // 3 attempts in 10.4 s: 503, timeout, 200
 //! # Ok(()) }
 //! ```
 //!
@@ -39,7 +39,8 @@
 //! | respect rate limits, limit requests in flight | [`ThrottleMiddlewareBuilder`] |
 //! | change settings for one request | [`RequestBuilderExt`] |
 //! | know whether a failed request took effect | [`Effect`], [`ReportSlot`] |
-//! | handle errors | [`SteadyError`] |
+//! | ask whether it was a timeout, which host, how many attempts | [`SteadyError`], [`RetryReport`] |
+//! | read the log and the metrics | [observe](guide::observe) |
 //! | copy settings for payments, object stores, LLM APIs, batch jobs | [recipes](guide::recipes) |
 //! | move from reqwest-retry | [migration](guide::migration) |
 //! | test your own client | [testing](guide::testing) |
@@ -61,7 +62,7 @@
 //! # Runtime
 //!
 //! It needs tokio with timers (`#[tokio::main]`, or a runtime with `enable_time` or `enable_all`). Without timers, every
-//! call fails with an error that says so, before anything is sent.
+//! call fails before anything is sent. tokio prints a panic message first, and then the error says what to do.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

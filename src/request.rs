@@ -258,8 +258,12 @@ impl RequestBuilderExt for RequestBuilder {
             }
             Err(invalid) => {
                 log::invalid_key(&invalid);
+                let builder = set(self, |options| {
+                    options.has_invalid_key = true;
+                    options.report.iter().for_each(ReportSlot::start);
+                });
                 // An invalid header value makes `build` fail.
-                self.header(DEFAULT_HEADER, "\n")
+                builder.header(DEFAULT_HEADER, "\n")
             }
         }
     }
@@ -277,7 +281,12 @@ impl RequestBuilderExt for RequestBuilder {
     fn report_to(self, slot: &ReportSlot) -> Self {
         // The middleware never sees a request that cannot be built.
         slot.clear();
-        set(self, |options| options.report = Some(slot.clone()))
+        set(self, |options| {
+            if options.has_invalid_key {
+                slot.start();
+            }
+            options.report = Some(slot.clone());
+        })
     }
 }
 

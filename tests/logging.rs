@@ -224,19 +224,19 @@ async fn the_end_of_a_call_is_logged_with_its_reason() {
         (
             |_| answer(404),
             exact,
-            "DEBUG not retrying host=api.example.com method=GET outcome=404 stop_reason=not_retryable \
+            "DEBUG not retrying host=api.example.com method=GET outcome=404 stop_reason=not_retryable effect=did_not_happen \
              attempt=1 max_attempts=6 waited_ms=0 took_ms=0",
         ),
         (
             |_| answer_with(503, &[("x-should-retry", "false")]),
             exact,
-            "DEBUG not retrying host=api.example.com method=GET outcome=503 stop_reason=server_veto \
+            "DEBUG not retrying host=api.example.com method=GET outcome=503 stop_reason=server_veto effect=unknown \
              attempt=1 max_attempts=6 waited_ms=0 took_ms=0",
         ),
         (
             |_| answer_with(503, &[("retry-after", "3600")]),
             exact,
-            "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=server_delay_too_long \
+            "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=server_delay_too_long effect=unknown \
              attempt=1 max_attempts=6 waited_ms=0 took_ms=0 hint_ms=3600000 \
              advice=\"raise max_server_delay to wait longer\"",
         ),
@@ -247,20 +247,20 @@ async fn the_end_of_a_call_is_logged_with_its_reason() {
                 assert!(empty.try_withdraw());
                 exact().budget(empty)
             },
-            "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=budget_empty \
+            "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=budget_empty effect=unknown \
              attempt=1 max_attempts=6 waited_ms=0 took_ms=0 \
              advice=\"check the server before you raise the budget\"",
         ),
         (
             |_| answer(503),
             || exact().max_retries(0),
-            "DEBUG not retrying host=api.example.com method=GET outcome=503 stop_reason=disabled \
+            "DEBUG not retrying host=api.example.com method=GET outcome=503 stop_reason=disabled effect=unknown \
              attempt=1 max_attempts=1 waited_ms=0 took_ms=0",
         ),
         (
             |_| Reply::fail(ErrorKind::TimedOut),
             || exact().retry_window(MS),
-            "WARN giving up host=api.example.com method=GET outcome=timeout stop_reason=window_closed \
+            "WARN giving up host=api.example.com method=GET outcome=timeout stop_reason=window_closed effect=unknown \
              attempt=1 max_attempts=6 waited_ms=0 took_ms=0 advice=\"raise retry_window to retry longer\"",
         ),
     ];
@@ -271,11 +271,11 @@ async fn the_end_of_a_call_is_logged_with_its_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn advice_says_what_allows_more_retries() {
-    let line = "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=deadline_too_close \
+    let line = "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=deadline_too_close effect=unknown \
                 attempt=1 max_attempts=6 waited_ms=0 took_ms=0 advice=\"raise the deadline to retry longer\"";
     let script = |_| answer(503);
     expect(&[line], || get(exact().deadline(100 * MS), script)).await;
-    let line = "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=allowance_spent \
+    let line = "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=allowance_spent effect=unknown \
                 attempt=1 max_attempts=6 waited_ms=0 took_ms=0 \
                 advice=\"raise max_retries of the enclosing call or scope\"";
     expect(&[line], || async {
@@ -283,7 +283,7 @@ async fn advice_says_what_allows_more_retries() {
         scope.run(get(exact(), script)).await;
     })
     .await;
-    let line = "WARN giving up host=api.example.com method=POST outcome=timeout stop_reason=not_idempotent \
+    let line = "WARN giving up host=api.example.com method=POST outcome=timeout stop_reason=not_idempotent effect=unknown \
                 attempt=1 max_attempts=6 waited_ms=0 took_ms=1 \
                 advice=\"set an idempotency key to allow retries\"";
     expect(&[line], || async {
@@ -291,7 +291,7 @@ async fn advice_says_what_allows_more_retries() {
         client.post(URL).send().await.unwrap_err();
     })
     .await;
-    let line = "WARN giving up host=api.example.com method=PUT outcome=503 stop_reason=body_not_replayable \
+    let line = "WARN giving up host=api.example.com method=PUT outcome=503 stop_reason=body_not_replayable effect=unknown \
                 attempt=1 max_attempts=6 waited_ms=0 took_ms=0 \
                 advice=\"send the stream with body_with to allow retries\"";
     expect(&[line], || async {
@@ -306,7 +306,7 @@ async fn advice_says_what_allows_more_retries() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_connection_is_not_said_to_have_been_sent() {
-    let line = "WARN giving up host=api.example.com method=POST outcome=connect stop_reason=not_idempotent \
+    let line = "WARN giving up host=api.example.com method=POST outcome=connect stop_reason=not_idempotent effect=did_not_happen \
                 attempt=1 max_attempts=6 waited_ms=0 took_ms=0 \
                 advice=\"set an idempotency key to allow retries\"";
     expect(&[line], || async {
@@ -318,7 +318,7 @@ async fn a_refused_connection_is_not_said_to_have_been_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_response_of_zero_bytes_is_incomplete_and_no_more() {
-    let line = "WARN giving up host=api.example.com method=POST outcome=incomplete stop_reason=not_idempotent \
+    let line = "WARN giving up host=api.example.com method=POST outcome=incomplete stop_reason=not_idempotent effect=unknown \
                 attempt=1 max_attempts=6 waited_ms=0 took_ms=0 \
                 advice=\"set an idempotency key to allow retries\"";
     expect(&[line], || async {
@@ -330,7 +330,7 @@ async fn a_response_of_zero_bytes_is_incomplete_and_no_more() {
 
 const EXHAUSTED: [&str; 2] = [
     "INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=2 wait_ms=380",
-    "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=retries_exhausted \
+    "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=retries_exhausted effect=unknown \
      attempt=2 max_attempts=2 waited_ms=380 took_ms=380",
 ];
 
@@ -353,7 +353,7 @@ async fn a_dry_run_logs_what_it_would_do() {
     let lines = [
         "INFO would retry (dry run) host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 \
          wait_ms=380",
-        "DEBUG not retrying host=api.example.com method=GET outcome=503 stop_reason=dry_run \
+        "DEBUG not retrying host=api.example.com method=GET outcome=503 stop_reason=dry_run effect=unknown \
          attempt=1 max_attempts=6 waited_ms=0 took_ms=0",
     ];
     expect(&lines, || get(exact().dry_run(true), |_| answer(503))).await;
@@ -592,7 +592,7 @@ async fn a_refused_retry_names_the_response_that_the_caller_gets() {
         "INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 wait_ms=380",
         "WARN throttle refused a request host=api.example.com method=GET reason=wait_too_long depth=0 \
          waited_ms=0 retry_after_ms=99620 refusals=1 advice=\"raise max_queue_wait to wait longer\"",
-        "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=throttled \
+        "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=throttled effect=unknown \
          attempt=1 max_attempts=6 waited_ms=380 took_ms=380",
     ];
     expect(&lines, || async {
@@ -610,7 +610,7 @@ async fn a_refusal_for_its_deadline_says_so() {
     let lines = [
         "WARN throttle refused a request host=api.example.com method=GET reason=deadline_too_close depth=0 \
          waited_ms=0 retry_after_ms=100000 refusals=1 advice=\"raise the deadline to wait longer\"",
-        "WARN giving up host=api.example.com method=GET outcome=throttled stop_reason=throttled \
+        "WARN giving up host=api.example.com method=GET outcome=throttled stop_reason=throttled effect=did_not_happen \
          attempt=1 max_attempts=6 waited_ms=0 took_ms=0",
     ];
     expect(&lines, || async {

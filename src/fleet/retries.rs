@@ -44,8 +44,9 @@ impl RetryTerms {
         let advice = ": 0.1 allows one retry for ten calls (10 %)";
         in_range("retry_ratio", self.ratio, MAX_RATIO, advice)?;
         let makes_one = self.reserve() <= 0.0 || self.reserve() >= 1.0;
-        let ttl = self.ttl;
-        let rule = format!("should be 0, or make a retry within the ttl ({ttl:?})");
+        let (ttl, least) = (self.ttl, 1.0 / self.ttl.as_secs_f64());
+        let rule =
+            format!("should be 0, or at least {least} (one retry within the ttl of {ttl:?})");
         ensure(makes_one, "min_retries_per_sec", self.min_per_sec, rule)?;
         let counts = self.ratio <= 0.0 || self.ratio >= MIN_RATIO;
         let rule = "should be 0, or at least 0.000001";

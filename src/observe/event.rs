@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 
-use crate::outcome::{AttemptOutcome, DeadLetterOutcome, PauseSource, RefusalReason, StopReason};
+use crate::outcome::{
+    AttemptOutcome, DeadLetterOutcome, Effect, PauseSource, RefusalReason, StopReason,
+};
 
 /// Identifies the call that an event belongs to.
 ///
@@ -133,6 +135,8 @@ pub struct Stopped {
     pub stop_reason: StopReason,
     /// The outcome that the caller gets: that of the last attempt that no throttle refused.
     pub outcome: AttemptOutcome,
+    /// Whether the request took effect, over all attempts of the call.
+    pub effect: Effect,
     /// The most attempts that the call could make, including the first.
     pub max_attempts: u32,
     /// The total wait before and between attempts.

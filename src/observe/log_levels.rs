@@ -36,8 +36,8 @@ use crate::outcome::StopReason;
 /// INFO would retry (dry run) host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 wait_ms=380
 /// TRACE call succeeded host=api.example.com method=GET outcome=200 attempt=1 max_attempts=6 waited_ms=0 took_ms=0
 /// DEBUG call recovered host=api.example.com method=GET outcome=200 attempt=2 max_attempts=6 waited_ms=380 took_ms=380
-/// DEBUG not retrying host=api.example.com method=GET outcome=404 stop_reason=not_retryable attempt=1 max_attempts=6 waited_ms=0 took_ms=0
-/// WARN giving up host=api.example.com method=GET outcome=503 stop_reason=server_delay_too_long attempt=1 max_attempts=6 waited_ms=0 took_ms=0 hint_ms=3600000 advice="raise max_server_delay to wait longer"
+/// DEBUG not retrying host=api.example.com method=GET outcome=404 stop_reason=not_retryable effect=did_not_happen attempt=1 max_attempts=6 waited_ms=0 took_ms=0
+/// WARN giving up host=api.example.com method=GET outcome=503 stop_reason=server_delay_too_long effect=unknown attempt=1 max_attempts=6 waited_ms=0 took_ms=0 hint_ms=3600000 advice="raise max_server_delay to wait longer"
 /// DEBUG call dropped host=api.example.com method=GET attempt=1 took_ms=1000
 /// INFO throttle paused host=api.example.com asked_by=refusal pause_ms=120
 /// INFO throttle reopened host=api.example.com
@@ -51,8 +51,9 @@ use crate::outcome::StopReason;
 /// | `host` | the host, and the port if it is not the default; no other part of the URL |
 /// | `outcome` | the status, or the label of a [`FailureKind`](crate::observe::FailureKind) |
 /// | `stop_reason` | the label of a [`StopReason`] |
+/// | `effect` | whether the request took effect: the label of an [`Effect`](crate::Effect) |
 /// | `attempt`, `max_attempts` | the number of the attempt, and the most that the call may make |
-/// | `wait_ms`, `hint_ms` | the wait before the retry, and the wait that the server asked for |
+/// | `wait_ms`, `hint_ms` | the wait before the retry, without the queue of a throttle, and the wait that the server asked for |
 /// | `waited_ms`, `took_ms` | all waits of the call, and its whole time; in a refusal, the time in the queue |
 /// | `asked_by` | the label of a [`PauseSource`](crate::observe::PauseSource) |
 /// | `pause_ms` | the length of the pause |

@@ -316,6 +316,7 @@ mod tests {
                 budget,
             }),
             EventKind::Stopped(Stopped {
+                effect: crate::outcome::Effect::Happened,
                 stop_reason: StopReason::Succeeded,
                 outcome,
                 max_attempts: 6,

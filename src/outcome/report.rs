@@ -113,7 +113,7 @@ impl AttemptReport {
 /// }
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct RetryReport {
     /// All attempts but the last. Empty for a call without retries, which saves an allocation.
     pub(crate) earlier: Vec<AttemptReport>,
@@ -184,6 +184,20 @@ impl fmt::Display for RetryReport {
             separator = ", ";
         }
         Ok(())
+    }
+}
+
+/// Shows what the methods return.
+impl fmt::Debug for RetryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let attempts: Vec<_> = self.attempts().collect();
+        f.debug_struct("RetryReport")
+            .field("attempts", &format_args!("{attempts:?}"))
+            .field("waited", &self.waited())
+            .field("took", &self.took)
+            .field("stop_reason", &self.stop_reason)
+            .field("effect", &self.effect())
+            .finish()
     }
 }
 

@@ -1,5 +1,6 @@
 //! A place for the report of a call that may fail.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use super::{Effect, RetryReport};
@@ -24,10 +25,10 @@ use crate::lock::lock;
 /// assert_eq!(slot.get().map(|report| report.stop_reason()), Some(StopReason::NotRetryable));
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct ReportSlot(Arc<Mutex<SlotState>>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct SlotState {
     report: Option<RetryReport>,
     /// `None` until a retry has seen the request. It may be sent without one, and then nobody knows.
@@ -44,7 +45,7 @@ impl ReportSlot {
 
     /// Returns the report of the last call.
     ///
-    /// `None` if that call has not ended, or failed before anything was sent.
+    /// `None` if that call has not ended, or failed before its first attempt.
     pub fn get(&self) -> Option<RetryReport> {
         lock(&self.0).report.clone()
     }
@@ -59,7 +60,7 @@ impl ReportSlot {
     /// | in progress, or dropped later, also in the queue of a throttle | `Unknown` |
     /// | not seen by a [`RetryMiddleware`](crate::RetryMiddleware) | `Unknown` |
     ///
-    /// The last row includes requests that cannot be built. Their error says so:
+    /// The last row includes requests that cannot be built for another reason than their key. Their error says so:
     /// [`FailureKind::of`](crate::observe::FailureKind::of) returns `Builder`.
     ///
     /// If a middleware outside the retry sends the request twice, this is the effect of both calls together.
@@ -103,6 +104,15 @@ impl ReportSlot {
         let mut state = lock(&self.0);
         state.effect = Some(report.effect());
         state.report = Some(report);
+    }
+}
+
+impl fmt::Debug for ReportSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReportSlot")
+            .field("effect", &self.effect())
+            .field("report", &self.get())
+            .finish()
     }
 }
 

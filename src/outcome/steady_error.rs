@@ -109,7 +109,7 @@ impl SteadyError {
         }
     }
 
-    fn invalid(error: impl StdError + Send + Sync + 'static, url: &Url) -> Self {
+    fn of_invalid(error: impl StdError + Send + Sync + 'static, url: &Url) -> Self {
         Self {
             host: host_of(url).to_owned(),
             ..Self::new(Kind::Invalid(Arc::new(error)))
@@ -126,7 +126,7 @@ impl SteadyError {
     where
         E: StdError + Send + Sync + 'static,
     {
-        checked.map_err(|error| Error::middleware(Self::invalid(error, url)))
+        checked.map_err(|error| Error::middleware(Self::of_invalid(error, url)))
     }
 
     /// Adds what the call around the error knows.
@@ -164,10 +164,18 @@ impl SteadyError {
 
     /// Returns whether a setting, the runtime or the idempotency key is invalid. Nothing was sent.
     ///
-    /// The [`source`](std::error::Error::source) is a [`ConfigError`](crate::ConfigError) or an
-    /// [`InvalidKeyError`](crate::InvalidKeyError).
+    /// [`invalid`](Self::invalid) returns what is invalid.
     pub fn is_config(&self) -> bool {
-        matches!(self.kind, Kind::Invalid(_))
+        self.invalid().is_some()
+    }
+
+    /// Returns what is invalid: a [`ConfigError`](crate::ConfigError) or an
+    /// [`InvalidKeyError`](crate::InvalidKeyError).
+    pub fn invalid(&self) -> Option<&(dyn StdError + 'static)> {
+        match &self.kind {
+            Kind::Invalid(error) => Some(&**error),
+            _ => None,
+        }
     }
 
     /// Returns the host of the request, with the port if it is not the default port of the scheme.
@@ -278,11 +286,12 @@ impl fmt::Display for SteadyError {
                 }
                 write!(f, "{elapsed} in all)")
             }
-            Kind::TooLate(deadline) => {
-                let (deadline, elapsed) = (rounded(*deadline), rounded(*elapsed));
+            // Without its length, which is 0 if the deadline of an enclosing scope was over before.
+            Kind::TooLate(_) => {
+                let elapsed = rounded(*elapsed);
                 write!(
                     f,
-                    "not sent to {host}: the deadline of {deadline} is over ({elapsed} in all)"
+                    "not sent to {host}: the deadline is over ({elapsed} in all)"
                 )
             }
             Kind::Throttled(refusal) => {
@@ -308,14 +317,8 @@ impl fmt::Display for SteadyError {
     }
 }
 
-impl StdError for SteadyError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &self.kind {
-            Kind::Invalid(error) => Some(&**error),
-            _ => None,
-        }
-    }
-}
+// No `source`: the text above has the whole cause, and a chain that is printed would repeat it.
+impl StdError for SteadyError {}
 
 #[cfg(test)]
 mod tests {

@@ -25,6 +25,8 @@ pub(crate) struct RequestOptions {
     /// The most bytes of a response body to buffer.
     pub(crate) buffer: Option<usize>,
     pub(crate) report: Option<ReportSlot>,
+    /// The key is invalid, so the request cannot be built.
+    pub(crate) has_invalid_key: bool,
 }
 
 impl RequestOptions {

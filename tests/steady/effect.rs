@@ -1,6 +1,5 @@
 //! Whether a request took effect, by response, error or dropped call.
 
-use std::error::Error as _;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Result
 use reqwest_steady::observe::{AttemptOutcome, AttemptReport, FailureKind};
 use reqwest_steady::{
     CoalesceMiddleware, Effect, ReportSlot, RequestBuilderExt, RetryMiddleware,
-    RetryMiddlewareBuilder, RetryReport, StatusClass, SteadyError, ThrottleMiddleware,
+    RetryMiddlewareBuilder, RetryReport, Scope, StatusClass, SteadyError, ThrottleMiddleware,
 };
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -165,15 +164,49 @@ async fn a_slot_that_no_retry_has_seen_knows_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_cannot_be_built_is_named_by_its_error() {
+async fn an_invalid_key_means_that_nothing_happened() {
+    let server = Server::statuses([200]);
+    let client = server.client(RetryMiddleware::default());
+    let (before, after) = (ReportSlot::new(), ReportSlot::new());
+    for (slot, request) in [
+        (
+            &before,
+            client
+                .post(URL)
+                .report_to(&before)
+                .idempotency_key("two words"),
+        ),
+        (
+            &after,
+            client
+                .post(URL)
+                .idempotency_key("two words")
+                .report_to(&after),
+        ),
+    ] {
+        let error = request.send().await.unwrap_err();
+        assert_eq!(FailureKind::of(&error), FailureKind::Builder);
+        assert!(FailureKind::of(&error).is_unsent());
+        assert_eq!((slot.get(), slot.effect()), (None, Effect::DidNotHappen));
+    }
+    assert_eq!(server.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_that_is_over_sends_nothing_and_says_so() {
     let server = Server::statuses([200]);
     let client = server.client(RetryMiddleware::default());
     let slot = ReportSlot::new();
-    let order = client.post(URL).idempotency_key("").report_to(&slot);
-    let error = order.send().await.unwrap_err();
-    assert_eq!(FailureKind::of(&error), FailureKind::Builder);
-    assert!(FailureKind::of(&error).is_unsent());
-    assert_eq!(slot.effect(), Effect::Unknown);
+    let late = async {
+        tokio::time::sleep(80 * MS).await;
+        client.post(URL).report_to(&slot).send().await
+    };
+    let error = Scope::new().deadline(50 * MS).run(late).await.unwrap_err();
+    let own = SteadyError::of(&error).unwrap();
+    assert!(own.is_deadline() && own.attempts() == 0);
+    let said = "not sent to api.example.com: the deadline is over (0 ms in all)";
+    assert_eq!(own.to_string(), said);
+    assert_eq!(slot.effect(), Effect::DidNotHappen);
     assert_eq!(server.count(), 0);
 }
 
@@ -189,7 +222,7 @@ async fn a_call_that_is_refused_at_its_start_did_not_happen() {
         let slot = ReportSlot::new();
         let error = invalid.report_to(&slot).send().await.unwrap_err();
         let own = SteadyError::of(&error).unwrap();
-        assert!(own.is_config() && own.source().is_some(), "{own}");
+        assert!(own.is_config() && own.invalid().is_some(), "{own}");
         assert_eq!((own.host(), own.attempts()), ("api.example.com", 0));
         assert_eq!(FailureKind::of(&error), FailureKind::Builder);
         assert_eq!((slot.get(), slot.effect()), (None, Effect::DidNotHappen));
@@ -241,7 +274,7 @@ async fn a_deadline_that_is_over_sends_nothing_and_says_so() {
     assert_eq!(own.attempts(), 0);
     assert_eq!(
         own.to_string(),
-        "not sent to api.example.com: the deadline of 0 ms is over (0 ms in all)"
+        "not sent to api.example.com: the deadline is over (0 ms in all)"
     );
     assert_eq!(slot.effect(), Effect::DidNotHappen);
     assert_eq!(server.count(), 0);

@@ -1,7 +1,5 @@
 //! Idempotency keys: where they come from, and that they stay.
 
-use std::error::Error as _;
-
 use reqwest::{Body, Method};
 use reqwest_steady::{
     AutoKey, IdempotencyKey, InvalidKeyError, RequestBuilderExt, RetryMiddleware,
@@ -282,7 +280,7 @@ async fn an_invalid_key_fails_before_anything_is_sent_and_says_why() {
         );
         let own = SteadyError::of(&error).expect("it is ours");
         assert!(own.is_config() && own.attempts() == 0);
-        let source = own.source().unwrap();
+        let source = own.invalid().unwrap();
         assert_eq!(source.to_string(), said);
         assert!(source.is::<InvalidKeyError>());
     }

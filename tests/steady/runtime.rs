@@ -1,6 +1,5 @@
 //! Runtimes that lack what waiting needs.
 
-use std::error::Error as _;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -29,7 +28,7 @@ fn said(error: Error) -> String {
     match &error {
         Error::Middleware(error) => {
             let own = error.downcast_ref::<SteadyError>().unwrap();
-            assert!(own.is_config() && own.source().is_some_and(|it| it.is::<ConfigError>()));
+            assert!(own.is_config() && own.invalid().is_some_and(|it| it.is::<ConfigError>()));
         }
         Error::Reqwest(error) => panic!("not ours: {error}"),
     }

@@ -152,7 +152,7 @@ fn an_invalid_setting_is_named_with_its_value() {
     let tiny = builder().min_retries_per_sec(0.05).build().unwrap_err();
     assert_eq!(
         tiny.to_string(),
-        "min_retries_per_sec (0.05) should be 0, or make a retry within the ttl (10s)"
+        "min_retries_per_sec (0.05) should be 0, or at least 0.1 (one retry within the ttl of 10s)"
     );
     let tiny = builder().retry_ratio(4e-7).build().unwrap_err();
     assert_eq!(

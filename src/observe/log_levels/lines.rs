@@ -79,6 +79,7 @@ pub(super) fn failure(
         method = %call.method,
         outcome = %stop.outcome,
         stop_reason = %stop.stop_reason,
+        effect = %stop.effect,
         attempt = call.attempt,
         max_attempts = stop.max_attempts,
         waited_ms = milliseconds(stop.waited),

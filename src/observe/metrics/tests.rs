@@ -77,6 +77,7 @@ fn stop(budget: Option<f64>) -> Stopped {
     Stopped {
         stop_reason: StopReason::Succeeded,
         outcome: AttemptOutcome::Status(StatusCode::OK),
+        effect: crate::outcome::Effect::Unknown,
         max_attempts: 6,
         waited: Duration::ZERO,
         took: Duration::from_millis(5),

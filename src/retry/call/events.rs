@@ -211,6 +211,7 @@ impl Call<'_> {
         let kind = EventKind::Stopped(Stopped {
             stop_reason: report.stop_reason,
             outcome: report.last.outcome,
+            effect: report.effect(),
             max_attempts,
             waited: report.waited(),
             took: report.took,
