@@ -15,7 +15,7 @@ use tracing::Level;
 
 use crate::support::log::Log;
 use crate::support::raw::outcomes;
-use crate::support::scripted::{Reply, Server, URL, answer, dripping, late, stacked};
+use crate::support::scripted::{Reply, Server, URL, dripping, late, respond, stacked};
 use crate::support::stacks::{MS, SEC, doubling, retry_after};
 use crate::support::trace::Trace;
 
@@ -191,7 +191,7 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
 
 /// All calls fail for half a minute: how many requests there are for a call.
 async fn blackout(calls_per_second: u32) -> f64 {
-    let server = Server::new(|_| late(2 * MS, answer(503)));
+    let server = Server::new(|_| late(2 * MS, respond(503)));
     let client = server.client(RetryMiddleware::default());
     let mut calls = tokio::task::JoinSet::new();
     let mut beat = tokio::time::interval(SEC / calls_per_second);
@@ -331,7 +331,7 @@ async fn calls_slower_than_the_ttl_feed_the_budget_as_well() {
         .min_retries_per_sec(0.0)
         .build()
         .unwrap();
-    let server = Server::new(|_| late(12 * SEC, answer(200)));
+    let server = Server::new(|_| late(12 * SEC, respond(200)));
     let client = server.client(retry_after(MS).budget(budget.clone()).build().unwrap());
     for _ in 0..3 {
         client.get(URL).send().await.unwrap();
@@ -489,7 +489,7 @@ async fn a_scope_holds_for_several_requests() {
     assert_eq!(stops, [RetriesExhausted, AllowanceSpent, AllowanceSpent]);
     assert_eq!(server.count(), 3 + 7);
 
-    let server = Server::new(|_| late(SEC, answer(200)));
+    let server = Server::new(|_| late(SEC, respond(200)));
     let client = server.client(RetryMiddleware::default());
     let scope = Scope::new().deadline(2500 * MS);
     let started = Instant::now();

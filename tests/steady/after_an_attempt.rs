@@ -14,7 +14,7 @@ use reqwest_steady::{Budget, RetryReport, StatusClass, SteadyError, ThrottleMidd
 use tokio::time::sleep;
 
 use crate::support::chains::{Link, chain, link, retry, throttle};
-use crate::support::scripted::{Reply, Server, URL, answer, call, late, throttled};
+use crate::support::scripted::{Reply, Server, URL, call, late, respond, throttled};
 use crate::support::stacks::{MS, SEC, middleware};
 
 /// Lets one through at a time, and refuses all others at once.
@@ -58,9 +58,9 @@ async fn a_retry_that_is_refused_is_given_back_to_calls_inside_a_later_attempt()
     let few = || retry().budget(Budget::unlimited()).max_retries(3);
     let asks = asks_for_token(token.client(few().build().unwrap()));
     let server = Server::new(|index| match index {
-        0 => answer(500),
-        1 => late(1500 * MS, answer(200)),
-        _ => answer(200),
+        0 => respond(500),
+        1 => late(1500 * MS, respond(200)),
+        _ => respond(200),
     });
     let patient = few().classify_fn(|view| match view.outcome() {
         AttemptOutcome::Failure(FailureKind::Throttled) => Some(StatusClass::Conditional),
@@ -78,7 +78,7 @@ async fn a_retry_that_is_refused_is_given_back_to_calls_inside_a_later_attempt()
 
 #[tokio::test(start_paused = true)]
 async fn a_success_that_waited_in_a_throttle_says_so() {
-    let server = Server::new(|_| late(100 * MS, answer(200)));
+    let server = Server::new(|_| late(100 * MS, respond(200)));
     let client = throttled(&server, retry(), one_place().max_queue(1));
     let (first, second) = tokio::join!(client.get(URL).send(), client.get(URL).send());
     let waited = |response: &Response| RetryReport::of(response).unwrap().waited();
@@ -102,8 +102,8 @@ fn gateway() -> Link {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_was_kept_is_not_given_out_for_a_later_one() {
     let server = Server::new(|index| match index {
-        0 => answer(500),
-        _ => late(60 * SEC, answer(200)),
+        0 => respond(500),
+        _ => late(60 * SEC, respond(200)),
     });
     let client = chain(
         &server,
@@ -125,7 +125,7 @@ async fn an_answer_that_was_kept_breaks_off_where_it_did() {
             Ok("half"),
             Err(io::Error::other("broken")),
         ]))),
-        _ => late(60 * SEC, answer(200)),
+        _ => late(60 * SEC, respond(200)),
     });
     let client = throttled(&server, retry(), one_place());
     let mut response = call_that_is_refused(&client).await.unwrap();
@@ -156,7 +156,7 @@ async fn an_answer_is_let_go_before_the_wait_and_not_after_it() {
             });
             failed_with(Body::wrap_stream(endless))
         }
-        _ => answer(200),
+        _ => respond(200),
     });
     let client = server.client(retry().build().unwrap());
     let (result, gone) = tokio::join!(client.get(URL).send(), async {

@@ -252,8 +252,8 @@ fn a_call_within_an_observer_and_one_dropped_there() {
         .enable_all()
         .build()
         .unwrap();
-    let answer = runtime.block_on(client.get(URL).send()).unwrap();
-    assert_eq!(answer.status(), 200);
+    let response = runtime.block_on(client.get(URL).send()).unwrap();
+    assert_eq!(response.status(), 200);
     assert!(calls.load(Ordering::Relaxed) > 4);
 }
 
@@ -276,11 +276,11 @@ mod wire {
                 tokio::spawn(async move {
                     let mut buffer = vec![0; 4096];
                     while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
-                        let answer = match requests.fetch_add(1, Ordering::Relaxed) {
+                        let response = match requests.fetch_add(1, Ordering::Relaxed) {
                             0..3 => first,
                             _ => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
                         };
-                        stream.write_all(answer.as_bytes()).await.unwrap();
+                        stream.write_all(response.as_bytes()).await.unwrap();
                     }
                 });
             }
@@ -294,8 +294,8 @@ mod wire {
             .with(retry)
             .build();
         let url = format!("http://{address}/");
-        let answer = client.request(method, url).send().await.unwrap();
-        (count.load(Ordering::Relaxed), answer.status().as_u16())
+        let response = client.request(method, url).send().await.unwrap();
+        (count.load(Ordering::Relaxed), response.status().as_u16())
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use reqwest::Body;
 use reqwest_middleware::{ClientBuilder, Middleware};
 use reqwest_steady::{RequestBuilderExt, RetryMiddleware, RetryReport, StopReason};
 
-use crate::support::scripted::{Reply, Server, URL, answer, dripping, late};
+use crate::support::scripted::{Reply, Server, URL, dripping, late, respond};
 use crate::support::stacks::{MS, middleware, retry_after};
 
 fn quick() -> RetryMiddleware {
@@ -245,7 +245,7 @@ fn cut_short() -> Reply {
 async fn an_answer_cut_short_is_retried_only_when_it_is_buffered() {
     let script = |index| match index {
         0 => cut_short(),
-        _ => answer(200),
+        _ => respond(200),
     };
     let server = Server::new(script);
     let client = server.client(quick());
@@ -347,7 +347,7 @@ async fn an_error_body_that_never_ends_does_not_hold_up_the_retry() {
         for limit in [None, Some(usize::MAX)] {
             let server = Server::new(move |index| match index {
                 0 => dripping(status, usize::MAX),
-                _ => answer(200),
+                _ => respond(200),
             });
             let client = server.client(quick());
             let mut request = client.get(URL);
@@ -365,7 +365,7 @@ async fn an_error_body_that_never_ends_does_not_hold_up_the_retry() {
 async fn clearing_an_answer_away_leaves_time_for_the_retry() {
     let server = Server::new(|index| match index {
         0 => dripping(503, usize::MAX),
-        _ => late(Duration::from_millis(20), answer(200)),
+        _ => late(Duration::from_millis(20), respond(200)),
     });
     let client = server.client(quick());
     let request = client.get(URL).deadline(Duration::from_millis(50));

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use cut::{Cut, Moment};
-use script::ANSWER_TIME;
+use script::RESPONSE_TIME;
 use stack::{SCOPE, Stack, fresh};
 use worlds::{WORLDS, World};
 
@@ -60,7 +60,7 @@ impl World {
     /// If others count on its answer, one of them asks in its place, and others wait for that one.
     fn in_its_place(&self) -> Duration {
         match self.others.iter().any(|(_, path)| *path == self.path) {
-            true => ANSWER_TIME,
+            true => RESPONSE_TIME,
             false => Duration::ZERO,
         }
     }
@@ -125,7 +125,7 @@ async fn check(world: &World, cut: Cut) -> bool {
     assert_eq!(stack.record.of("dropped"), sent, "{place}");
     stack.assert_drawn(&scope, "dropped", place).await;
     let took = fresh(&stack).await;
-    assert!(took <= ANSWER_TIME + world.chance, "{place}: {took:?}");
+    assert!(took <= RESPONSE_TIME + world.chance, "{place}: {took:?}");
     ended.is_some()
 }
 

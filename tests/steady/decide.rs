@@ -11,7 +11,7 @@ use reqwest_steady::{
     StopReason,
 };
 
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with};
+use crate::support::scripted::{Reply, Server, URL, respond, respond_with};
 use crate::support::stacks::{MS, doubling};
 
 /// Two retries, a millisecond apart.
@@ -26,7 +26,7 @@ fn quick() -> RetryMiddlewareBuilder {
 
 /// How often a request arrives at a server that always gives this answer.
 async fn arrivals(retry: &RetryMiddleware, method: &str, key: bool, status: u16) -> usize {
-    let server = Server::new(move |_| answer(status));
+    let server = Server::new(move |_| respond(status));
     let client = server.client(retry.clone());
     let mut request = client.request(Method::from_bytes(method.as_bytes()).unwrap(), URL);
     if key {
@@ -154,13 +154,13 @@ async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
     let still_running = |first: fn() -> Reply| {
         Server::new(move |index| match index {
             0 => first(),
-            1 => answer(409),
-            _ => answer(201),
+            1 => respond(409),
+            _ => respond(201),
         })
     };
     let unclear: [fn() -> Reply; 3] = [
-        || answer(500),
-        || answer(503),
+        || respond(500),
+        || respond(503),
         || Reply::fail(ErrorKind::ConnectionReset),
     ];
     for first in unclear {
@@ -178,7 +178,7 @@ async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
     }
 
     // A 429 is a clear answer: nothing was begun.
-    let server = still_running(|| answer(429));
+    let server = still_running(|| respond(429));
     let client = server.client(quick().build().unwrap());
     let response = client.post(URL).idempotency_key("order-1").send().await;
     assert_eq!(response.unwrap().status(), 409);
@@ -187,9 +187,9 @@ async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
     // Nor does it take back what was unclear before it.
     let server = Server::new(|index| match index {
         0 => Reply::fail(ErrorKind::ConnectionReset),
-        1 => answer(429),
-        2 => answer(409),
-        _ => answer(201),
+        1 => respond(429),
+        2 => respond(409),
+        _ => respond(201),
     });
     let client = server.client(quick().max_retries(3).build().unwrap());
     let response = client.post(URL).idempotency_key("order-1").send().await;
@@ -197,7 +197,7 @@ async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
     assert_eq!(server.count(), 4);
 
     // The user's own word on 409 goes before.
-    let server = still_running(|| answer(500));
+    let server = still_running(|| respond(500));
     let retry = quick().status(StatusCode::CONFLICT, StatusClass::Never);
     let client = server.client(retry.build().unwrap());
     let response = client.post(URL).idempotency_key("order-1").send().await;
@@ -304,7 +304,7 @@ async fn the_server_can_veto_a_retry_and_allow_one() {
             StopReason::Succeeded,
         ),
     ] {
-        let server = Server::new(move |_| answer_with(status, &[(header, value)]));
+        let server = Server::new(move |_| respond_with(status, &[(header, value)]));
         let client = server.client(quick().build().unwrap());
         let response = client.request(method.clone(), URL).send().await.unwrap();
         let report = RetryReport::of(&response).unwrap();
@@ -318,7 +318,7 @@ async fn the_server_can_veto_a_retry_and_allow_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_veto_counts_for_any_status_that_would_be_retried() {
-    let server = Server::new(|_| answer_with(202, &[("x-should-retry", "false")]));
+    let server = Server::new(|_| respond_with(202, &[("x-should-retry", "false")]));
     let retry = quick().status(StatusCode::ACCEPTED, StatusClass::Retry);
     let client = server.client(retry.build().unwrap());
     let response = client.get(URL).send().await.unwrap();
@@ -331,7 +331,7 @@ async fn a_veto_counts_for_any_status_that_would_be_retried() {
 async fn a_hint_never_makes_a_retry() {
     for status in [200, 301, 403, 404, 413, 418] {
         let server = Server::new(move |_| {
-            answer_with(
+            respond_with(
                 status,
                 &[("retry-after", "1"), ("x-ratelimit-remaining", "0")],
             )
@@ -374,8 +374,8 @@ async fn a_function_of_the_users_own_sees_each_attempt_and_is_asked_before_the_t
         .build()
         .unwrap();
     let server = Server::new(|index| match index {
-        0 => answer_with(418, &[("x-kind", "short and stout")]),
-        1 => answer(503),
+        0 => respond_with(418, &[("x-kind", "short and stout")]),
+        1 => respond(503),
         _ => Reply::fail(ErrorKind::ConnectionReset),
     });
     server.client(retry).get(URL).send().await.unwrap_err();

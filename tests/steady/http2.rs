@@ -43,7 +43,7 @@ const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 #[derive(Clone, Copy)]
 enum Act {
     /// Status 200, and no body.
-    Answer,
+    Respond,
     /// Status 200, and a body of 100 bytes that is yet to come.
     Head,
     /// So many bytes of it, which are called the last.
@@ -163,7 +163,7 @@ async fn perform(act: Act, tcp: &mut TcpStream, stream: u32, seen: &Seen) -> io:
     const LENGTH_100: &[u8] = b"\x88\x0f\x0d\x03100";
 
     match act {
-        Act::Answer => {
+        Act::Respond => {
             let flags = END_HEADERS | END_STREAM;
             write_frame(tcp, HEADERS, flags, stream, STATUS_200).await
         }
@@ -292,14 +292,14 @@ async fn is_no_proof(script: Script, kind: &str) {
 fn refused_twice(index: usize) -> &'static [Act] {
     match index {
         0 | 1 => &[Act::ResetStream(REFUSED_STREAM)],
-        _ => &[Act::Answer],
+        _ => &[Act::Respond],
     }
 }
 
 fn gone_twice(index: usize) -> &'static [Act] {
     match index {
         0 | 1 => &[Act::GoAwayBefore(NO_ERROR)],
-        _ => &[Act::Answer],
+        _ => &[Act::Respond],
     }
 }
 
@@ -364,14 +364,14 @@ async fn reqwest_repeats_what_was_not_processed_twice_within_one_attempt() {
 async fn a_stream_that_a_go_away_covers_may_have_been_processed() {
     let script: Script = |index| match index {
         0 | 1 => &[Act::GoAwayAfter(NO_ERROR), Act::Close],
-        _ => &[Act::Answer],
+        _ => &[Act::Respond],
     };
     is_no_proof(script, "reset").await;
 }
 
 #[tokio::test]
 async fn a_stream_that_a_go_away_covers_may_still_be_answered() {
-    let server = Server::start(|_| &[Act::GoAwayAfter(NO_ERROR), Act::Answer]).await;
+    let server = Server::start(|_| &[Act::GoAwayAfter(NO_ERROR), Act::Respond]).await;
     let post = single(retry()).post(&server.url).body("order");
     let (outcomes, stop) = attempts(post).await;
     assert_eq!(outcomes, ["200"]);
@@ -384,15 +384,15 @@ async fn a_go_away_with_an_error_proves_nothing() {
     let scripts: [Script; 3] = [
         |index| match index {
             0 | 1 => &[Act::GoAwayBefore(INTERNAL_ERROR)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::GoAwayBefore(ENHANCE_YOUR_CALM)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::GoAwayAfter(INTERNAL_ERROR), Act::Close],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -405,15 +405,15 @@ async fn a_stream_that_is_reset_for_another_reason_may_have_been_processed() {
     let scripts: [Script; 3] = [
         |index| match index {
             0 | 1 => &[Act::ResetStream(INTERNAL_ERROR)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::ResetStream(CANCEL)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::ResetStream(NO_ERROR)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -426,11 +426,11 @@ async fn a_connection_that_just_ends_proves_nothing() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::Close],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::Break],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -445,11 +445,11 @@ async fn a_connection_that_ends_within_a_head_proves_nothing() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::HeadWithoutEnd, Act::Close],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::TornHead, Act::Close],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -462,7 +462,7 @@ async fn a_connection_that_is_ended_for_a_violation_proves_nothing() {
     is_no_proof(
         |index| match index {
             0 | 1 => &[Act::Violation],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         "reset",
     )
@@ -488,7 +488,7 @@ async fn is_retried_when_buffered(script: Script) {
 async fn a_buffered_answer_whose_stream_is_reset_is_retried() {
     is_retried_when_buffered(|index| match index {
         0 | 1 => &[Act::Head, Act::ResetStream(INTERNAL_ERROR)],
-        _ => &[Act::Answer],
+        _ => &[Act::Respond],
     })
     .await;
 }
@@ -497,7 +497,7 @@ async fn a_buffered_answer_whose_stream_is_reset_is_retried() {
 async fn a_buffered_answer_whose_connection_is_closed_is_retried() {
     is_retried_when_buffered(|index| match index {
         0 | 1 => &[Act::Head, Act::Close],
-        _ => &[Act::Answer],
+        _ => &[Act::Respond],
     })
     .await;
 }
@@ -507,11 +507,11 @@ async fn a_buffered_answer_whose_connection_ends_within_a_frame_or_for_a_violati
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::Head, Act::TornHead, Act::Close],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::Head, Act::Violation],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -523,7 +523,7 @@ async fn a_buffered_answer_whose_connection_ends_within_a_frame_or_for_a_violati
 async fn a_buffered_answer_whose_stream_is_refused_after_its_head_was_processed() {
     is_retried_when_buffered(|index| match index {
         0 | 1 => &[Act::Head, Act::ResetStream(REFUSED_STREAM)],
-        _ => &[Act::Answer],
+        _ => &[Act::Respond],
     })
     .await;
 }
@@ -533,11 +533,11 @@ async fn a_buffered_answer_that_is_shorter_or_longer_than_announced_is_retried()
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::Head, Act::LastBytes(99)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::Head, Act::LastBytes(101)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -551,11 +551,11 @@ async fn a_buffered_answer_whose_stream_is_cancelled_is_retried() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::Head, Act::ResetStream(CANCEL)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::Head, Act::ResetStream(NO_ERROR)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -607,11 +607,11 @@ async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried()
     let scripts: [Script; 2] = [
         |index| match index {
             0 => &[Act::Wait, Act::Break],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 => &[Act::Wait, Act::GoAwayAfter(INTERNAL_ERROR), Act::Close],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -642,11 +642,11 @@ async fn a_server_that_speaks_no_http2_is_not_asked_again() {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             seen.fetch_add(1, Ordering::Relaxed);
-            let answer =
+            let response =
                 b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
             // A client that is gone is none of its business.
             let _ = stream.read(&mut [0; 1024]).await;
-            let _ = stream.write_all(answer).await;
+            let _ = stream.write_all(response).await;
             let _ = stream.shutdown().await;
             let _ = stream.read_to_end(&mut Vec::new()).await;
         }
@@ -738,7 +738,7 @@ async fn a_server_that_sheds_streams_gets_few_free_retries() {
     // Two of three streams are refused, so a call takes 2 free retries and 1 success: 3 more are unpaid each time.
     fn two_of_three(index: usize) -> &'static [Act] {
         match index % 3 {
-            2 => &[Act::Answer],
+            2 => &[Act::Respond],
             _ => &[Act::ResetStream(REFUSED_STREAM)],
         }
     }

@@ -473,7 +473,7 @@ async fn the_first_call_of_a_client_is_like_the_others() {
 }
 
 /// Responds to the first attempt by itself.
-fn answers_first_attempt() -> Link {
+fn responds_to_first_attempt() -> Link {
     link(middleware(|request, extensions, next| {
         Box::pin(async move {
             if Attempt::of(extensions).number() == 1 && request.url().path() != "/other" {
@@ -490,7 +490,7 @@ async fn a_throttle_sends_no_retry_after_the_window_though_the_deadline_is_later
     let server = Server::new(|_| Reply::status(200).after(20 * SEC));
     let retry = retry().max_retries(1).budget(Budget::unlimited());
     let retry = retry.retry_window(5 * SEC).deadline(100 * SEC);
-    let client = chain(&server, retry, [answers_first_attempt(), one_place()]);
+    let client = chain(&server, retry, [responds_to_first_attempt(), one_place()]);
     // The first call looks for another retry, so it is not like the others.
     take_the_place(&client, 30 * SEC).await;
     tokio::join!(take_the_place(&client, 30 * SEC), async {

@@ -12,11 +12,11 @@ use reqwest_steady::{
     Backoff, Budget, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware, StopReason,
 };
 
-use crate::support::scripted::{Reply, Server, URL, answer_with, late};
+use crate::support::scripted::{Reply, Server, URL, late, respond_with};
 
 #[derive(Clone, Debug)]
 enum Event {
-    Answer {
+    Response {
         status: u16,
         hint: Option<(&'static str, String)>,
     },
@@ -66,7 +66,7 @@ fn step() -> impl Strategy<Value = Step> {
             select(vec![200, 204, 301, 404, 408, 409, 425, 429, 500, 502, 503, 504, 529]),
             proptest::option::of(hint()),
         )
-            .prop_map(|(status, hint)| Event::Answer { status, hint }),
+            .prop_map(|(status, hint)| Event::Response { status, hint }),
         2 => select(vec![
             ErrorKind::ConnectionReset,
             ErrorKind::ConnectionRefused,
@@ -155,7 +155,7 @@ fn settings() -> impl Strategy<Value = Settings> {
 /// How long the client must stay away after this step, by a reading of our own.
 fn asked_pause(step: &Step) -> Duration {
     match &step.event {
-        Event::Answer {
+        Event::Response {
             hint: Some((name, value)),
             status,
         } => match (*name, value.parse::<u32>()) {
@@ -182,12 +182,12 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
         late(
             takes,
             match event {
-                Event::Answer { status, hint } => {
+                Event::Response { status, hint } => {
                     let hint: Vec<_> = hint
                         .iter()
                         .map(|(name, value)| (*name, &value[..]))
                         .collect();
-                    answer_with(status, &hint)
+                    respond_with(status, &hint)
                 }
                 Event::Fail(kind) => Reply::fail(kind),
                 Event::Silence => Reply::silence(),
@@ -260,9 +260,9 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
     }
     for (index, gap) in server.gaps().into_iter().enumerate() {
         let step = &steps[index % steps.len()];
-        let answered = matches!(attempts[index].outcome(), AttemptOutcome::Status(_));
+        let responded = matches!(attempts[index].outcome(), AttemptOutcome::Status(_));
         prop_assert!(
-            !answered || gap >= asked_pause(step),
+            !responded || gap >= asked_pause(step),
             "{:?} after {:?}",
             gap,
             step

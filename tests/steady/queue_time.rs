@@ -12,7 +12,7 @@ use reqwest_steady::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::support::scripted::{Reply, Server, URL, answer, call, late, throttled};
+use crate::support::scripted::{Reply, Server, URL, call, late, respond, throttled};
 use crate::support::stacks::{MS, SEC, constant, middleware};
 use crate::support::trace::Trace;
 
@@ -45,7 +45,7 @@ fn keep_busy(client: &ClientWithMiddleware) -> tokio::task::JoinHandle<()> {
 /// Requests to `/busy` take 6 s; all others end as `reply` says.
 fn busy_server(reply: fn() -> Reply) -> Arc<Server> {
     Server::by_request(move |request| match request.url().path() {
-        "/busy" => late(6 * SEC, answer(200)),
+        "/busy" => late(6 * SEC, respond(200)),
         _ => reply(),
     })
 }
@@ -74,7 +74,7 @@ async fn a_host_that_is_down_for_good_ends_calls_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn the_queue_time_of_a_call_is_bounded_over_its_attempts() {
-    let server = busy_server(|| answer(500));
+    let server = busy_server(|| respond(500));
     let throttle = one_at_a_time().max_queue_wait(20 * SEC);
     let client = throttled(&server, retry(), throttle);
     let busy = keep_busy(&client);
@@ -96,7 +96,7 @@ async fn the_queue_time_of_a_call_is_bounded_over_its_attempts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_without_queue_time_left_is_refused_at_once() {
-    let server = busy_server(|| answer(500));
+    let server = busy_server(|| respond(500));
     let throttle = one_at_a_time().max_queue_wait(6 * SEC);
     let client = throttled(&server, retry(), throttle);
     let busy = keep_busy(&client);
@@ -112,7 +112,7 @@ async fn a_call_without_queue_time_left_is_refused_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn every_call_has_its_own_queue_time() {
-    let server = busy_server(|| answer(200));
+    let server = busy_server(|| respond(200));
     let throttle = one_at_a_time().max_queue_wait(7 * SEC);
     let client = throttled(&server, retry(), throttle);
     let busy = keep_busy(&client);
@@ -183,7 +183,7 @@ async fn an_attempt_cut_off_by_the_deadline_reports_its_queue_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_refused_reports_its_queue_time() {
-    let server = busy_server(|| answer(200));
+    let server = busy_server(|| respond(200));
     let client = throttled(&server, retry(), one_at_a_time().max_queue_wait(4 * SEC));
     let busy = keep_busy(&client);
     sleep(MS).await;
@@ -203,7 +203,7 @@ async fn behind(
     throttle: ThrottleMiddleware,
     middlewares: impl IntoIterator<Item = Arc<dyn Middleware>>,
 ) -> (RetryReport, Duration) {
-    let server = busy_server(|| answer(500));
+    let server = busy_server(|| respond(500));
     let others = server.client_behind([Arc::new(throttle) as Arc<dyn Middleware>]);
     let client = server.client_behind(middlewares);
     let busy = keep_busy(&others);
@@ -282,7 +282,7 @@ fn calls_first(other: ClientWithMiddleware) -> impl Middleware {
 
 #[tokio::test(start_paused = true)]
 async fn the_queue_time_of_another_call_is_not_reported() {
-    let other = busy_server(|| answer(200));
+    let other = busy_server(|| respond(200));
     let limited = || retry().attempt_timeout(20 * SEC);
     let other = throttled(&other, limited(), one_at_a_time());
     let busy = keep_busy(&other);

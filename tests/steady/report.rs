@@ -13,16 +13,16 @@ use reqwest_steady::{
     ThrottleMiddleware,
 };
 
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late, throttled};
+use crate::support::scripted::{Reply, Server, URL, late, respond, respond_with, throttled};
 use crate::support::stacks::{MS, SEC, middleware, retry_after};
 
 #[tokio::test(start_paused = true)]
 async fn a_report_tells_the_whole_story() {
     let server = Server::new(|index| match index {
-        0 => late(30 * MS, answer(503)),
+        0 => late(30 * MS, respond(503)),
         1 => Reply::fail(ErrorKind::ConnectionReset),
-        2 => answer_with(429, &[("retry-after-ms", "0")]),
-        _ => answer(200),
+        2 => respond_with(429, &[("retry-after-ms", "0")]),
+        _ => respond(200),
     });
     let client = server.client(retry_after(100 * MS).build().unwrap());
     let slot = ReportSlot::new();
@@ -82,7 +82,7 @@ async fn a_slot_keeps_the_report_of_a_call_that_failed() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_given_up_returns_its_last_answer_untouched() {
     let server = Server::new(|index| {
-        answer_with(
+        respond_with(
             503,
             &[("x-attempt", if index == 2 { "last" } else { "earlier" })],
         )
@@ -305,9 +305,9 @@ async fn a_dropped_call_sends_nothing_more() {
 #[tokio::test(start_paused = true)]
 async fn a_report_has_the_time_of_each_attempt_and_of_the_call() {
     let server = Server::new(|index| match index {
-        0 => late(30 * MS, answer(503)),
+        0 => late(30 * MS, respond(503)),
         1 => late(20 * MS, Reply::fail(ErrorKind::ConnectionReset)),
-        _ => late(50 * MS, answer(200)),
+        _ => late(50 * MS, respond(200)),
     });
     let client = server.client(retry_after(100 * MS).build().unwrap());
     let response = client.get(URL).send().await.unwrap();
@@ -321,7 +321,7 @@ async fn a_report_has_the_time_of_each_attempt_and_of_the_call() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_of_an_attempt_is_without_its_time_in_a_queue() {
-    let server = Server::new(|_| late(SEC, answer(200)));
+    let server = Server::new(|_| late(SEC, respond(200)));
     let throttle = ThrottleMiddleware::builder().max_in_flight(1);
     let client = throttled(&server, retry_after(100 * MS), throttle.adaptive(false));
     let (first, second) = tokio::join!(client.get(URL).send(), client.get(URL).send());
@@ -383,7 +383,7 @@ async fn an_error_of_ours_names_host_attempts_and_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_names_host_queue_and_time() {
-    let server = Server::new(|_| late(60 * SEC, answer(200)));
+    let server = Server::new(|_| late(60 * SEC, respond(200)));
     let throttle = || ThrottleMiddleware::builder().max_in_flight(1);
     let client = throttled(
         &server,

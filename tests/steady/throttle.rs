@@ -17,7 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::log::Log;
 use crate::support::scripted::{
-    Reply, Server, URL, answer, answer_with, call, dripping, late, throttled, with_a_hanging_probe,
+    Reply, Server, URL, call, dripping, late, respond, respond_with, throttled,
+    with_a_hanging_probe,
 };
 use crate::support::stacks::{MS, SEC, doubling};
 
@@ -47,7 +48,7 @@ fn refusal<T: std::fmt::Debug>(result: &Result<T, Error>) -> &SteadyError {
 
 #[tokio::test(start_paused = true)]
 async fn the_limit_in_flight_holds_and_the_rest_waits_in_order() {
-    let server = Server::new(|_| late(10 * MS, answer(200)));
+    let server = Server::new(|_| late(10 * MS, respond(200)));
     let client = throttled(&server, retry(), fixed().max_in_flight(3));
     let calls = (0..9).map(|name| call(&client, name));
     assert!(join_all(calls).await.iter().all(Result::is_ok));
@@ -77,7 +78,7 @@ async fn a_fixed_rate_lets_a_burst_through_and_then_one_at_a_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_at_once_and_says_so() {
-    let server = Server::new(|_| late(SEC, answer(200)));
+    let server = Server::new(|_| late(SEC, respond(200)));
     let client = throttled(&server, retry(), fixed().max_in_flight(1).max_queue(2));
     let start = Instant::now();
     let slot = ReportSlot::new();
@@ -107,7 +108,7 @@ async fn a_full_queue_refuses_at_once_and_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn who_has_waited_as_long_as_allowed_is_refused() {
-    let server = Server::new(|_| late(10 * SEC, answer(200)));
+    let server = Server::new(|_| late(10 * SEC, respond(200)));
     let client = throttled(
         &server,
         retry(),
@@ -154,7 +155,7 @@ async fn who_would_certainly_wait_too_long_is_refused_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_before_the_deadline_of_the_call_and_not_after() {
-    let server = Server::new(|_| late(10 * SEC, answer(200)));
+    let server = Server::new(|_| late(10 * SEC, respond(200)));
     let client = throttled(&server, retry(), fixed().max_in_flight(1));
     let start = Instant::now();
     let in_a_scope = Scope::new().deadline(3 * SEC);
@@ -185,14 +186,14 @@ async fn a_wait_ends_before_the_deadline_of_the_call_and_not_after() {
 
 /// After the first answer, a pause that is too long for whoever comes.
 fn asks_for_a_pause(status: u16, pause: &'static str) -> Arc<Server> {
-    Server::new(move |_| answer_with(status, &[("retry-after", pause)]))
+    Server::new(move |_| respond_with(status, &[("retry-after", pause)]))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_holds_for_all_calls_with_the_same_key() {
     let server = Server::new(|index| match index {
-        0 => answer_with(429, &[("retry-after", "7")]),
-        _ => answer(200),
+        0 => respond_with(429, &[("retry-after", "7")]),
+        _ => respond(200),
     });
     let client = throttled(&server, retry(), throttle());
     let start = Instant::now();
@@ -201,8 +202,8 @@ async fn a_pause_holds_for_all_calls_with_the_same_key() {
     assert!(first >= 7 * SEC && first <= 8 * SEC, "{first:?}");
     // Those who come in the meantime wait as well; another host does not.
     let server = Server::new(|index| match index {
-        0 => answer_with(503, &[("retry-after", "7")]),
-        _ => answer(200),
+        0 => respond_with(503, &[("retry-after", "7")]),
+        _ => respond(200),
     });
     let client = throttled(&server, retry().max_retries(0), throttle());
     let start = Instant::now();
@@ -239,8 +240,8 @@ async fn a_failure_with_quota_left_pauses_nobody() {
         ],
     ] {
         let server = Server::new(move |index| match index {
-            0 => answer_with(503, headers),
-            _ => answer_with(200, headers),
+            0 => respond_with(503, headers),
+            _ => respond_with(200, headers),
         });
         let client = throttled(&server, retry().max_retries(0), throttle());
         let start = Instant::now();
@@ -265,7 +266,7 @@ async fn a_429_with_quota_left_is_searched_for_its_limit() {
         }
         taken.1 += 1;
         let status = if taken.1 > 5 { 429 } else { 200 };
-        answer_with(status, &[("ratelimit", "\"100-in-15min\";r=98;t=900")])
+        respond_with(status, &[("ratelimit", "\"100-in-15min\";r=98;t=900")])
     });
     let client = throttled(&server, retry(), throttle());
     let results = join_all((0..100).map(|name| call(&client, name))).await;
@@ -295,7 +296,7 @@ async fn nobody_waits_for_the_end_of_a_pause_that_is_too_long() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_cannot_outlast_a_new_pause_is_refused() {
-    let server = Server::new(|_| late(SEC, answer_with(429, &[("retry-after", "3600")])));
+    let server = Server::new(|_| late(SEC, respond_with(429, &[("retry-after", "3600")])));
     let client = throttled(&server, retry(), throttle().max_in_flight(1));
     let start = Instant::now();
     let results = join_all((0..50).map(|name| call(&client, name))).await;
@@ -312,8 +313,8 @@ async fn a_waiter_that_cannot_outlast_a_new_pause_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn no_server_keeps_a_key_closed_for_ever() {
     let server = Server::new(|index| match index {
-        0 => answer_with(429, &[("retry-after", "99999999999999999999")]),
-        _ => answer(200),
+        0 => respond_with(429, &[("retry-after", "99999999999999999999")]),
+        _ => respond(200),
     });
     let client = throttled(&server, retry(), throttle());
     assert_eq!(call(&client, 0).await.unwrap(), 429);
@@ -325,8 +326,8 @@ async fn no_server_keeps_a_key_closed_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_retry_returns_the_response_before_it() {
     let server = Server::new(|index| match index {
-        0 => answer(503),
-        _ => late(60 * SEC, answer(200)),
+        0 => respond(503),
+        _ => late(60 * SEC, respond(200)),
     });
     let backoff = doubling(SEC);
     let budget = Budget::builder().min_retries_per_sec(0.2).build().unwrap();
@@ -354,7 +355,7 @@ async fn a_refused_retry_returns_the_response_before_it() {
 async fn a_refused_retry_returns_the_error_before_it() {
     let server = Server::new(|index| match index {
         0 => Reply::fail(std::io::ErrorKind::ConnectionReset),
-        _ => late(60 * SEC, answer(200)),
+        _ => late(60 * SEC, respond(200)),
     });
     let backoff = doubling(SEC);
     let client = throttled(
@@ -381,8 +382,8 @@ async fn a_refused_retry_returns_the_error_before_it() {
 async fn a_retry_after_a_503_costs_budget_and_one_after_a_429_not() {
     for (status, paid) in [(429, 0.0), (503, 1.0)] {
         let server = Server::new(move |index| match index {
-            0 => answer(status),
-            _ => answer(200),
+            0 => respond(status),
+            _ => respond(200),
         });
         let budget = || {
             let builder = Budget::builder().retry_ratio(0.0);
@@ -395,8 +396,8 @@ async fn a_retry_after_a_503_costs_budget_and_one_after_a_429_not() {
 
         // Without a throttle, or with one that does not pace, both are paid.
         let server = Server::new(move |index| match index {
-            0 => answer(status),
-            _ => answer(200),
+            0 => respond(status),
+            _ => respond(200),
         });
         let client = throttled(&server, retry().budget(without.clone()), fixed());
         assert_eq!(call(&client, 0).await.unwrap(), 200);
@@ -407,8 +408,8 @@ async fn a_retry_after_a_503_costs_budget_and_one_after_a_429_not() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_is_dropped_in_the_queue_is_not_paid() {
     let server = Server::new(|index| match index {
-        0 => answer(503),
-        _ => late(60 * SEC, answer(200)),
+        0 => respond(503),
+        _ => late(60 * SEC, respond(200)),
     });
     let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
     let full = budget.balance();
@@ -431,8 +432,8 @@ async fn a_retry_that_is_dropped_in_the_queue_is_not_paid() {
 #[tokio::test(start_paused = true)]
 async fn a_repeated_attempt_goes_before_those_that_were_never_sent() {
     let server = Server::new(|index| match index {
-        0 => late(10 * MS, answer(500)),
-        _ => late(10 * MS, answer(200)),
+        0 => late(10 * MS, respond(500)),
+        _ => late(10 * MS, respond(200)),
     });
     let backoff = doubling(5 * MS);
     let client = throttled(&server, retry().backoff(backoff), fixed().max_in_flight(1));
@@ -448,9 +449,9 @@ async fn a_repeated_attempt_goes_before_those_that_were_never_sent() {
 #[tokio::test(start_paused = true)]
 async fn the_report_knows_how_long_an_attempt_waited_for_its_turn() {
     let server = Server::new(|index| match index {
-        0 => late(300 * MS, answer(200)),
-        1 => late(100 * MS, answer(503)),
-        _ => late(100 * MS, answer(200)),
+        0 => late(300 * MS, respond(200)),
+        1 => late(100 * MS, respond(503)),
+        _ => late(100 * MS, respond(200)),
     });
     let backoff = doubling(50 * MS);
     let client = throttled(&server, retry().backoff(backoff), fixed().max_in_flight(1));
@@ -494,7 +495,13 @@ async fn a_server_that_is_down_gets_one_probe_at_a_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_goes_out_even_after_a_long_silence() {
-    let server = Server::new(|index| if index < 20 { answer(503) } else { answer(200) });
+    let server = Server::new(|index| {
+        if index < 20 {
+            respond(503)
+        } else {
+            respond(200)
+        }
+    });
     let client = throttled(&server, retry().max_retries(0), throttle());
     for name in 0..20 {
         let _ = call(&client, name).await;
@@ -516,7 +523,7 @@ async fn a_probe_that_is_cancelled_makes_room_for_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn an_attempts_timeout_begins_when_it_is_sent() {
-    let server = Server::new(|_| late(900 * MS, answer(200)));
+    let server = Server::new(|_| late(900 * MS, respond(200)));
     let retry_once = retry().attempt_timeout(SEC);
     let client = throttled(&server, retry_once, fixed().max_in_flight(1));
     let results = join_all((0..5).map(|name| call(&client, name))).await;
@@ -525,7 +532,7 @@ async fn an_attempts_timeout_begins_when_it_is_sent() {
 
     // And then it holds, also for one that has waited.
     let server = Server::new(|index| match index {
-        0 => late(2500 * MS, answer(200)),
+        0 => late(2500 * MS, respond(200)),
         _ => Reply::silence(),
     });
     let retry = retry().attempt_timeout(3 * SEC).max_retries(0);
@@ -564,7 +571,7 @@ async fn a_call_may_be_dropped_at_any_point_and_leaves_nothing_behind() {
     ] {
         for polls in 0..12 {
             for waiting in [0, 1, 3] {
-                let server = Server::new(|_| late(50 * MS, answer(200)));
+                let server = Server::new(|_| late(50 * MS, respond(200)));
                 let client = throttled(&server, retry(), throttle());
                 let others: Vec<_> = (0..waiting)
                     .map(|name| {
@@ -605,14 +612,14 @@ async fn a_call_may_be_dropped_at_any_point_and_leaves_nothing_behind() {
 async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
     type Script = fn(usize) -> Reply;
     let scripts: [Script; 4] = [
-        |index| late(20 * MS, answer(if index % 3 == 0 { 429 } else { 200 })),
-        |index| late(20 * MS, answer(if index % 2 == 0 { 503 } else { 200 })),
+        |index| late(20 * MS, respond(if index % 3 == 0 { 429 } else { 200 })),
+        |index| late(20 * MS, respond(if index % 2 == 0 { 503 } else { 200 })),
         |index| match index % 3 {
             0 => late(20 * MS, dripping(503, 5)),
             1 => Reply::fail(std::io::ErrorKind::ConnectionReset),
-            _ => late(20 * MS, answer(200)),
+            _ => late(20 * MS, respond(200)),
         },
-        |_| late(20 * MS, answer(503)),
+        |_| late(20 * MS, respond(503)),
     ];
     for script in scripts {
         for polls in 0..40 {
@@ -620,7 +627,7 @@ async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
             let fails = Arc::clone(&failing);
             let server = Server::new(move |index| match fails.load(Ordering::Relaxed) {
                 true => script(index),
-                false => late(20 * MS, answer(200)),
+                false => late(20 * MS, respond(200)),
             });
             let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
             let full = budget.balance();
@@ -661,7 +668,7 @@ async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_before_it_is_sent_takes_no_token() {
-    let server = Server::new(|_| late(50 * MS, answer(200)));
+    let server = Server::new(|_| late(50 * MS, respond(200)));
     let client = throttled(&server, retry(), fixed().rate(1.0, 1));
     let start = Instant::now();
     // The second is dropped while it waits, so the third has its turn.
@@ -683,7 +690,7 @@ async fn keys_are_what_the_user_says() {
         String::from_utf8_lossy(tenant.map_or(b"", |tenant| tenant.as_bytes())).into_owned()
     });
     for (key_by, together) in [(KeyBy::Host, 3), (by_path, 2), (by_tenant, 1)] {
-        let server = Server::new(|_| late(SEC, answer(200)));
+        let server = Server::new(|_| late(SEC, respond(200)));
         let client = throttled(&server, retry(), fixed().max_in_flight(1).key_by(key_by));
         let start = Instant::now();
         let get = |path: &str, tenant: &str| {
@@ -722,7 +729,7 @@ async fn a_throttle_outside_the_retry_is_noticed_and_said_once() {
 
 #[tokio::test(start_paused = true)]
 async fn clones_share_their_gates() {
-    let server = Server::new(|_| late(SEC, answer(200)));
+    let server = Server::new(|_| late(SEC, respond(200)));
     let throttle = fixed().max_in_flight(1).build().unwrap();
     let client = |throttle: &ThrottleMiddleware| {
         ClientBuilder::new(reqwest::Client::new())
@@ -758,9 +765,9 @@ async fn an_answer_without_a_retry_around_it_comes_back_as_it_is() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_load_no_call_hangs_and_no_flight_remains() {
     let server = Server::new(|index| match index {
-        500 | 501 => answer(429),
-        _ if index % 50 == 0 => answer(503),
-        _ => late(MS, answer(200)),
+        500 | 501 => respond(429),
+        _ if index % 50 == 0 => respond(503),
+        _ => late(MS, respond(200)),
     });
     let client = throttled(&server, retry(), throttle().max_in_flight(8));
     let calls = (0..4000).map(|name| {

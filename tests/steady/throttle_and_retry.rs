@@ -13,7 +13,7 @@ use reqwest_steady::{
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::scripted::{
-    Reply, Server, URL, answer, answer_with, assert_few_requests_arrive, call, late, throttled,
+    Reply, Server, URL, assert_few_requests_arrive, call, late, respond, respond_with, throttled,
     with_a_hanging_probe,
 };
 use crate::support::stacks::{MS, SEC, fixed_budget, retry_after};
@@ -47,8 +47,8 @@ async fn take_the_place(client: &ClientWithMiddleware) {
 async fn whoever_keeps_the_time_is_woken_for_it_again() {
     // A token each second. When it comes, a retry takes it before the one that waited for it.
     let server = Server::new(|index| match index {
-        0 => answer(500),
-        _ => late(100 * MS, answer(200)),
+        0 => respond(500),
+        _ => late(100 * MS, respond(200)),
     });
     let throttle = throttle().adaptive(false).max_in_flight(1).rate(1.0, 1);
     let client = throttled(&server, retry(), throttle);
@@ -63,7 +63,7 @@ async fn whoever_keeps_the_time_is_woken_for_it_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_admitted_call_that_is_never_polled_gives_all_back() {
-    let server = Server::new(|_| late(50 * MS, answer(200)));
+    let server = Server::new(|_| late(50 * MS, respond(200)));
     let throttle = throttle().adaptive(false).max_in_flight(1).rate(0.1, 3);
     let client = throttled(&server, retry(), throttle);
     let first = tokio::spawn({
@@ -88,7 +88,7 @@ async fn an_admitted_call_that_is_never_polled_gives_all_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_has_the_time_of_its_attempt_though_that_had_to_wait() {
-    let server = Server::new(|_| late(900 * MS, answer(200)));
+    let server = Server::new(|_| late(900 * MS, respond(200)));
     let throttle = throttle().adaptive(false).max_in_flight(1);
     let client = throttled(&server, retry().attempt_timeout(SEC), throttle);
     let calls = (0..4).map(|name| {
@@ -106,7 +106,7 @@ async fn a_body_has_the_time_of_its_attempt_though_that_had_to_wait() {
 #[tokio::test(start_paused = true)]
 async fn the_queue_does_not_count_for_a_requests_own_attempt_timeout() {
     let server = Server::new(|index| match index {
-        0..4 => late(900 * MS, answer(200)),
+        0..4 => late(900 * MS, respond(200)),
         _ => Reply::silence(),
     });
     let throttle = throttle().adaptive(false).max_in_flight(1);
@@ -118,8 +118,8 @@ async fn the_queue_does_not_count_for_a_requests_own_attempt_timeout() {
     let started = Instant::now();
     let results = join_all((0..6).map(send)).await;
     // Four take 900 ms each, one after the other, and the last two are cut off after 1 s.
-    let (answered, cut) = results.split_at(4);
-    for result in answered {
+    let (succeeded, cut) = results.split_at(4);
+    for result in succeeded {
         assert_eq!(result.as_ref().unwrap().status(), 200);
     }
     for result in cut {
@@ -137,8 +137,8 @@ async fn the_queue_does_not_count_for_a_requests_own_attempt_timeout() {
 async fn any_retried_response_comes_back_if_its_retry_is_refused() {
     for status in [408, 425, 500] {
         let server = Server::new(move |index| match index {
-            0 => answer(status),
-            _ => late(60 * SEC, answer(200)),
+            0 => respond(status),
+            _ => late(60 * SEC, respond(200)),
         });
         let (budget, full) = fixed_budget();
         let client = throttled(&server, retry().budget(budget.clone()), one_place());
@@ -166,7 +166,7 @@ async fn a_broken_body_comes_back_if_its_retry_is_refused() {
             let cut = futures_util::stream::iter([Ok("some"), Err(reset)]);
             Reply::response(http::Response::new(reqwest::Body::wrap_stream(cut)))
         }
-        _ => late(60 * SEC, answer(200)),
+        _ => late(60 * SEC, respond(200)),
     });
     let client = throttled(&server, retry(), one_place());
     let request = client.get(URL).buffer_response(1000).send();
@@ -179,8 +179,8 @@ async fn a_broken_body_comes_back_if_its_retry_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_refund_comes_with_the_response_not_with_the_extensions() {
     let server = Server::new(|index| match index {
-        0 => answer(503),
-        _ => late(60 * SEC, answer(200)),
+        0 => respond(503),
+        _ => late(60 * SEC, respond(200)),
     });
     let (budget, full) = fixed_budget();
     let client = throttled(&server, retry().budget(budget.clone()), one_place());
@@ -227,9 +227,9 @@ async fn nested_retries_pay_the_same_with_and_without_a_throttle() {
 #[tokio::test(start_paused = true)]
 async fn no_retry_leaves_the_queue_after_its_window_has_closed() {
     let server = Server::new(|index| match index {
-        0 => answer(503),
-        1 => late(20 * SEC, answer(200)),
-        _ => answer(200),
+        0 => respond(503),
+        1 => late(20 * SEC, respond(200)),
+        _ => respond(200),
     });
     let throttle = throttle().adaptive(false).max_in_flight(1);
     let client = throttled(&server, retry().retry_window(2 * SEC), throttle);
@@ -250,8 +250,8 @@ async fn no_retry_leaves_the_queue_after_its_window_has_closed() {
 async fn a_pause_longer_than_max_wait_is_kept() {
     for status in [429, 503] {
         let server = Server::new(move |index| match index {
-            0 => answer_with(status, &[("retry-after", "45")]),
-            _ => answer(200),
+            0 => respond_with(status, &[("retry-after", "45")]),
+            _ => respond(200),
         });
         let client = throttled(&server, retry(), throttle());
         let start = Instant::now();
@@ -274,8 +274,8 @@ async fn a_probe_that_hangs_does_not_close_the_gate() {
 #[tokio::test(start_paused = true)]
 async fn long_polls_do_not_keep_others_out() {
     let server = Server::new(|index| match index {
-        0..16 => late(300 * SEC, answer(200)),
-        _ => answer(200),
+        0..16 => late(300 * SEC, respond(200)),
+        _ => respond(200),
     });
     let client = throttled(&server, retry(), throttle());
     let start = Instant::now();
@@ -291,8 +291,8 @@ async fn long_polls_do_not_keep_others_out() {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_of_long_ago_does_not_slow_anybody() {
     let server = Server::new(|index| match index {
-        10 => answer(429),
-        _ => late(2 * MS, answer(200)),
+        10 => respond(429),
+        _ => late(2 * MS, respond(200)),
     });
     let client = throttled(&server, retry(), throttle());
     for name in 0..20 {
@@ -308,7 +308,7 @@ async fn a_refusal_of_long_ago_does_not_slow_anybody() {
 
 #[tokio::test(start_paused = true)]
 async fn callers_that_lose_interest_do_not_slow_others() {
-    let server = Server::new(|_| late(200 * MS, answer(200)));
+    let server = Server::new(|_| late(200 * MS, respond(200)));
     let client = throttled(&server, retry(), throttle());
     for name in 0..5 {
         assert!(timeout(150 * MS, call(&client, name)).await.is_err());
@@ -325,7 +325,7 @@ async fn gateway_timeouts_by_chance_do_not_slow_anybody() {
         let server = Server::new(move |index| {
             let spread = (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
             let status = if spread % 100 == 0 { status } else { 200 };
-            late(away * MS, answer(status))
+            late(away * MS, respond(status))
         });
         let client = throttled(&server, retry(), throttle());
         let calls = (0..5000_u32).map(|index| {
@@ -362,7 +362,7 @@ async fn a_quota_that_was_counted_late_refuses_nobody() {
         let left = if index < 16 { "10" } else { "9" };
         let headers = [("x-ratelimit-remaining", left), ("x-ratelimit-reset", "60")];
         let after = 20 * MS + (index as u32 % 16) * MS;
-        late(after, answer_with(200, &headers))
+        late(after, respond_with(200, &headers))
     });
     let client = throttled(&server, retry(), throttle());
     let results = join_all((0..20).map(|name| call(&client, name))).await;
@@ -376,7 +376,7 @@ async fn a_quota_that_lies_does_not_close_the_gate_for_ever() {
             ("x-ratelimit-remaining", "0"),
             ("x-ratelimit-reset", "3600"),
         ];
-        answer_with(200, &headers)
+        respond_with(200, &headers)
     });
     let client = throttled(&server, retry(), throttle());
     assert_eq!(call(&client, 0).await.unwrap(), 200);
@@ -390,7 +390,7 @@ async fn a_quota_that_lies_does_not_close_the_gate_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_always_refuses_gets_few_requests() {
     for headers in [&[][..], &[("retry-after", "0")], &[("retry-after", "1")]] {
-        let server = Server::new(move |_| late(5 * MS, answer_with(429, headers)));
+        let server = Server::new(move |_| late(5 * MS, respond_with(429, headers)));
         let client = throttled(&server, retry(), throttle());
         assert_few_requests_arrive(&server, &client).await;
     }
@@ -398,7 +398,7 @@ async fn a_server_that_always_refuses_gets_few_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_says_how_long_those_ahead_will_take() {
-    let server = Server::new(|_| late(10 * SEC, answer(200)));
+    let server = Server::new(|_| late(10 * SEC, respond(200)));
     let client = throttled(&server, retry(), throttle().max_in_flight(4).max_queue(4));
     // From this it knows how long an answer takes.
     assert!(call(&client, 0).await.is_ok());

@@ -13,7 +13,7 @@ use reqwest_steady::observe::{AttemptOutcome, FailureKind};
 use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryReport, SteadyError, StopReason};
 use tokio::net::TcpListener;
 
-use crate::support::raw::{Reply, Server, Then, answer, client, direct, in_time, reply, retry};
+use crate::support::raw::{Reply, Server, Then, client, direct, in_time, reply, respond, retry};
 
 /// Short for a test, and long for an answer over loopback.
 const PATIENCE: Duration = Duration::from_millis(800);
@@ -61,7 +61,7 @@ fn reported(request: RequestBuilder) -> (RequestBuilder, ReportSlot) {
 async fn failing_twice(failure: impl Fn() -> Reply + Send + Sync + 'static) -> Server {
     Server::start(move |index| match index {
         0 | 1 => failure(),
-        _ => answer(200, "whole"),
+        _ => respond(200, "whole"),
     })
     .await
 }
@@ -123,7 +123,7 @@ async fn a_reset_within_the_answer_head_is_unclear() {
 #[tokio::test]
 async fn a_post_on_a_kept_connection_that_is_closed_on_it_arrives_once() {
     let server = Server::start(|index| match index {
-        0 => answer(200, "warm"),
+        0 => respond(200, "warm"),
         _ => reply("", Then::Close),
     })
     .await;
@@ -155,7 +155,7 @@ async fn a_keyed_post_is_retried_with_the_same_key() {
 #[tokio::test]
 async fn without_a_key_an_answer_of_class_retry_may_be_opted_into_but_not_a_reset() {
     let opted = || client(direct(), retry().retry_without_key(true));
-    let server = failing_twice(|| answer(503, "later")).await;
+    let server = failing_twice(|| respond(503, "later")).await;
     let response = send(opted().post(server.url()).body("order"))
         .await
         .unwrap();
@@ -176,7 +176,7 @@ async fn silence_before_the_head_ends_with_the_attempt() {
     let patient = client(direct(), retry().attempt_timeout(PATIENCE));
     let server = Server::start(|index| match index {
         0 => reply("", Then::Silence),
-        _ => answer(200, "whole"),
+        _ => respond(200, "whole"),
     })
     .await;
     let response = send(patient.get(server.url())).await.unwrap();
@@ -237,7 +237,7 @@ async fn a_buffered_answer_that_falls_silent_is_retried() {
     let patient = client(direct(), retry().attempt_timeout(PATIENCE));
     let script = |index| match index {
         0 => reply(LENGTH_100, Then::Silence),
-        _ => answer(200, "whole"),
+        _ => respond(200, "whole"),
     };
     let server = Server::start(script).await;
     let get = patient.get(server.url()).buffer_response(1024);
@@ -318,7 +318,7 @@ async fn a_post_whose_buffered_answer_is_cut_short_arrives_once() {
 async fn a_body_over_the_buffers_limit_is_a_stream_of_the_whole() {
     let body: String = ('a'..='z').cycle().take(300_000).collect();
     let sent = body.clone();
-    let server = Server::start(move |_| answer(200, &sent)).await;
+    let server = Server::start(move |_| respond(200, &sent)).await;
     let get = plain().get(server.url()).buffer_response(1000);
     let response = send(get).await.unwrap();
     assert_eq!(report_of(&response).retries(), 0);
@@ -338,17 +338,17 @@ async fn a_body_cut_short_beyond_the_buffers_limit_is_not_retried() {
 
 #[tokio::test]
 async fn a_buffered_answer_is_the_same_answer() {
-    const ANSWER: &str = "HTTP/1.0 203 Sure\r\nset-cookie: a=1\r\nset-cookie: b=2\r\n\
+    const RESPONSE: &str = "HTTP/1.0 203 Sure\r\nset-cookie: a=1\r\nset-cookie: b=2\r\n\
                           content-length: 5\r\n\r\nwhole";
     // The second limit is passed, so that the body is handed out as a stream.
     for limit in [5, 4] {
         let server = Server::start(|index| match index {
-            0 => answer(503, ""),
+            0 => respond(503, ""),
             1 => reply(
                 "HTTP/1.1 302 Found\r\nlocation: /final\r\ncontent-length: 0\r\n\r\n",
                 Then::KeepOpen,
             ),
-            _ => reply(ANSWER, Then::Close),
+            _ => reply(RESPONSE, Then::Close),
         })
         .await;
         let get = client(following(), retry()).get(server.url());
@@ -375,7 +375,7 @@ async fn a_buffered_answer_is_the_same_answer() {
 async fn connections_for_four(refusal: impl Fn() -> Reply + Send + Sync + 'static) -> usize {
     let server = Server::start(move |index| match index {
         0..=2 => refusal(),
-        _ => answer(200, "whole"),
+        _ => respond(200, "whole"),
     })
     .await;
     let response = send(plain().get(server.url())).await.unwrap();
@@ -389,7 +389,7 @@ async fn connections_for_four(refusal: impl Fn() -> Reply + Send + Sync + 'stati
 #[tokio::test]
 async fn a_refusal_with_a_body_leaves_its_connection_usable() {
     let body = "x".repeat(100_000);
-    let connections = connections_for_four(move || answer(503, &body)).await;
+    let connections = connections_for_four(move || respond(503, &body)).await;
     assert_eq!(connections, 1);
 }
 
@@ -423,7 +423,7 @@ async fn a_refusal_that_drips_does_not_hold_up_the_retry() {
 #[tokio::test]
 async fn a_refusal_of_megabytes_is_not_read_to_its_end() {
     let body = "x".repeat(10_000_000);
-    let connections = connections_for_four(move || answer(503, &body)).await;
+    let connections = connections_for_four(move || respond(503, &body)).await;
     assert_eq!(connections, 4);
 }
 
@@ -553,7 +553,7 @@ fn following() -> reqwest::ClientBuilder {
 async fn accepting_and_failing() -> Server {
     Server::start(|index| match index % 2 {
         0 => redirect("/orders"),
-        _ => answer(503, "later"),
+        _ => respond(503, "later"),
     })
     .await
 }
@@ -633,7 +633,7 @@ async fn without_redirects_a_post_that_is_sent_on_to_a_refused_port_arrives_once
 async fn a_post_whose_answer_redirects_to_a_refusal_arrives_once() {
     let server = Server::start(|index| match index {
         0 => redirect("/receipt"),
-        _ => answer(503, "later"),
+        _ => respond(503, "later"),
     })
     .await;
     let eager = client(following(), retry().retry_without_key(true));
@@ -684,7 +684,7 @@ async fn no_setting_takes_over_a_header_that_http_acts_upon() {
             let error = match builder.build() {
                 Err(error) => error.to_string(),
                 Ok(retry) => {
-                    let server = Server::start(|_| answer(200, "")).await;
+                    let server = Server::start(|_| respond(200, "")).await;
                     let inner = direct().build().unwrap();
                     let client = reqwest_middleware::ClientBuilder::new(inner)
                         .with(retry)
@@ -755,7 +755,7 @@ async fn a_body_built_anew_keeps_its_length() {
         || reqwest::Body::from("a body"),
         || reqwest::Body::wrap(String::from("a body")),
     ] {
-        let server = failing_twice(|| answer(503, "")).await;
+        let server = failing_twice(|| respond(503, "")).await;
         let request = plain().put(server.url()).body_with(built);
         assert_eq!(send(request).await.unwrap().status(), 200);
         assert_eq!(server.count(), 3);

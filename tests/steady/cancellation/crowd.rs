@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::CALM;
 use super::cut::{Cut, Moment};
-use super::script::{ANSWER_TIME, Says};
+use super::script::{RESPONSE_TIME, Says};
 use super::stack::{Setup, Stack, fresh};
 use crate::support::stacks::MS;
 
@@ -151,7 +151,7 @@ async fn check(setup: &Setup, callers: &[Caller], says: Vec<Says>) {
     stack.assert_empty("in the end");
     #[cfg(feature = "metrics")]
     stack.assert_gauges("in the end");
-    assert!(fresh(&stack).await <= ANSWER_TIME + 30 * MS);
+    assert!(fresh(&stack).await <= RESPONSE_TIME + 30 * MS);
 }
 
 proptest! {

@@ -9,11 +9,11 @@ use futures_util::{StreamExt, stream};
 use reqwest::{Body, Request};
 use reqwest_steady::testing::ScriptedServer;
 
-use crate::support::scripted::{Reply, answer, answer_with, dripping, late};
+use crate::support::scripted::{Reply, dripping, late, respond, respond_with};
 use crate::support::stacks::MS;
 
 /// Every answer takes so long.
-pub(super) const ANSWER_TIME: Duration = Duration::from_millis(20);
+pub(super) const RESPONSE_TIME: Duration = Duration::from_millis(20);
 
 /// Says whose request it is. Headers of tracing do not keep requests from being coalesced.
 pub(super) const CALLER: &str = "traceparent";
@@ -40,15 +40,15 @@ pub(super) enum Says {
 impl Says {
     fn reply(self) -> Reply {
         let reply = match self {
-            Self::Status(status) => answer(status),
-            Self::Pause(seconds) => answer_with(429, &[("retry-after", &seconds.to_string())]),
+            Self::Status(status) => respond(status),
+            Self::Pause(seconds) => respond_with(429, &[("retry-after", &seconds.to_string())]),
             Self::Drips(status, drops) => dripping(status, drops),
             Self::Breaks => Reply::status(200).body(broken()),
             Self::Reset => Reply::fail(io::ErrorKind::ConnectionReset),
             Self::Silence => Reply::silence(),
-            Self::Slow(millis) => return late(millis * MS, answer(200)),
+            Self::Slow(millis) => return late(millis * MS, respond(200)),
         };
-        late(ANSWER_TIME, reply)
+        late(RESPONSE_TIME, reply)
     }
 }
 

@@ -18,7 +18,7 @@ use reqwest_steady::{
 };
 use tokio::time::{sleep, timeout};
 
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with, call, late, throttled};
+use crate::support::scripted::{Reply, Server, URL, call, late, respond, respond_with, throttled};
 use crate::support::stacks::{MS, SEC, constant};
 
 /// Two retries, a second apart, and no end of them.
@@ -67,7 +67,7 @@ fn empty() -> Budget {
 
 /// A server that is down, and asks for this pause.
 fn busy(pause: &'static str) -> Arc<Server> {
-    Server::new(move |_| answer_with(503, &[("retry-after", pause)]))
+    Server::new(move |_| respond_with(503, &[("retry-after", pause)]))
 }
 
 fn pause(letter: &DeadLetter) -> Duration {
@@ -170,7 +170,7 @@ fn one_place() -> ThrottleMiddlewareBuilder {
 
 #[tokio::test(start_paused = true)]
 async fn a_letter_is_written_when_a_throttle_refuses_the_first_attempt() {
-    let server = Server::new(|_| late(60 * SEC, answer(200)));
+    let server = Server::new(|_| late(60 * SEC, respond(200)));
     let (sink, mut letters) = dead_letter_channel(100);
     let throttle = one_place().rate(0.1, 1);
     let client = throttled(&server, retry().dead_letter_sink(sink), throttle);
@@ -191,7 +191,7 @@ async fn a_letter_is_written_when_a_throttle_refuses_the_first_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_never_sent_can_be_sent_again_even_without_a_key() {
-    let server = Server::new(|_| late(SEC, answer(503)));
+    let server = Server::new(|_| late(SEC, respond(503)));
     let (sink, mut letters) = dead_letter_channel(100);
     let client = throttled(&server, retry().dead_letter_sink(sink), one_place());
     let (sent, refused) = tokio::join!(client.post(URL).send(), client.post(URL).send());
@@ -207,8 +207,8 @@ async fn what_was_never_sent_can_be_sent_again_even_without_a_key() {
 #[tokio::test(start_paused = true)]
 async fn a_letter_about_a_refused_retry_tells_of_the_attempts_that_were_sent() {
     let server = Server::new(|index| match index {
-        0 => answer(503),
-        _ => late(60 * SEC, answer(200)),
+        0 => respond(503),
+        _ => late(60 * SEC, respond(200)),
     });
     let (sink, mut letters) = dead_letter_channel(100);
     let client = throttled(&server, retry().dead_letter_sink(sink), one_place());
@@ -229,7 +229,7 @@ async fn a_letter_about_a_refused_retry_tells_of_the_attempts_that_were_sent() {
 async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_untouched() {
     let server = Server::new(|index| match index {
         0 => Reply::silence(),
-        1 => answer(503),
+        1 => respond(503),
         _ => Reply::fail(ErrorKind::ConnectionReset),
     });
     let (client, mut letters) = client(&server, retry().attempt_timeout(SEC));
@@ -265,7 +265,7 @@ async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_un
 
 #[tokio::test(start_paused = true)]
 async fn no_letter_is_written_about_what_would_not_have_worked_later() {
-    let veto = || Server::new(|_| answer_with(503, &[("x-should-retry", "false")]));
+    let veto = || Server::new(|_| respond_with(503, &[("x-should-retry", "false")]));
     for (reason, server, retry, sent) in [
         (StopReason::Succeeded, Server::statuses([200]), retry(), 1),
         (
@@ -314,7 +314,7 @@ async fn no_letter_is_written_about_a_call_that_its_caller_dropped() {
         (Server::statuses([503]), 1),
         (
             Server::new(|index| match index {
-                0 => answer(503),
+                0 => respond(503),
                 _ => Reply::silence(),
             }),
             1,
@@ -363,20 +363,20 @@ async fn the_earliest_next_try_is_what_the_last_answer_asks_for() {
 
     // An earlier answer does not count, for its pause is over.
     let earlier = Server::new(|index| match index {
-        0 => answer_with(503, &[("retry-after", "7")]),
-        _ => answer(503),
+        0 => respond_with(503, &[("retry-after", "7")]),
+        _ => respond(503),
     });
     assert_eq!(pause_after(earlier, retry(), put()).await, Duration::ZERO);
     let later = Server::new(|index| match index {
-        2 => answer_with(429, &[("retry-after-ms", "1500")]),
-        _ => answer_with(503, &[("retry-after", "7")]),
+        2 => respond_with(429, &[("retry-after-ms", "1500")]),
+        _ => respond_with(503, &[("retry-after", "7")]),
     });
     assert_eq!(pause_after(later, retry(), put()).await, 1500 * MS);
 
     // A quota that is not used up asks for nothing.
     for (left, pause) in [("0", 900 * SEC), ("98", Duration::ZERO)] {
         let field = format!("\"100-in-15min\";r={left};t=900");
-        let server = Server::new(move |_| answer_with(503, &[("ratelimit", &field)]));
+        let server = Server::new(move |_| respond_with(503, &[("ratelimit", &field)]));
         assert_eq!(pause_after(server, retry(), put()).await, pause, "{left}");
     }
 }

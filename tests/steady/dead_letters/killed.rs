@@ -219,8 +219,8 @@ async fn lose_nothing(name: &str, rotate_at: Option<u64>, kills: &[usize]) -> Su
     let shop = Shop::default();
     let server = MockServer::builder().disable_request_recording();
     let server = server.start().await;
-    let answers = Mock::given(any()).respond_with(shop.clone());
-    answers.mount(&server).await;
+    let responses = Mock::given(any()).respond_with(shop.clone());
+    responses.mount(&server).await;
     let url = format!("{}/orders", server.uri());
     let mut sum = Sum::default();
     let mut returned = BTreeSet::new();
@@ -261,8 +261,8 @@ async fn lose_nothing(name: &str, rotate_at: Option<u64>, kills: &[usize]) -> Su
         for (key, body) in &effects {
             assert_eq!(*body, body_of(key).as_bytes(), "{key}");
         }
-        let lost_answers = effects.len() / 7;
-        assert_eq!(books.arrivals, run * effects.len() + lost_answers);
+        let lost_responses = effects.len() / 7;
+        assert_eq!(books.arrivals, run * effects.len() + lost_responses);
         sum.replayed = books.arrivals;
     }
     sum

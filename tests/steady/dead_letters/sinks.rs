@@ -16,7 +16,7 @@ use reqwest_steady::{
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::log::Log;
-use crate::support::scripted::{Reply, Server, URL, answer_with};
+use crate::support::scripted::{Reply, Server, URL, respond_with};
 use crate::support::stacks::{MS, SEC, constant};
 use crate::support::trace::Listening;
 
@@ -126,7 +126,7 @@ impl Setting {
 
 /// A server that is down, with an answer of its own.
 fn down() -> Arc<Server> {
-    Server::new(|_| answer_with(503, &[("x-note", "kept")]))
+    Server::new(|_| respond_with(503, &[("x-note", "kept")]))
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use reqwest_steady::testing::{Limit, Load, Outcome, SimulatedService, Simulation
 use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
 use tokio::time::{sleep, timeout};
 
-use crate::support::scripted::{Server, answer, answer_with, call, late};
+use crate::support::scripted::{Server, call, late, respond, respond_with};
 use crate::support::stacks::SEC;
 
 const QUOTA: f64 = 500.0;
@@ -103,7 +103,7 @@ fn without_sharing_the_same_workers_waste_requests() {
 
 /// How many of 300 calls at once a worker sends in its first second, without a refusal.
 async fn sent_in_a_second(fleet: FleetLimits) -> usize {
-    let server = Server::new(|_| late(Duration::from_millis(10), answer(200)));
+    let server = Server::new(|_| late(Duration::from_millis(10), respond(200)));
     let throttle = ThrottleMiddleware::builder().seed(2).fleet(fleet);
     let client = server.client(throttle.build().unwrap());
     // With the first question it hears of the others.
@@ -125,7 +125,7 @@ async fn what_one_worker_has_learned_of_the_pace_holds_for_another() {
     let refused = std::sync::atomic::AtomicUsize::new(0);
     let server = Server::new(move |_| {
         let number = refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        answer(if number % 10 == 9 { 429 } else { 200 })
+        respond(if number % 10 == 9 { 429 } else { 200 })
     });
     let throttle = ThrottleMiddleware::builder().seed(1).fleet(taught);
     let client = server.client(throttle.build().unwrap());
@@ -149,7 +149,7 @@ async fn a_failure_with_quota_left_pauses_no_other_worker() {
         let store = Arc::new(MemoryStore::new());
         let mut pauses = store.pauses().await.unwrap();
         let field = format!("\"100-in-15min\";r={left};t=900");
-        let server = Server::new(move |_| answer_with(503, &[("ratelimit", &field)]));
+        let server = Server::new(move |_| respond_with(503, &[("ratelimit", &field)]));
         let fleet = FleetLimits::with_store(store.clone());
         let throttle = ThrottleMiddleware::builder().fleet(fleet).build().unwrap();
         assert_eq!(call(&server.client(throttle), 0).await.unwrap(), 503);
@@ -175,7 +175,7 @@ async fn a_failure_with_quota_left_pauses_no_other_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_holds_a_lease_is_over_at_its_first_poll() {
-    let server = Server::new(|_| answer(200));
+    let server = Server::new(|_| respond(200));
     let fleet = FleetLimits::in_memory();
     let client = server.client_behind(stack(1, Some(fleet.clone())));
     let mut asked = Vec::new();

@@ -11,7 +11,7 @@ use reqwest_steady::testing::Reply;
 use reqwest_steady::{RequestBuilderExt, RetryMiddleware, RetryReport, ThrottleMiddleware};
 use tokio::time::Instant;
 
-use crate::support::scripted::{Server, URL, answer, throttled};
+use crate::support::scripted::{Server, URL, respond, throttled};
 
 const CHUNK: usize = 8 * 1024;
 
@@ -32,7 +32,7 @@ fn endless_twice(status: u16, read: &Arc<AtomicUsize>) -> Arc<Server> {
     let read = read.clone();
     Server::new(move |index| match index {
         0 | 1 => endless(status, &read),
-        _ => answer(200),
+        _ => respond(200),
     })
 }
 

@@ -10,7 +10,7 @@ use reqwest_steady::{RetryMiddleware, RetryReport, StopReason, ThrottleMiddlewar
 use tokio::time::{Instant, sleep};
 
 use crate::support::scripted::{
-    Server, URL, answer, answer_with, assert_few_requests_arrive, call, late, throttled,
+    Server, URL, assert_few_requests_arrive, call, late, respond, respond_with, throttled,
 };
 use crate::support::stacks::MS;
 
@@ -26,7 +26,7 @@ async fn a_minute(client: &ClientWithMiddleware) {
 #[tokio::test(start_paused = true)]
 async fn who_always_says_at_once_gets_no_more_than_the_budget_allows() {
     for status in [503, 429] {
-        let server = Server::new(move |_| answer_with(status, &[("retry-after", "0")]));
+        let server = Server::new(move |_| respond_with(status, &[("retry-after", "0")]));
         let client = server.client(RetryMiddleware::default());
         a_minute(&client).await;
         // 2 a second, and what a budget holds for 10 seconds at the start.
@@ -42,7 +42,7 @@ async fn who_always_says_at_once_gets_no_more_than_the_budget_allows() {
 async fn who_always_says_at_once_gets_next_to_nothing_through_a_throttle() {
     for status in [503, 429] {
         let server =
-            Server::new(move |_| late(5 * MS, answer_with(status, &[("retry-after", "0")])));
+            Server::new(move |_| late(5 * MS, respond_with(status, &[("retry-after", "0")])));
         let client = throttled(
             &server,
             RetryMiddleware::builder(),
@@ -67,7 +67,7 @@ async fn who_promises_capacity_and_refuses_gets_few_requests() {
             ("x-ratelimit-reset", "0"),
         ],
     ] {
-        let server = Server::new(move |_| late(5 * MS, answer_with(429, promise)));
+        let server = Server::new(move |_| late(5 * MS, respond_with(429, promise)));
         let client = throttled(
             &server,
             RetryMiddleware::builder(),
@@ -85,7 +85,7 @@ async fn who_lets_only_probes_through_gets_little_more_than_it_takes() {
         let now = Instant::now();
         let before = last.lock().unwrap().replace(now);
         let alone = before.is_none_or(|before| now - before >= 90 * MS);
-        late(5 * MS, answer(if alone { 200 } else { 429 }))
+        late(5 * MS, respond(if alone { 200 } else { 429 }))
     });
     let client = throttled(
         &server,
@@ -111,7 +111,7 @@ async fn a_veto_ends_a_call_in_whatever_form_it_comes_next() {
     for first in 0..vetoes.len() {
         let server = Server::new(move |index| {
             let status = [503, 429, 500][index % 3];
-            answer_with(status, &vetoes[(first + index) % vetoes.len()])
+            respond_with(status, &vetoes[(first + index) % vetoes.len()])
         });
         let client = server.client(RetryMiddleware::default());
         for calls in 1..=20 {
@@ -129,7 +129,7 @@ async fn a_veto_ends_a_call_in_whatever_form_it_comes_next() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_always_asks_for_another_try_gets_no_more_than_any_other() {
     fn please(status: u16) -> Reply {
-        answer_with(status, &[("x-should-retry", "true"), ("retry-after", "0")])
+        respond_with(status, &[("x-should-retry", "true"), ("retry-after", "0")])
     }
     for status in [400, 404, 422, 501, 503] {
         let server = Server::new(move |_| please(status));
@@ -148,7 +148,7 @@ async fn a_server_that_always_asks_for_another_try_gets_no_more_than_any_other()
     // It changes its mind with every answer.
     let server = Server::new(|index| match index % 2 {
         0 => please(404),
-        _ => answer_with(503, &[("x-should-retry", "false")]),
+        _ => respond_with(503, &[("x-should-retry", "false")]),
     });
     let client = server.client(RetryMiddleware::default());
     let response = client.get(URL).send().await.unwrap();

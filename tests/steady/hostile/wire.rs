@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest_steady::{RequestBuilderExt, StopReason};
 
 use crate::support::raw::{
-    Reply, Server, Then, answer, client, direct, in_time, outcomes, reply, reported, retry,
+    Reply, Server, Then, client, direct, in_time, outcomes, reply, reported, respond, retry,
 };
 
 /// For attempts that nothing but their time ends.
@@ -148,7 +148,7 @@ async fn an_answer_that_nobody_asked_for_is_not_taken_for_the_next() {
             let whole = format!("{OK}content-length: 5\r\n\r\nfirst");
             reply(whole.repeat(2), Then::KeepOpen)
         }
-        _ => answer(200, "second"),
+        _ => respond(200, "second"),
     })
     .await;
     let client = client(direct(), retry());

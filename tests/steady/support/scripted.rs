@@ -18,22 +18,26 @@ pub(crate) use reqwest_steady::testing::{Reply, ScriptedServer as Server};
 
 pub(crate) const URL: &str = "http://api.example.com/orders?page=7";
 
-pub(crate) fn answer(status: u16) -> Reply {
+pub(crate) fn respond(status: u16) -> Reply {
     Reply::status(status).body(format!("body of {status}"))
 }
 
-pub(crate) fn answer_with(status: u16, headers: &[(&str, &str)]) -> Reply {
+pub(crate) fn respond_with(status: u16, headers: &[(&str, &str)]) -> Reply {
     let headers = headers.iter();
-    headers.fold(answer(status), |reply, (name, value)| {
+    headers.fold(respond(status), |reply, (name, value)| {
         reply.header(name, value)
     })
 }
+
+// Names from before, which some files still use.
+#[allow(unused_imports, reason = "not every test binary uses both")]
+pub(crate) use {respond as answer, respond_with as answer_with};
 
 pub(crate) fn late(delay: Duration, reply: Reply) -> Reply {
     reply.after(delay)
 }
 
-/// An answer whose body comes in so many drops, 10 ms apart.
+/// A response whose body comes in this many parts, 10 ms apart.
 pub(crate) fn dripping(status: u16, drops: usize) -> Reply {
     let drip = futures_util::stream::unfold(drops, |left| async move {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -64,9 +68,9 @@ pub(crate) async fn call(client: &ClientWithMiddleware, name: usize) -> Result<u
 /// A server whose gate has closed after five failures, and a client of it. The next request, a probe, hangs.
 pub(crate) async fn with_a_hanging_probe() -> (Arc<Server>, ClientWithMiddleware) {
     let server = Server::new(|index| match index {
-        0..=4 => answer(503),
+        0..=4 => respond(503),
         5 => Reply::silence(),
-        _ => answer(200),
+        _ => respond(200),
     });
     let retry = RetryMiddleware::builder().seed(1).max_retries(0);
     let client = throttled(&server, retry, ThrottleMiddleware::builder().seed(1));
