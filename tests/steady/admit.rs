@@ -58,7 +58,7 @@ async fn a_budget_shared_by_stacked_clients_is_one_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_budget_ends_the_call_at_once_with_the_real_answer() {
+async fn an_empty_budget_ends_the_call_with_the_real_response() {
     let server = Server::statuses([503]);
     let client = server.client(retry_after(MS).budget(tight(0.0)).build().unwrap());
     let started = Instant::now();
@@ -71,7 +71,7 @@ async fn an_empty_budget_ends_the_call_at_once_with_the_real_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_for_other_reasons_costs_nothing() {
+async fn retries_refused_for_other_reasons_cost_nothing() {
     let budget = Budget::builder().build().unwrap();
     let retry = retry_after(MS).budget(budget.clone()).build().unwrap();
     let server = Server::statuses([503]);
@@ -114,7 +114,7 @@ async fn a_call_is_one_deposit_however_many_attempts_it_makes() {
 }
 
 #[test]
-fn nonsense_for_the_budgets_of_hosts_is_refused_by_name() {
+fn invalid_host_budget_settings_are_refused_by_name() {
     let nonsense = Budget::builder().retry_ratio(-1.0);
     let refused = retry_after(MS)
         .budget_per_host(nonsense)
@@ -127,7 +127,7 @@ fn nonsense_for_the_budgets_of_hosts_is_refused_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
+async fn each_host_has_its_own_budget_unless_one_is_given() {
     let flood = |client: ClientWithMiddleware, url: &'static str| async move {
         let mut stop = None;
         for _ in 0..100 {
@@ -214,7 +214,7 @@ async fn a_blackout_is_not_made_worse() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_dropped_at_any_point_gives_back_what_it_did_not_send() {
+async fn a_call_dropped_at_any_point_refunds_unsent_retries() {
     let mut finished = false;
     for polls in 0..1000 {
         let budget = Budget::builder().build().unwrap();
@@ -312,7 +312,7 @@ async fn a_shared_budget_is_fed_once_inside_a_scope_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nested_call_feeds_a_budget_of_its_own() {
+async fn a_nested_call_feeds_its_own_budget() {
     let budget = tight(1.0);
     let server = Server::statuses([200]);
     let inner = server.client(retry_after(MS).budget(budget.clone()).build().unwrap());
@@ -340,7 +340,7 @@ async fn calls_slower_than_the_ttl_feed_the_budget_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_is_not_sent_costs_no_allowance() {
+async fn an_unsent_retry_costs_no_allowance() {
     let server = Server::statuses([503]);
     let slow = doubling(10 * SEC);
     let slow = RetryMiddleware::builder().backoff(slow).build().unwrap();
@@ -366,7 +366,7 @@ async fn a_retry_that_is_not_sent_costs_no_allowance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_in_debt_is_not_forgotten_for_the_sake_of_others() {
+async fn a_host_in_debt_is_not_evicted_for_other_hosts() {
     let retry = retry_after(MS).build().unwrap();
     let dead = Server::statuses([503]);
     let client = dead.client(retry.clone());
@@ -410,7 +410,7 @@ async fn an_allowance_stays_with_its_call_on_any_thread() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_scope_shared_by_tasks_with_scopes_of_their_own_is_never_overdrawn() {
+async fn a_scope_shared_by_tasks_with_own_scopes_is_never_overdrawn() {
     let server = Server::statuses([503]);
     let client = server.client(retry_after(MS).budget(Budget::unlimited()).build().unwrap());
     for round in 1..=50 {
@@ -431,7 +431,7 @@ async fn a_scope_shared_by_tasks_with_scopes_of_their_own_is_never_overdrawn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_inner_call_leaves_the_outer_one_may_use() {
+async fn the_outer_call_may_use_retries_that_the_inner_one_left() {
     // The inner client retries once; the outer one has the other two.
     let server = Server::statuses([503]);
     let inner = server.client(
@@ -455,7 +455,7 @@ async fn what_the_inner_call_leaves_the_outer_one_may_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nested_call_knows_the_deadline_of_the_outer_one() {
+async fn a_nested_call_respects_the_outer_deadline() {
     let server = Server::statuses([503]);
     let slow = doubling(2 * SEC);
     let inner = RetryMiddleware::builder().backoff(slow).deadline(60 * SEC);
@@ -511,7 +511,7 @@ async fn a_scope_holds_for_several_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_scope_a_nested_call_knows_the_deadline_of_the_call_around_it() {
+async fn a_nested_call_in_a_scope_respects_the_outer_deadline() {
     let server = Server::statuses([503]);
     let slow = doubling(2 * SEC);
     let inner = RetryMiddleware::builder().backoff(slow).deadline(60 * SEC);
@@ -524,7 +524,7 @@ async fn in_a_scope_a_nested_call_knows_the_deadline_of_the_call_around_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_of_a_scope_holds_for_requests_that_cannot_be_retried_too() {
+async fn a_scope_deadline_also_limits_requests_without_retries() {
     let server = Server::new(|_| Reply::silence());
     let client = server.client(RetryMiddleware::default());
     let started = Instant::now();
@@ -537,7 +537,7 @@ async fn the_deadline_of_a_scope_holds_for_requests_that_cannot_be_retried_too()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spawned_task_is_on_its_own_unless_it_is_given_the_scope() {
+async fn a_spawned_task_is_outside_the_scope_unless_it_carries_it() {
     let server = Server::statuses([503]);
     let client = server.client(retry_after(MS).budget(Budget::unlimited()).build().unwrap());
     let scope = Scope::new().max_retries(0);
@@ -555,7 +555,7 @@ async fn a_spawned_task_is_on_its_own_unless_it_is_given_the_scope() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outer_call_that_cannot_be_retried_takes_nothing_from_those_inside() {
+async fn an_outer_call_without_retries_leaves_them_to_inner_calls() {
     let server = Server::statuses([503]);
     let inner = server.client(
         retry_after(MS)
@@ -577,7 +577,7 @@ async fn an_outer_call_that_cannot_be_retried_takes_nothing_from_those_inside() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
+async fn two_retries_in_one_chain_warn_once_and_share_retries() {
     let log = Log::default();
     let _guard = log.listen();
     let server = Server::statuses([503]);
@@ -610,7 +610,7 @@ async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_of_two_chains_is_noticed_where_it_is_the_outer_of_two() {
+async fn a_retry_in_two_chains_warns_where_it_is_the_outer_one() {
     let log = Log::default();
     let _guard = log.listen();
     let server = Server::statuses([503]);

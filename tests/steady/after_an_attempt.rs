@@ -53,7 +53,7 @@ fn asks_for_token(client: ClientWithMiddleware) -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_is_refused_is_given_back_to_calls_inside_a_later_attempt() {
+async fn a_refused_retry_is_refunded_to_calls_in_a_later_attempt() {
     let token = Server::statuses([503]);
     let few = || retry().budget(Budget::unlimited()).max_retries(3);
     let asks = asks_for_token(token.client(few().build().unwrap()));
@@ -77,7 +77,7 @@ async fn a_retry_that_is_refused_is_given_back_to_calls_inside_a_later_attempt()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_success_that_waited_in_a_throttle_says_so() {
+async fn a_success_that_waited_in_a_throttle_reports_its_wait() {
     let server = Server::new(|_| late(100 * MS, respond(200)));
     let client = throttled(&server, retry(), one_place().max_queue(1));
     let (first, second) = tokio::join!(client.get(URL).send(), client.get(URL).send());
@@ -100,7 +100,7 @@ fn gateway() -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_kept_is_not_given_out_for_a_later_one() {
+async fn a_held_response_does_not_replace_a_later_one() {
     let server = Server::new(|index| match index {
         0 => respond(500),
         _ => late(60 * SEC, respond(200)),
@@ -119,7 +119,7 @@ async fn an_answer_that_was_kept_is_not_given_out_for_a_later_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_kept_breaks_off_where_it_did() {
+async fn a_held_response_breaks_off_where_the_original_did() {
     let server = Server::new(|index| match index {
         0 => failed_with(Body::wrap_stream(stream::iter([
             Ok("half"),
@@ -144,7 +144,7 @@ impl Drop for Held {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_let_go_before_the_wait_and_not_after_it() {
+async fn a_response_is_dropped_before_the_wait_not_after() {
     let gone = Arc::new(AtomicBool::new(false));
     let told = gone.clone();
     let server = Server::new(move |index| match index {

@@ -70,7 +70,7 @@ async fn a_scope_holds_through_other_extensions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_of_an_attempt_stops_in_the_throttle_with_other_extensions() {
+async fn the_attempt_clock_stops_in_the_throttle_with_own_extensions() {
     let server = Server::statuses([200]);
     let retry = retry().max_retries(0).attempt_timeout(SEC);
     let throttle = throttle().rate(0.2, 1);
@@ -92,7 +92,7 @@ fn two_retries(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_outer_of_two_retries_knows_of_the_throttle() {
+async fn the_outer_of_two_retries_sees_the_throttle() {
     let server = Server::statuses([429]);
     let (budget, full) = budget(10 * SEC);
     let outer = retry().max_retries(2).budget(budget.clone());
@@ -105,7 +105,7 @@ async fn the_outer_of_two_retries_knows_of_the_throttle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_outer_of_two_retries_gives_out_the_answer_if_the_throttle_refuses() {
+async fn the_outer_of_two_retries_returns_the_response_if_refused() {
     let server = Server::new(|index| match index {
         0 => Reply::status(500).body("first"),
         _ => Reply::status(200).after(60 * SEC),
@@ -140,7 +140,7 @@ fn token(client: ClientWithMiddleware) -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_is_named_as_it_was_set() {
+async fn the_deadline_is_reported_as_it_was_set() {
     let server = Server::new(|_| Reply::silence());
     let inner = server.client(retry().budget(Budget::unlimited()).build().unwrap());
     let outer = retry().deadline(10 * SEC);
@@ -167,7 +167,7 @@ fn in_scope() -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_of_an_attempt_stops_in_the_throttle_within_a_scope() {
+async fn the_attempt_clock_stops_in_the_throttle_within_a_scope() {
     let server = Server::statuses([200]);
     let throttle = link(throttle().rate(0.2, 1).build().unwrap());
     let retry = retry().attempt_timeout(SEC);
@@ -203,7 +203,7 @@ async fn a_throttle_of_another_client_makes_no_retry_free() {
 
 /// An observer that sends something itself, on the spot.
 #[test]
-fn a_call_within_an_observer_and_one_dropped_there() {
+fn an_observer_may_make_a_call_and_drop_one() {
     let server = Server::statuses([500, 200]);
     let inner = Server::statuses([500, 500, 200]);
     let inner_client = inner.client(
@@ -299,7 +299,7 @@ mod wire {
     }
 
     #[tokio::test]
-    async fn connections_are_used_again_after_empty_answers() {
+    async fn connections_are_reused_after_empty_responses() {
         use http::Method;
         for (first, method) in [
             ("HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", Method::GET),

@@ -130,7 +130,7 @@ async fn check(world: &World, cut: Cut) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_at_any_point_leaves_nothing_behind() {
+async fn a_call_dropped_at_any_point_leaves_nothing_behind() {
     for world in &WORLDS {
         for moment in [Moment::Asleep, Moment::Woken] {
             let mut points = 0;

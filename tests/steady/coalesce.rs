@@ -193,7 +193,7 @@ async fn what_cannot_change_the_response_is_not_compared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_safe_or_not_known_passes() {
+async fn unsafe_and_unknown_requests_pass_through() {
     let server = numbered();
     let shared = Shared::of(&server);
     let client = &shared.client;
@@ -254,7 +254,7 @@ fn sends_twice() -> impl Middleware {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_throttle_inside_leaves_behind_is_known() {
+async fn extensions_of_a_throttle_inside_do_not_stop_sharing() {
     let server = Server::new(|index| match index {
         0 => late(50 * MS, respond(503)),
         _ => late(50 * MS, respond(200)),
@@ -287,7 +287,7 @@ async fn clients_that_are_built_from_one_client_share_its_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clones_and_so_clients_do_not_share() {
+async fn cloned_middlewares_do_not_share() {
     let server = numbered();
     let one = Shared::of(&server);
     let other = Shared::new(&server, (*one.coalesce).clone());
@@ -369,7 +369,7 @@ async fn a_head_is_shared_whatever_length_it_announces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_over_the_limit_is_whole_for_each_and_shared_by_none() {
+async fn a_body_over_the_limit_is_complete_and_never_shared() {
     let limited = |limit| CoalesceMiddleware::builder().max_body(limit).build();
     let bodies: [fn() -> Body; 2] = [|| vec![b'x'; 64_000].into(), || streamed(64_000)];
     for body in bodies {
@@ -520,7 +520,7 @@ async fn after_three_failures_a_follower_sends_its_own_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_always_fails_fails_everyone_soon() {
+async fn a_server_that_always_fails_ends_all_calls_soon() {
     let server = Server::new(|_| late(50 * MS, Reply::fail(io::ErrorKind::ConnectionReset)));
     let shared = Shared::of(&server);
     let started = Instant::now();

@@ -63,7 +63,7 @@ async fn every_status_with_every_method_with_and_without_a_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_without_key_covers_what_the_server_did_not_take_on_and_no_more() {
+async fn retry_without_key_covers_only_429_502_503_and_504() {
     let retry = quick().retry_without_key(true).build().unwrap();
     for status in 100..=599 {
         let expected = if [429, 502, 503, 504].contains(&status) {
@@ -80,7 +80,7 @@ async fn retry_without_key_covers_what_the_server_did_not_take_on_and_no_more() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_without_an_answer_are_retried_only_for_repeatable_requests() {
+async fn failures_without_a_response_need_a_repeatable_request() {
     for (kind, expected) in [
         (ErrorKind::ConnectionReset, FailureKind::Reset),
         (ErrorKind::BrokenPipe, FailureKind::Reset),
@@ -110,7 +110,7 @@ async fn failures_without_an_answer_are_retried_only_for_repeatable_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_middlewares_failure_is_no_proof_that_nothing_was_sent() {
+async fn another_middlewares_failure_does_not_prove_it_was_unsent() {
     let server = Server::new(|_| Reply::fail(ErrorKind::ConnectionRefused));
     let client = server.client(quick().retry_unsent(true).build().unwrap());
     client.post(URL).send().await.unwrap_err();
@@ -133,7 +133,7 @@ async fn a_post_marked_as_idempotent_is_retried_without_a_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_status_can_change_its_class_and_the_last_word_holds() {
+async fn a_status_can_change_class_and_the_last_setting_wins() {
     let retry = quick()
         .status(StatusCode::CONFLICT, StatusClass::Never)
         .status(StatusCode::CONFLICT, StatusClass::Conditional)
@@ -149,7 +149,7 @@ async fn one_status_can_change_its_class_and_the_last_word_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
+async fn a_409_is_retried_only_with_a_key_after_an_unclear_attempt() {
     // The first attempt timed out here, but is still running there.
     let still_running = |first: fn() -> Reply| {
         Server::new(move |index| match index {
@@ -344,7 +344,7 @@ async fn a_hint_never_makes_a_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_of_the_users_own_sees_each_attempt_and_is_asked_before_the_tables() {
+async fn a_classifier_sees_each_attempt_before_the_tables_apply() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
     let retry = quick()

@@ -317,12 +317,12 @@ async fn a_refused_stream_leaves_its_connection_usable() {
 }
 
 #[tokio::test]
-async fn a_stream_above_the_last_of_a_go_away_was_not_processed() {
+async fn a_stream_above_a_go_away_was_not_processed() {
     is_proof(gone_twice).await;
 }
 
 #[tokio::test]
-async fn a_stream_above_the_last_of_a_go_away_goes_to_another_connection() {
+async fn a_stream_above_a_go_away_moves_to_another_connection() {
     let server = Server::start(gone_twice).await;
     let (outcomes, _) = attempts(single(retry()).get(&server.url)).await;
     assert_eq!(outcomes.len(), 3);
@@ -330,7 +330,7 @@ async fn a_stream_above_the_last_of_a_go_away_goes_to_another_connection() {
 }
 
 #[tokio::test]
-async fn reqwest_repeats_what_was_not_processed_twice_within_one_attempt() {
+async fn reqwest_repeats_unprocessed_requests_twice_in_one_attempt() {
     let always: [Script; 2] = [
         |_| &[Act::ResetStream(REFUSED_STREAM)],
         |_| &[Act::GoAwayBefore(NO_ERROR)],
@@ -370,7 +370,7 @@ async fn a_stream_that_a_go_away_covers_may_have_been_processed() {
 }
 
 #[tokio::test]
-async fn a_stream_that_a_go_away_covers_may_still_be_answered() {
+async fn a_stream_that_a_go_away_covers_may_still_get_a_response() {
     let server = Server::start(|_| &[Act::GoAwayAfter(NO_ERROR), Act::Respond]).await;
     let post = single(retry()).post(&server.url).body("order");
     let (outcomes, stop) = attempts(post).await;
@@ -401,7 +401,7 @@ async fn a_go_away_with_an_error_proves_nothing() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_reset_for_another_reason_may_have_been_processed() {
+async fn a_stream_reset_for_another_reason_may_have_been_processed() {
     let scripts: [Script; 3] = [
         |index| match index {
             0 | 1 => &[Act::ResetStream(INTERNAL_ERROR)],
@@ -441,7 +441,7 @@ async fn a_connection_that_just_ends_proves_nothing() {
 // Payments with a key were lost to both below: the end of a connection within a frame has no kind, and one that
 // h2 ends itself takes all streams with it, whichever of them the server has got wrong.
 #[tokio::test]
-async fn a_connection_that_ends_within_a_head_proves_nothing() {
+async fn a_connection_that_ends_within_headers_proves_nothing() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::HeadWithoutEnd, Act::Close],
@@ -485,7 +485,7 @@ async fn is_retried_when_buffered(script: Script) {
 }
 
 #[tokio::test]
-async fn a_buffered_answer_whose_stream_is_reset_is_retried() {
+async fn a_buffered_response_whose_stream_is_reset_is_retried() {
     is_retried_when_buffered(|index| match index {
         0 | 1 => &[Act::Head, Act::ResetStream(INTERNAL_ERROR)],
         _ => &[Act::Respond],
@@ -494,7 +494,7 @@ async fn a_buffered_answer_whose_stream_is_reset_is_retried() {
 }
 
 #[tokio::test]
-async fn a_buffered_answer_whose_connection_is_closed_is_retried() {
+async fn a_buffered_response_whose_connection_closes_is_retried() {
     is_retried_when_buffered(|index| match index {
         0 | 1 => &[Act::Head, Act::Close],
         _ => &[Act::Respond],
@@ -503,7 +503,7 @@ async fn a_buffered_answer_whose_connection_is_closed_is_retried() {
 }
 
 #[tokio::test]
-async fn a_buffered_answer_whose_connection_ends_within_a_frame_or_for_a_violation_is_retried() {
+async fn a_buffered_response_cut_by_a_protocol_fault_is_retried() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::Head, Act::TornHead, Act::Close],
@@ -520,7 +520,7 @@ async fn a_buffered_answer_whose_connection_ends_within_a_frame_or_for_a_violati
 }
 
 #[tokio::test]
-async fn a_buffered_answer_whose_stream_is_refused_after_its_head_was_processed() {
+async fn a_stream_refused_after_its_headers_was_processed() {
     is_retried_when_buffered(|index| match index {
         0 | 1 => &[Act::Head, Act::ResetStream(REFUSED_STREAM)],
         _ => &[Act::Respond],
@@ -529,7 +529,7 @@ async fn a_buffered_answer_whose_stream_is_refused_after_its_head_was_processed(
 }
 
 #[tokio::test]
-async fn a_buffered_answer_that_is_shorter_or_longer_than_announced_is_retried() {
+async fn a_buffered_response_of_the_wrong_length_is_retried() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::Head, Act::LastBytes(99)],
@@ -547,7 +547,7 @@ async fn a_buffered_answer_that_is_shorter_or_longer_than_announced_is_retried()
 
 // hyper takes the two reasons below for the end of a body, even of one that is not complete.
 #[tokio::test]
-async fn a_buffered_answer_whose_stream_is_cancelled_is_retried() {
+async fn a_buffered_response_whose_stream_is_cancelled_is_retried() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::Head, Act::ResetStream(CANCEL)],
@@ -565,7 +565,7 @@ async fn a_buffered_answer_whose_stream_is_cancelled_is_retried() {
 
 // Over HTTP/2 calls wait together for one connection. If that fails, only one of them is told why.
 #[tokio::test]
-async fn calls_that_waited_for_a_connection_that_was_refused_are_retried() {
+async fn calls_that_waited_for_a_refused_connection_are_retried() {
     let refusing = TcpSocket::new_v4().unwrap();
     refusing.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}/orders", refusing.local_addr().unwrap());
@@ -603,7 +603,7 @@ async fn in_turn(server: &Server, request: RequestBuilder) -> (Vec<String>, Stop
 
 // hyper does not say then that the connection has ended, but that the user has done something wrong.
 #[tokio::test]
-async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried() {
+async fn a_call_waiting_on_a_connection_that_ended_is_retried() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 => &[Act::Wait, Act::Break],
@@ -634,7 +634,7 @@ async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried()
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_no_http2_is_not_asked_again() {
+async fn a_server_without_http2_gets_no_retries() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let connections = Arc::new(AtomicUsize::new(0));

@@ -290,7 +290,7 @@ async fn an_invalid_key_fails_before_anything_is_sent_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_key_is_made_up_by_default() {
+async fn no_key_is_generated_by_default() {
     let server = Server::statuses([503]);
     let client = server.client(quick().build().unwrap());
     client.post(URL).body("order").send().await.unwrap();
@@ -298,7 +298,7 @@ async fn no_key_is_made_up_by_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_random_automatic_key_is_one_for_a_call_and_another_for_the_next() {
+async fn a_random_automatic_key_is_new_for_each_call() {
     let server = Server::statuses([503, 500, 201, 503, 201]);
     let client = server.client(quick().auto_key(AutoKey::Random).build().unwrap());
     client.post(URL).body("order").send().await.unwrap();

@@ -66,7 +66,7 @@ fn slow() -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_goes_on_whatever_another_clients_throttle_does() {
+async fn the_clock_runs_whatever_another_clients_throttle_does() {
     let wait = 500 * MS;
     for (name, greeter, greeting) in [
         (
@@ -98,7 +98,7 @@ async fn the_clock_goes_on_whatever_another_clients_throttle_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_stands_still_while_the_attempt_waits_and_a_call_beside_it_is_sent() {
+async fn the_clock_stops_while_queued_even_if_another_call_is_sent() {
     let greeted = Server::new(|_| Reply::status(200).after(2 * SEC));
     let greeter = greeted.client(throttle().build().unwrap());
     let server = Server::new(|_| Reply::status(200));
@@ -112,7 +112,7 @@ async fn the_clock_stands_still_while_the_attempt_waits_and_a_call_beside_it_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_that_were_sent_are_paid_after_waits_in_another_throttle() {
+async fn sent_retries_are_paid_after_waits_in_another_throttle() {
     // Where every attempt is silent, the first has timed out, and so the permit of the second is in its handoff.
     type Script = fn() -> Arc<Server>;
     let silent: Script = || Server::new(|_| Reply::silence());
@@ -148,15 +148,14 @@ async fn unsent_retry(own: Link, patience: Duration) -> (Option<Result<Response>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_retry_is_given_back_although_another_throttle_let_something_through() {
+async fn a_refused_retry_is_refunded_despite_another_throttle() {
     let (result, sent, cost) = unsent_retry(one_place_without_queue(), LONG).await;
     assert_eq!(result.unwrap().unwrap().status(), 500);
     assert_eq!((sent, cost), (2, 0.0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_dropped_in_the_queue_is_given_back_although_another_throttle_let_something_through()
- {
+async fn a_dropped_queued_retry_is_refunded_despite_another_throttle() {
     let (result, sent, cost) = unsent_retry(one_place(), 10 * SEC).await;
     assert!(result.is_none());
     assert_eq!((sent, cost), (2, 0.0));
@@ -241,7 +240,7 @@ fn fallback() -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_that_is_turned_into_an_answer_is_given_back() {
+async fn a_refusal_turned_into_a_response_is_refunded() {
     let (budget, full) = budget(LONG);
     let server = fails_once_then(Reply::silence);
     let retry = retry().max_retries(1).budget(budget.clone());
@@ -341,7 +340,7 @@ fn hedges() -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_stands_still_while_one_of_two_copies_waits() {
+async fn the_clock_stops_while_one_of_two_copies_waits() {
     let server = Server::statuses([200]);
     let client = chain(
         &server,
@@ -408,7 +407,7 @@ async fn a_copy_that_outlives_the_call_delays_no_refund() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_does_not_heed_the_handoff_of_an_earlier_call() {
+async fn a_throttle_ignores_the_handoff_of_an_earlier_call() {
     let server = Server::statuses([500, 200]);
     let throttle = throttle().rate(0.2, 2).build().unwrap();
     let alone = server.client(throttle.clone());
@@ -438,7 +437,7 @@ fn asks_with_copy(other: ClientWithMiddleware) -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_that_another_clients_throttle_keeps_makes_no_retry_free() {
+async fn a_pause_kept_by_another_clients_throttle_frees_no_retry() {
     for attempt_timeout in [None, Some(30 * SEC)] {
         let (budget, full) = budget(LONG);
         let refusing = Server::statuses([429]);
@@ -486,7 +485,7 @@ fn responds_to_first_attempt() -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_sends_no_retry_after_the_window_though_the_deadline_is_later() {
+async fn a_throttle_sends_no_retry_after_the_retry_window() {
     let server = Server::new(|_| Reply::status(200).after(20 * SEC));
     let retry = retry().max_retries(1).budget(Budget::unlimited());
     let retry = retry.retry_window(5 * SEC).deadline(100 * SEC);

@@ -291,7 +291,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn any_settings_and_any_answers_stay_within_the_limits(
+    fn any_settings_and_responses_stay_within_the_limits(
         settings in settings(),
         steps in vec(step(), 1..12),
     ) {

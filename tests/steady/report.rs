@@ -80,7 +80,7 @@ async fn a_slot_keeps_the_report_of_a_call_that_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_given_up_returns_its_last_answer_untouched() {
+async fn a_call_that_gives_up_returns_its_last_response_unchanged() {
     let server = Server::new(|index| {
         respond_with(
             503,
@@ -176,7 +176,7 @@ impl Middleware for Leaves {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_failed_attempt_left_in_the_extensions_does_not_reach_the_next() {
+async fn extensions_of_a_failed_attempt_do_not_reach_the_next() {
     for outside in [None, Some(7)] {
         let server = Server::statuses([503, 503, 200]);
         let leaves = Leaves::default();
@@ -204,7 +204,7 @@ async fn what_a_failed_attempt_left_in_the_extensions_does_not_reach_the_next() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_attempt_number_is_in_the_extensions_and_in_a_header_if_wanted() {
+async fn the_attempt_number_is_in_extensions_and_an_optional_header() {
     let server = Server::statuses([503, 503, 200]);
     let client = server.client(retry_after(100 * MS).build().unwrap());
     client
@@ -339,7 +339,7 @@ async fn the_time_of_an_attempt_is_without_its_time_in_a_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_ours_names_host_attempts_and_time() {
+async fn our_errors_name_host_attempts_and_time() {
     let server = Server::new(|_| Reply::silence());
     let retry = || {
         retry_after(100 * MS)

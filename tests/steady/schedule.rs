@@ -29,7 +29,7 @@ async fn without_jitter_the_waits_are_exact_and_capped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_defaults_are_five_retries_with_full_jitter_below_200_ms_doubling() {
+async fn by_default_five_retries_use_full_jitter_from_200_ms() {
     for _ in 0..100 {
         let server = Server::statuses([503]);
         let client = server.client(RetryMiddleware::default());
@@ -206,7 +206,7 @@ async fn backoff_holds_where_it_is_longer_than_the_hint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_over_the_limit_ends_the_call_at_once_with_the_answer() {
+async fn a_pause_over_the_limit_returns_the_response_at_once() {
     for value in [
         "61",
         "99999999999999999999999",
@@ -232,7 +232,7 @@ async fn a_pause_over_the_limit_ends_the_call_at_once_with_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dates_are_read_against_the_answers_own_clock() {
+async fn dates_are_read_against_the_servers_clock() {
     let server = Server::new(|index| match index {
         0 => respond_with(
             503,
@@ -516,7 +516,7 @@ async fn the_longest_durations_are_fine_everywhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_for_ever_is_kept_if_the_limits_allow_it() {
+async fn an_endless_pause_is_kept_if_the_limits_allow_it() {
     let server = Server::new(|_| respond_with(503, &[("retry-after", "99999999999999999999")]));
     let retry = RetryMiddleware::builder()
         .retry_window(Duration::MAX)

@@ -53,7 +53,7 @@ fn is_there(name: &str, sources: &str) -> bool {
 }
 
 #[test]
-fn every_promise_names_how_it_is_tried_and_that_is_there() {
+fn every_promise_names_an_existing_test() {
     let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let sources = sources();
     let (promises, _) = page.split_once("## What is not promised").unwrap();

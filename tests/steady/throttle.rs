@@ -107,7 +107,7 @@ async fn a_full_queue_refuses_at_once_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_waited_as_long_as_allowed_is_refused() {
+async fn a_waiter_is_refused_after_the_longest_allowed_wait() {
     let server = Server::new(|_| late(10 * SEC, respond(200)));
     let client = throttled(
         &server,
@@ -127,7 +127,7 @@ async fn who_has_waited_as_long_as_allowed_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_would_certainly_wait_too_long_is_refused_at_once() {
+async fn a_call_that_would_wait_too_long_is_refused_at_once() {
     let server = Server::statuses([200]);
     let client = throttled(
         &server,
@@ -231,7 +231,7 @@ async fn a_pause_holds_for_all_calls_with_the_same_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_with_quota_left_pauses_nobody() {
+async fn a_failure_with_quota_left_pauses_no_call() {
     for headers in [
         &[("ratelimit", "\"100-in-15min\";r=98;t=900")][..],
         &[
@@ -277,7 +277,7 @@ async fn a_429_with_quota_left_is_searched_for_its_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_the_end_of_a_pause_that_is_too_long() {
+async fn no_call_waits_for_a_pause_that_is_too_long() {
     let server = asks_for_a_pause(429, "3600");
     let client = throttled(&server, retry(), throttle());
     let start = Instant::now();
@@ -311,7 +311,7 @@ async fn a_waiter_that_cannot_outlast_a_new_pause_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_server_keeps_a_key_closed_for_ever() {
+async fn no_server_keeps_a_key_closed_forever() {
     let server = Server::new(|index| match index {
         0 => respond_with(429, &[("retry-after", "99999999999999999999")]),
         _ => respond(200),
@@ -430,7 +430,7 @@ async fn a_retry_that_is_dropped_in_the_queue_is_not_paid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_attempt_goes_before_those_that_were_never_sent() {
+async fn a_retry_goes_before_first_attempts() {
     let server = Server::new(|index| match index {
         0 => late(10 * MS, respond(500)),
         _ => late(10 * MS, respond(200)),
@@ -447,7 +447,7 @@ async fn a_repeated_attempt_goes_before_those_that_were_never_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_report_knows_how_long_an_attempt_waited_for_its_turn() {
+async fn the_report_has_the_queue_time_of_an_attempt() {
     let server = Server::new(|index| match index {
         0 => late(300 * MS, respond(200)),
         1 => late(100 * MS, respond(503)),
@@ -704,7 +704,7 @@ async fn keys_are_what_the_user_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_outside_the_retry_is_noticed_and_said_once() {
+async fn a_throttle_outside_the_retry_warns_once() {
     let log = Log::default();
     let _guard = log.listen();
     let server = Server::statuses([200]);
@@ -745,7 +745,7 @@ async fn clones_share_their_gates() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_without_a_retry_around_it_comes_back_as_it_is() {
+async fn without_a_retry_the_response_comes_back_unchanged() {
     let server = Server::statuses([429, 200]);
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(throttle().build().unwrap())

@@ -44,7 +44,7 @@ async fn take_the_place(client: &ClientWithMiddleware) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_keeps_the_time_is_woken_for_it_again() {
+async fn a_waiter_whose_token_was_taken_is_woken_again() {
     // A token each second. When it comes, a retry takes it before the one that waited for it.
     let server = Server::new(|index| match index {
         0 => respond(500),
@@ -87,7 +87,7 @@ async fn an_admitted_call_that_is_never_polled_gives_all_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_has_the_time_of_its_attempt_though_that_had_to_wait() {
+async fn a_body_gets_the_time_of_its_attempt_despite_the_queue() {
     let server = Server::new(|_| late(900 * MS, respond(200)));
     let throttle = throttle().adaptive(false).max_in_flight(1);
     let client = throttled(&server, retry().attempt_timeout(SEC), throttle);
@@ -289,7 +289,7 @@ async fn long_polls_do_not_keep_others_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_of_long_ago_does_not_slow_anybody() {
+async fn an_old_refusal_does_not_slow_later_calls() {
     let server = Server::new(|index| match index {
         10 => respond(429),
         _ => late(2 * MS, respond(200)),
@@ -320,7 +320,7 @@ async fn callers_that_lose_interest_do_not_slow_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gateway_timeouts_by_chance_do_not_slow_anybody() {
+async fn random_gateway_timeouts_do_not_slow_calls() {
     for (status, away) in [(504, 50), (504, 200)] {
         let server = Server::new(move |index| {
             let spread = (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
@@ -356,7 +356,7 @@ async fn a_fast_fixed_rate_is_reached_though_timers_are_coarse() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_was_counted_late_refuses_nobody() {
+async fn a_quota_that_was_counted_late_refuses_no_call() {
     // Sixteen were counted before the first was answered.
     let server = Server::new(|index| {
         let left = if index < 16 { "10" } else { "9" };
@@ -370,7 +370,7 @@ async fn a_quota_that_was_counted_late_refuses_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_lies_does_not_close_the_gate_for_ever() {
+async fn a_quota_that_lies_does_not_close_the_gate_forever() {
     let server = Server::new(|_| {
         let headers = [
             ("x-ratelimit-remaining", "0"),

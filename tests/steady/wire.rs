@@ -93,22 +93,22 @@ async fn is_unclear(failure: fn() -> Reply, kind: FailureKind) {
 }
 
 #[tokio::test]
-async fn a_reset_before_the_answer_is_unclear() {
+async fn a_reset_before_the_response_is_unclear() {
     is_unclear(|| reply("", Then::Reset), FailureKind::Reset).await;
 }
 
 #[tokio::test]
-async fn a_connection_closed_without_an_answer_is_unclear() {
+async fn a_connection_closed_without_a_response_is_unclear() {
     is_unclear(|| reply("", Then::Close), FailureKind::Incomplete).await;
 }
 
 #[tokio::test]
-async fn half_an_answer_head_is_unclear() {
+async fn half_the_response_headers_are_unclear() {
     is_unclear(|| reply(HALF_A_HEAD, Then::Close), FailureKind::Incomplete).await;
 }
 
 #[tokio::test]
-async fn a_reset_within_the_answer_head_is_unclear() {
+async fn a_reset_within_the_response_headers_is_unclear() {
     // Which of the two it is depends on what the client read first.
     let server = failing_twice(|| reply(HALF_A_HEAD, Then::Reset)).await;
     let response = send(plain().get(server.url())).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_reset_within_the_answer_head_is_unclear() {
 }
 
 #[tokio::test]
-async fn a_post_on_a_kept_connection_that_is_closed_on_it_arrives_once() {
+async fn a_post_on_a_reused_connection_that_closes_arrives_once() {
     let server = Server::start(|index| match index {
         0 => respond(200, "warm"),
         _ => reply("", Then::Close),
@@ -153,7 +153,7 @@ async fn a_keyed_post_is_retried_with_the_same_key() {
 }
 
 #[tokio::test]
-async fn without_a_key_an_answer_of_class_retry_may_be_opted_into_but_not_a_reset() {
+async fn without_a_key_a_503_may_be_opted_into_but_not_a_reset() {
     let opted = || client(direct(), retry().retry_without_key(true));
     let server = failing_twice(|| respond(503, "later")).await;
     let response = send(opted().post(server.url()).body("order"))
@@ -172,7 +172,7 @@ async fn without_a_key_an_answer_of_class_retry_may_be_opted_into_but_not_a_rese
 // Silence.
 
 #[tokio::test]
-async fn silence_before_the_head_ends_with_the_attempt() {
+async fn silence_before_the_headers_ends_with_the_attempt() {
     let patient = client(direct(), retry().attempt_timeout(PATIENCE));
     let server = Server::start(|index| match index {
         0 => reply("", Then::Silence),
@@ -219,7 +219,7 @@ async fn the_timeout_of_reqwest_comes_back_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_attempt_is_timed_up_to_the_head_only() {
+async fn an_attempt_timeout_covers_only_the_headers() {
     let server = Server::start(|_| reply(LENGTH_100, Then::Silence)).await;
     let patient = client(direct(), retry().attempt_timeout(PATIENCE));
     let response = send(patient.get(server.url())).await.unwrap();
@@ -233,7 +233,7 @@ async fn an_attempt_is_timed_up_to_the_head_only() {
 }
 
 #[tokio::test]
-async fn a_buffered_answer_that_falls_silent_is_retried() {
+async fn a_buffered_response_that_falls_silent_is_retried() {
     let patient = client(direct(), retry().attempt_timeout(PATIENCE));
     let script = |index| match index {
         0 => reply(LENGTH_100, Then::Silence),
@@ -298,7 +298,7 @@ async fn a_buffered_body_cut_short_is_retried() {
 }
 
 #[tokio::test]
-async fn a_post_whose_buffered_answer_is_cut_short_arrives_once() {
+async fn a_post_whose_buffered_response_is_cut_short_arrives_once() {
     for cut in cut_bodies()
         .into_iter()
         .chain([reset_body as fn() -> Reply])
@@ -337,7 +337,7 @@ async fn a_body_cut_short_beyond_the_buffers_limit_is_not_retried() {
 }
 
 #[tokio::test]
-async fn a_buffered_answer_is_the_same_answer() {
+async fn a_buffered_response_is_unchanged() {
     const RESPONSE: &str = "HTTP/1.0 203 Sure\r\nset-cookie: a=1\r\nset-cookie: b=2\r\n\
                           content-length: 5\r\n\r\nwhole";
     // The second limit is passed, so that the body is handed out as a stream.
@@ -443,7 +443,7 @@ async fn refusing() -> String {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_retried_and_its_error_comes_back_as_it_is() {
+async fn a_refused_connection_is_retried_and_its_error_unchanged() {
     let url = refusing().await;
     let (get, slot) = reported(plain().get(&url).max_retries(2));
     let error = send(get).await.unwrap_err();
@@ -480,7 +480,7 @@ impl Resolve for NoSuchName {
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_found_is_asked_for_again() {
+async fn an_unknown_host_name_is_looked_up_again() {
     let url = "http://does-not-exist.invalid/orders";
     let lost = || direct().dns_resolver(NoSuchName);
     let (get, slot) = reported(client(lost(), retry()).get(url).max_retries(2));
@@ -525,7 +525,7 @@ async fn a_redirect_loop_is_final() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_http_is_final() {
+async fn a_response_that_is_not_http_is_final() {
     let server = failing_twice(|| reply("not http at all\r\n\r\n", Then::Close)).await;
     let (get, slot) = reported(plain().get(server.url()));
     let error = send(get).await.unwrap_err();
@@ -592,7 +592,7 @@ async fn a_post_accepted_with_a_303_to_its_own_url_arrives_once() {
 
 // This is why the options are refused for such clients. If reqwest ever tells of such a redirect, this fails.
 #[tokio::test]
-async fn nothing_tells_of_a_redirect_to_the_same_url() {
+async fn a_redirect_to_the_same_url_is_invisible() {
     let server = accepting_and_failing().await;
     let misled = client(following(), retry().retry_without_key(true).max_retries(2));
     let response = send(misled.post(server.url()).body("order")).await.unwrap();
@@ -617,7 +617,7 @@ async fn a_keyed_post_may_be_redirected_to_its_own_url() {
 }
 
 #[tokio::test]
-async fn without_redirects_a_post_that_is_sent_on_to_a_refused_port_arrives_once() {
+async fn a_post_redirected_to_a_refused_port_arrives_once() {
     let nowhere = refusing().await;
     let server = Server::start(move |_| redirect(&nowhere)).await;
     let careful = client(direct(), retry().retry_unsent(true));
@@ -630,7 +630,7 @@ async fn without_redirects_a_post_that_is_sent_on_to_a_refused_port_arrives_once
 
 // Where the caller is wrong about its client, a redirect to another URL is still noticed.
 #[tokio::test]
-async fn a_post_whose_answer_redirects_to_a_refusal_arrives_once() {
+async fn a_post_redirected_to_a_refusal_arrives_once() {
     let server = Server::start(|index| match index {
         0 => redirect("/receipt"),
         _ => respond(503, "later"),

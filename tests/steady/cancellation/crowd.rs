@@ -158,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn whoever_is_dropped_in_a_crowd_leaves_nothing_behind(
+    fn calls_dropped_in_a_crowd_leave_nothing_behind(
         setup in 0..SETUPS.len(),
         callers in vec(caller(), 1..14),
         says in vec(says(), 30),
@@ -185,7 +185,7 @@ const AMONG_THREADS: [Setup; 2] = [
 
 /// In real time, on several threads: only what can be counted is looked at.
 #[test]
-fn whoever_is_dropped_among_many_threads_leaves_nothing_behind() {
+fn calls_dropped_on_many_threads_leave_nothing_behind() {
     let mut runtime = Builder::new_multi_thread();
     let runtime = runtime.worker_threads(8).enable_time().build().unwrap();
     for seed in 0..4 {

@@ -54,7 +54,7 @@ async fn letters_from_8_tasks_are_all_there_and_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_letters_at_once_are_all_on_the_disk_in_the_time_of_a_few() {
+async fn many_letters_reach_the_disk_in_the_time_of_a_few() {
     // Each was once synced on its own, and most of them gave up waiting for that.
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
@@ -68,7 +68,7 @@ async fn many_letters_at_once_are_all_on_the_disk_in_the_time_of_a_few() {
 }
 
 #[tokio::test]
-async fn a_letter_is_kept_although_nobody_waits_for_its_delivery() {
+async fn a_letter_is_kept_if_its_delivery_is_not_awaited() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     let sink = JsonLinesSink::open(&path).unwrap();
@@ -136,7 +136,7 @@ async fn a_line_that_another_process_left_unfinished_spoils_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn rotation_loses_nothing_whoever_writes() {
+async fn rotation_loses_nothing_with_any_number_of_sinks() {
     // One sink, and two that do not know of each other, as in two processes.
     for sinks in [1, 2] {
         let directory = Directory::new();
@@ -183,7 +183,7 @@ async fn rotated_files_are_read_in_their_order_and_never_overwritten() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_removes_rotated_files_when_they_are_read_misses_no_letter() {
+async fn removing_rotated_files_after_reading_loses_no_letter() {
     // A number was once taken with an empty file, and the full one renamed over it: whoever removed
     // the empty one could remove the full one.
     const LETTERS: usize = 2000;
@@ -229,7 +229,7 @@ async fn whoever_removes_rotated_files_when_they_are_read_misses_no_letter() {
 }
 
 #[tokio::test]
-async fn a_number_that_a_killed_process_had_taken_is_left_out() {
+async fn a_number_taken_by_a_killed_process_is_skipped() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     fs::write(directory.file("letters.jsonl.1.taken"), "").unwrap();
@@ -249,7 +249,7 @@ async fn a_number_that_a_killed_process_had_taken_is_left_out() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_link_is_rotated_itself_and_what_it_leads_to_stays() {
+async fn rotation_renames_a_link_and_keeps_its_target() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     let elsewhere = directory.file("elsewhere");
@@ -269,7 +269,7 @@ async fn a_link_is_rotated_itself_and_what_it_leads_to_stays() {
 }
 
 #[tokio::test]
-async fn what_is_written_while_it_is_read_is_not_read() {
+async fn letters_written_while_reading_are_not_read() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     // With and without rotation, and with a line at the end that is cut off.
@@ -318,7 +318,7 @@ fn a_file_that_an_editor_saved_is_read_as_well() {
 }
 
 #[tokio::test]
-async fn lines_that_are_no_letters_are_said_and_the_others_are_read() {
+async fn invalid_lines_are_reported_and_the_others_are_read() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     let later = LINE.replace("\"version\":1", "\"version\":3");
@@ -377,7 +377,7 @@ async fn a_sink_needs_its_directory() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_full_disk_is_an_error_and_after_it_letters_are_written_again() {
+async fn a_full_disk_is_an_error_and_writing_resumes_after_it() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
@@ -394,7 +394,7 @@ async fn a_full_disk_is_an_error_and_after_it_letters_are_written_again() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_file_that_somebody_moved_or_deleted_is_begun_again() {
+async fn a_file_that_was_moved_or_deleted_is_created_again() {
     use std::os::unix::fs::PermissionsExt;
 
     let directory = Directory::new();
@@ -439,7 +439,7 @@ fn a_file_that_cannot_be_opened_is_named() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn if_there_can_be_no_new_file_the_old_one_is_written_wherever_it_is() {
+async fn without_a_new_file_the_old_one_is_written_wherever_it_is() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     let moved = directory.file("moved");
@@ -460,7 +460,7 @@ async fn if_there_can_be_no_new_file_the_old_one_is_written_wherever_it_is() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_file_that_cannot_be_renamed_grows_on() {
+async fn a_file_that_cannot_be_renamed_keeps_growing() {
     use std::os::unix::fs::PermissionsExt;
 
     let directory = Directory::new();

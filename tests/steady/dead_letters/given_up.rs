@@ -169,7 +169,7 @@ fn one_place() -> ThrottleMiddlewareBuilder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_letter_is_written_when_a_throttle_refuses_the_first_attempt() {
+async fn a_letter_is_written_when_the_first_attempt_is_refused() {
     let server = Server::new(|_| late(60 * SEC, respond(200)));
     let (sink, mut letters) = dead_letter_channel(100);
     let throttle = one_place().rate(0.1, 1);
@@ -190,7 +190,7 @@ async fn a_letter_is_written_when_a_throttle_refuses_the_first_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_never_sent_can_be_sent_again_even_without_a_key() {
+async fn an_unsent_request_can_be_replayed_without_a_key() {
     let server = Server::new(|_| late(SEC, respond(503)));
     let (sink, mut letters) = dead_letter_channel(100);
     let client = throttled(&server, retry().dead_letter_sink(sink), one_place());
@@ -205,7 +205,7 @@ async fn what_was_never_sent_can_be_sent_again_even_without_a_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_letter_about_a_refused_retry_tells_of_the_attempts_that_were_sent() {
+async fn a_letter_about_a_refused_retry_lists_the_sent_attempts() {
     let server = Server::new(|index| match index {
         0 => respond(503),
         _ => late(60 * SEC, respond(200)),
@@ -226,7 +226,7 @@ async fn a_letter_about_a_refused_retry_tells_of_the_attempts_that_were_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_untouched() {
+async fn without_a_response_a_letter_is_written_and_the_error_kept() {
     let server = Server::new(|index| match index {
         0 => Reply::silence(),
         1 => respond(503),
@@ -264,7 +264,7 @@ async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_un
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_letter_is_written_about_what_would_not_have_worked_later() {
+async fn no_letter_is_written_if_a_later_retry_cannot_succeed() {
     let veto = || Server::new(|_| respond_with(503, &[("x-should-retry", "false")]));
     for (reason, server, retry, sent) in [
         (StopReason::Succeeded, Server::statuses([200]), retry(), 1),
@@ -330,7 +330,7 @@ async fn no_letter_is_written_about_a_call_that_its_caller_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_letter_is_written_about_what_was_never_sent_for_its_key_makes_no_sense() {
+async fn no_letter_is_written_about_a_request_with_an_invalid_key() {
     let server = Server::statuses([503]);
     let (client, mut letters) = client(&server, retry());
     let request = client.post(URL).header("idempotency-key", "a\tb");
@@ -340,7 +340,7 @@ async fn no_letter_is_written_about_what_was_never_sent_for_its_key_makes_no_sen
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_earliest_next_try_is_what_the_last_answer_asks_for() {
+async fn the_last_response_sets_the_earliest_next_try() {
     async fn pause_after(
         server: Arc<Server>,
         retry: RetryMiddlewareBuilder,

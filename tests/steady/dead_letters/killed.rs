@@ -269,7 +269,7 @@ async fn lose_nothing(name: &str, rotate_at: Option<u64>, kills: &[usize]) -> Su
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_letter_whose_call_returned_survives_a_kill_and_has_its_effect_once() {
+async fn every_delivered_letter_survives_a_kill_and_takes_effect_once() {
     for (name, rotate_at, kills) in [
         ("process", None, &[1][..]),
         ("process", None, &[400]),

@@ -27,7 +27,7 @@ fn fresh(host: &str) -> Credentials {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_letter_is_sent_as_it_was_with_fresh_credentials_in_their_places() {
+async fn a_letter_is_sent_unchanged_with_fresh_credentials() {
     let server = Server::statuses([503, 200]);
     let letter = letter(&REDACTED.replace("REDACTED;y", "REDACTED"));
     let client = client(&server);
@@ -85,7 +85,7 @@ async fn fresh_lines_of_a_header_come_where_the_redacted_ones_were() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_letter_keeps_the_header_of_its_key_whatever_the_client_uses() {
+async fn a_letter_keeps_its_key_header_whatever_the_client_uses() {
     // The server has seen the key there, and may not know it elsewhere.
     let line = LINE.replace("x-order-key", "idempotency-key");
     for line in [
@@ -150,7 +150,7 @@ async fn refusal(line: &str, credentials: &[Credentials]) -> ReplayError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn places_that_nobody_fills_are_named_and_nothing_is_sent() {
+async fn missing_credentials_are_named_and_nothing_is_sent() {
     let error = refusal(REDACTED, &[]).await;
     assert_eq!(
         error.to_string(),
@@ -189,7 +189,7 @@ async fn credentials_of_another_host_are_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_client_adds_by_itself_needs_no_value() {
+async fn values_that_the_client_adds_need_not_be_given() {
     let server = Server::statuses([200]);
     let (letter, client) = (letter(REDACTED), client(&server));
     let credentials = Credentials::for_host("api.example.com")
@@ -245,7 +245,7 @@ async fn user_info_becomes_the_authorization_that_reqwest_makes_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_sent_or_may_happen_twice_is_refused() {
+async fn letters_that_are_incomplete_or_unrepeatable_are_refused() {
     for body in ["{\"too_large\":5000}", "\"not_replayable\""] {
         let error = refusal(&LINE.replace("{\"text\":\"order\"}", body), &[]).await;
         assert!(matches!(error, ReplayError::BodyNotKept), "{error}");
@@ -270,7 +270,7 @@ async fn what_cannot_be_sent_or_may_happen_twice_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_marked_as_idempotent_still_is() {
+async fn a_letter_marked_as_idempotent_stays_idempotent() {
     let line = LINE.replace(r#"{"header":"idempotency-key","value":"order-1"}"#, "null");
     let server = Server::statuses([503, 200]);
     let (letter, client) = (letter(&line), client(&server));
@@ -279,7 +279,7 @@ async fn what_was_marked_as_idempotent_still_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clients_own_error_is_passed_on_and_shows_no_secret_by_itself() {
+async fn the_clients_error_is_passed_on_and_shows_no_secret() {
     let server = Server::new(|_| Reply::fail(io::ErrorKind::ConnectionReset));
     let (letter, client) = (letter(REDACTED), client(&server));
     let credentials = Credentials::for_host("api.example.com")

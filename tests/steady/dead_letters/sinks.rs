@@ -130,7 +130,7 @@ fn down() -> Arc<Server> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_sink_does_the_answer_is_the_same_and_the_wait_is_bounded() {
+async fn no_sink_changes_the_response_or_delays_it_without_limit() {
     use DeadLetterOutcome::{Delivered, Failed, Panicked, TimedOut};
     for (act, outcome, wait) in [
         (Act::TakeAfter(Duration::ZERO), Delivered, Duration::ZERO),
@@ -185,7 +185,7 @@ async fn an_error_comes_back_untouched_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_of_the_call_holds_for_its_letter_which_is_delivered_all_the_same() {
+async fn the_deadline_covers_delivery_and_the_letter_still_arrives() {
     let deadline = CALL + 300 * MS;
     for (act, outcome, told_after) in [
         (Act::TakeAfter(SEC), DeadLetterOutcome::Delivered, SEC),
@@ -221,7 +221,7 @@ impl DeadLetterSink for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_its_deadline_has_ended_waits_a_moment_for_its_letter_and_no_longer() {
+async fn a_call_past_its_deadline_waits_briefly_for_its_letter() {
     let taken = Arc::new(AtomicUsize::new(0));
     let silent = Server::new(|_| Reply::silence());
     let setting = Setting::with_sink(silent, Slow(taken.clone()), taken);
@@ -252,7 +252,7 @@ async fn a_letter_about_a_deadline_is_there_when_the_call_returns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_while_its_letter_is_delivered_does_not_lose_it() {
+async fn a_call_dropped_during_delivery_keeps_its_letter() {
     let setting = Setting::new(down(), Act::TakeAfter(2 * SEC));
     let call = timeout(CALL + SEC, setting.client.put(URL).send()).await;
     assert!(call.is_err());
@@ -273,7 +273,7 @@ async fn a_call_that_is_dropped_while_its_letter_is_delivered_does_not_lose_it()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_channel_that_is_full_or_closed_is_said_in_the_log() {
+async fn a_full_or_closed_channel_is_logged() {
     let (sink, mut letters) = dead_letter_channel(1);
     let setting = Setting::with_sink(down(), sink, Arc::default());
     for _ in 0..2 {

@@ -235,7 +235,7 @@ async fn calls_in_sequence_do_not_overspend_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_are_dropped_while_they_ask_spend_nothing() {
+async fn calls_dropped_while_they_ask_the_store_spend_nothing() {
     let store = Odd::slow(millis(30));
     let server = Server::new(|_| Reply::status(503));
     let client = retrying(&server, retry(&store));
@@ -323,7 +323,7 @@ async fn retries_in_an_outage(with_throttle: bool) -> (usize, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_leases_each_worker_has_its_part_of_the_reserve_too() {
+async fn without_leases_each_worker_has_its_share_of_the_reserve() {
     let (with_leases, _) = retries_in_an_outage(true).await;
     let (without, asked) = retries_in_an_outage(false).await;
     // Of 20 and a fifth of 80 calls, in whole retries.

@@ -119,7 +119,7 @@ async fn sent_in_a_second(fleet: FleetLimits) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_worker_has_learned_of_the_pace_holds_for_another() {
+async fn a_pace_that_one_worker_learned_holds_for_another() {
     let store = Arc::new(MemoryStore::new());
     let taught = FleetLimits::with_store(store.clone());
     let refused = std::sync::atomic::AtomicUsize::new(0);

@@ -37,7 +37,7 @@ fn endless_twice(status: u16, read: &Arc<AtomicUsize>) -> Arc<Server> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_without_end_is_read_no_further_than_a_new_connection_costs() {
+async fn an_endless_refusal_is_read_only_up_to_the_drain_limit() {
     let read = Arc::new(AtomicUsize::new(0));
     let server = endless_twice(503, &read);
     let client = server.client(RetryMiddleware::default());
@@ -49,7 +49,7 @@ async fn a_refusal_without_end_is_read_no_further_than_a_new_connection_costs() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_without_end_is_kept_no_further_than_a_throttle_needs_it() {
+async fn an_endless_refusal_is_held_only_up_to_the_throttle_limit() {
     let read = Arc::new(AtomicUsize::new(0));
     let server = endless_twice(429, &read);
     let client = throttled(
@@ -65,7 +65,7 @@ async fn a_refusal_without_end_is_kept_no_further_than_a_throttle_needs_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_buffered_answer_without_end_is_handed_out_when_the_buffer_is_full() {
+async fn an_endless_response_is_returned_when_the_buffer_is_full() {
     for limit in [0, 1, 100_000] {
         let read = Arc::new(AtomicUsize::new(0));
         let counted = read.clone();

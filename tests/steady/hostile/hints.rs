@@ -138,7 +138,7 @@ fn shown(values: &[Vec<u8>]) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_hint_makes_a_call_ask_oftener_sooner_or_later_than_its_limits() {
+async fn no_hint_makes_a_call_exceed_its_limits() {
     let (mut kept, mut too_long) = (0, 0);
     for (status, name, values) in refusals() {
         let what = format!("{status} {name}: {}", shown(&values));

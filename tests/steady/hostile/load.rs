@@ -24,7 +24,7 @@ async fn a_minute(client: &ClientWithMiddleware) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_always_says_at_once_gets_no_more_than_the_budget_allows() {
+async fn a_server_asking_for_instant_retries_gets_only_the_budget() {
     for status in [503, 429] {
         let server = Server::new(move |_| respond_with(status, &[("retry-after", "0")]));
         let client = server.client(RetryMiddleware::default());
@@ -39,7 +39,7 @@ async fn who_always_says_at_once_gets_no_more_than_the_budget_allows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_always_says_at_once_gets_next_to_nothing_through_a_throttle() {
+async fn a_server_asking_for_instant_retries_is_throttled() {
     for status in [503, 429] {
         let server =
             Server::new(move |_| late(5 * MS, respond_with(status, &[("retry-after", "0")])));
@@ -54,7 +54,7 @@ async fn who_always_says_at_once_gets_next_to_nothing_through_a_throttle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_promises_capacity_and_refuses_gets_few_requests() {
+async fn a_server_that_promises_and_refuses_gets_few_requests() {
     for promise in [
         &[("ratelimit", "\"default\";r=1000000;t=1")][..],
         &[("ratelimit", "limit=1000000, remaining=1000000, reset=1")],
@@ -78,7 +78,7 @@ async fn who_promises_capacity_and_refuses_gets_few_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_lets_only_probes_through_gets_little_more_than_it_takes() {
+async fn a_server_that_accepts_only_probes_gets_few_extra_requests() {
     // What comes alone is taken, and whatever comes within 90 ms of another is refused.
     let last = Mutex::new(None::<Instant>);
     let server = Server::new(move |_| {
@@ -102,7 +102,7 @@ async fn who_lets_only_probes_through_gets_little_more_than_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_veto_ends_a_call_in_whatever_form_it_comes_next() {
+async fn a_veto_ends_a_call_whatever_form_it_has() {
     let vetoes = [
         [("x-should-retry", "false"), ("retry-after", "0")],
         [("stripe-should-retry", "FALSE"), ("x-should-retry", "true")],
@@ -127,7 +127,7 @@ async fn a_veto_ends_a_call_in_whatever_form_it_comes_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_always_asks_for_another_try_gets_no_more_than_any_other() {
+async fn a_server_that_always_asks_for_retries_gets_no_extra_ones() {
     fn please(status: u16) -> Reply {
         respond_with(status, &[("x-should-retry", "true"), ("retry-after", "0")])
     }

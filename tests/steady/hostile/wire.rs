@@ -42,7 +42,7 @@ fn three_times(outcome: &str) -> (Vec<String>, StopReason) {
 }
 
 #[tokio::test]
-async fn a_flood_of_headers_is_no_answer_and_not_asked_for_again() {
+async fn a_flood_of_headers_is_an_error_and_not_retried() {
     let large = format!("x-flood: {}\r\n", "y".repeat(100_000)).repeat(50);
     for flood in [
         "x-flood: yes\r\n".repeat(101),
@@ -61,7 +61,7 @@ async fn a_flood_of_headers_is_no_answer_and_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_head_without_end_is_no_answer() {
+async fn endless_headers_are_an_error() {
     let fast = Duration::ZERO;
     for line in ["x-flood: yes\r\n".repeat(5000), "x".repeat(64 * 1024)] {
         let line = line.into_bytes();
@@ -74,7 +74,7 @@ async fn a_head_without_end_is_no_answer() {
 }
 
 #[tokio::test]
-async fn answers_before_the_answer_do_not_make_an_attempt_longer() {
+async fn interim_responses_do_not_extend_an_attempt() {
     for status in [100, 102, 103, 199] {
         let line = format!("HTTP/1.1 {status} Wait\r\nx-wait: yes\r\n\r\n");
         let few = line.repeat(50) + OK + LENGTH_0 + "\r\n";
@@ -100,7 +100,7 @@ fn endless_chunked() -> [(&'static str, Vec<u8>); 3] {
 }
 
 #[tokio::test]
-async fn a_body_that_ends_in_a_flood_is_no_answer() {
+async fn a_body_that_ends_in_a_flood_is_an_error() {
     // hyper sets no limit to zeros before a size. The attempt's time does.
     let endings = [
         (LONG, finally("decode")),
@@ -126,7 +126,7 @@ async fn a_refusal_that_ends_in_a_flood_is_a_refusal() {
 }
 
 #[tokio::test]
-async fn lengths_that_make_no_sense_are_no_answer_and_not_asked_for_again() {
+async fn invalid_lengths_are_an_error_and_not_retried() {
     for length in [
         "5\r\ncontent-length: 6",
         "5, 6",
@@ -142,7 +142,7 @@ async fn lengths_that_make_no_sense_are_no_answer_and_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_asked_for_is_not_taken_for_the_next() {
+async fn an_unrequested_response_is_not_used_for_the_next_request() {
     let server = Server::start(|index| match index {
         0 => {
             let whole = format!("{OK}content-length: 5\r\n\r\nfirst");
