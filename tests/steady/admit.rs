@@ -1,4 +1,4 @@
-//! How much all retries together may add: the budget, and the allowance of calls inside calls.
+//! Limits on all retries together: the budget, and the allowance of nested calls.
 
 use std::io;
 use std::pin::pin;
@@ -29,7 +29,7 @@ fn tight(ratio: f64) -> Budget {
         .unwrap()
 }
 
-/// Four retries, 1 ms apart at first, with one retry in the budget for five calls.
+/// Four retries, 1 ms apart at first. Five calls pay for one retry.
 fn tight_retry() -> RetryMiddleware {
     let retry = retry_after(MS).max_retries(4).budget(tight(0.2));
     retry.build().unwrap()
@@ -157,7 +157,7 @@ async fn each_host_has_its_own_budget_unless_one_is_given() {
     assert_eq!(server.count() - before, 1);
     assert!(count <= 120, "{count}");
 
-    // Others for each host: a reserve of 3 retries.
+    // Other settings for each host: a reserve of 3 retries.
     let small = Budget::builder().min_retries_per_sec(0.3).retry_ratio(0.0);
     let server = Server::statuses([503]);
     let client = server.client(retry_after(MS).budget_per_host(small).build().unwrap());
@@ -189,7 +189,7 @@ async fn each_host_has_its_own_budget_unless_one_is_given() {
     );
 }
 
-/// All calls fail for half a minute: how many requests there are for a call.
+/// Lets all calls fail for 30 s, and returns the number of requests per call.
 async fn blackout(calls_per_second: u32) -> f64 {
     let server = Server::new(|_| late(2 * MS, respond(503)));
     let client = server.client(RetryMiddleware::default());
@@ -218,7 +218,7 @@ async fn a_call_dropped_at_any_point_refunds_unsent_retries() {
     let mut finished = false;
     for polls in 0..1000 {
         let budget = Budget::builder().build().unwrap();
-        // A launch, attempts with a time limit, answers to clear away, waits, and a body to read.
+        // A launch delay, attempts with a time limit, responses to drain, waits, and a body to read.
         let server = Server::new(|index| {
             let reply = match index {
                 0..3 => dripping(503, usize::MAX),
@@ -348,7 +348,7 @@ async fn an_unsent_retry_costs_no_allowance() {
     let scope = Scope::new().max_retries(2);
     scope
         .run(async {
-            // Cut in their waits, and refused for want of budget.
+            // Dropped during their waits, and refused because the budget is empty.
             for _ in 0..5 {
                 let call = tokio::time::timeout(SEC, client.get(URL).send());
                 assert!(call.await.is_err());
@@ -380,11 +380,11 @@ async fn a_host_in_debt_is_not_evicted_for_other_hosts() {
             crawler.get(url).send().await.unwrap();
         }
     }
-    // 40 calls, and the 20 retries that are paid for in 10 seconds.
+    // 40 calls, and the 20 retries that the budget pays for in 10 s.
     assert_eq!(dead.count(), 60);
 }
 
-/// Waking on another worker after its launch, a call takes its allowance along.
+/// A call keeps its allowance when it wakes on another worker after its launch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_allowance_stays_with_its_call_on_any_thread() {
     let server = Server::statuses([503]);
@@ -462,8 +462,8 @@ async fn a_nested_call_respects_the_outer_deadline() {
     let inner = server.client(inner.build().unwrap());
     let client = stacked(retry_after(MS).deadline(SEC).build().unwrap(), inner);
     let started = Instant::now();
-    // A wait of two seconds would pass the outer deadline, so it is not begun: the answer comes back
-    // in place of a timeout.
+    // A wait of 2 s would pass the outer deadline, so it does not start. The response comes back
+    // instead of a timeout.
     let response = client.get(URL).send().await.unwrap();
     assert_eq!(response.status(), 503);
     assert!(started.elapsed() < SEC, "{:?}", started.elapsed());
@@ -505,7 +505,7 @@ async fn a_scope_holds_for_several_requests() {
     assert_eq!(results, [true, true, false, false]);
     assert_eq!(started.elapsed(), 2500 * MS);
     assert_eq!(server.count(), 3);
-    // It counts from the first run.
+    // The deadline counts from the first run.
     scope.run(client.get(URL).send()).await.unwrap_err();
     assert_eq!(server.count(), 3);
 }
@@ -570,7 +570,7 @@ async fn an_outer_call_without_retries_leaves_them_to_inner_calls() {
     let request = client.get(URL).no_retry().deadline(60 * SEC);
     request.send().await.unwrap();
     assert_eq!(server.count(), 8);
-    // But its deadline holds for them: the second wait would pass it, and is not begun.
+    // But its deadline limits them: the second wait would pass it, and does not start.
     let request = client.get(URL).no_retry().deadline(3 * MS);
     assert_eq!(request.send().await.unwrap().status(), 503);
     assert_eq!(server.count(), 10);
@@ -600,10 +600,13 @@ async fn two_retries_in_one_chain_warn_once_and_share_retries() {
     Scope::new().run(client.get(URL).send()).await.unwrap();
     assert_eq!(server.count(), 16);
     assert_eq!(log.count(), 1);
-    let said = log.last();
-    assert!(said.contains("two RetryMiddlewares in one chain"), "{said}");
+    let message = log.last();
+    assert!(
+        message.contains("two RetryMiddlewares in one chain"),
+        "{message}"
+    );
 
-    // A client inside a client is another matter.
+    // A client inside a client does not warn.
     let client = stacked(retry(), server.client(retry()));
     client.get(URL).send().await.unwrap();
     assert_eq!(log.count(), 1);
@@ -619,7 +622,7 @@ async fn a_retry_in_two_chains_warns_where_it_is_the_outer_one() {
         .budget(Budget::unlimited())
         .build()
         .unwrap();
-    // The first chain has shown that there is no other retry in it.
+    // The first chain has no other retry.
     server.client(shared.clone()).get(URL).send().await.unwrap();
     let inner = retry_after(MS)
         .max_retries(3)
@@ -635,7 +638,7 @@ async fn a_retry_in_two_chains_warns_where_it_is_the_outer_one() {
     assert!(log.last().contains("two RetryMiddlewares in one chain"));
 }
 
-/// The end of each call that the log warned of.
+/// The messages of all warnings about calls that ended.
 fn endings(trace: &Trace) -> Vec<String> {
     let events = trace.events().into_iter();
     let ends = events
@@ -649,7 +652,7 @@ async fn two_retries_in_one_chain_make_one_report() {
         for fails in [false, true] {
             let trace = Trace::default();
             let _listening = trace.listen();
-            // While there is a scope, every call looks for one.
+            // While any scope exists, every call looks for one.
             let _scope = Scope::new().deadline(SEC);
             let server = Server::new(move |_| match fails {
                 true => Reply::fail(io::ErrorKind::ConnectionReset),

@@ -1,4 +1,4 @@
-//! What becomes of an attempt's answer, and of what was paid for it.
+//! What happens to an attempt's response, and to its paid retry.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::support::chains::{Link, chain, link, retry, throttle};
 use crate::support::scripted::{Reply, Server, URL, call, late, respond, throttled};
 use crate::support::stacks::{MS, SEC, middleware};
 
-/// Lets one through at a time, and refuses all others at once.
+/// Lets one request through at a time, and refuses all others at once.
 fn one_place() -> ThrottleMiddlewareBuilder {
     throttle().max_in_flight(1).max_queue(0)
 }
@@ -27,14 +27,14 @@ fn failed_with(body: Body) -> Reply {
     Reply::response(response.body(body).unwrap())
 }
 
-/// A call whose first retry finds the only place taken by another call, which has it for a minute.
+/// Makes a call whose first retry finds the only slot taken. Another call holds it for a minute.
 async fn call_that_is_refused(client: &ClientWithMiddleware) -> Result<Response> {
     tokio::select! {
         result = client.get(URL).send() => result,
         _ = async {
             sleep(500 * MS).await;
             call(client, 1).await
-        } => panic!("the other call was over first"),
+        } => panic!("the other call ended first"),
     }
 }
 
@@ -44,7 +44,7 @@ fn asks_for_token(client: ClientWithMiddleware) -> Link {
         let token = client.get("http://token.example.com/").send();
         Box::pin(async move {
             if Attempt::of(extensions).number() == 3 {
-                // Whatever comes of it.
+                // The result does not matter.
                 let _ = token.await;
             }
             next.run(request, extensions).await
@@ -72,7 +72,7 @@ async fn a_refused_retry_is_refunded_to_calls_in_a_later_attempt() {
         call(&client, 1).await
     });
     assert_eq!(result.unwrap().status(), 200);
-    // One retry was refused and one was sent, so two of three are left for the token.
+    // One retry was refused and one was sent, so 2 of 3 are left for the token.
     assert_eq!(token.count(), 3);
 }
 
@@ -111,7 +111,7 @@ async fn a_held_response_does_not_replace_a_later_one() {
         [gateway(), link(one_place().build().unwrap())],
     );
     let error = call_that_is_refused(&client).await.unwrap_err();
-    // The second answer came through no throttle and is gone, and the first is not the last.
+    // The second response passed no throttle and is gone. The first is not the last, so it is not returned.
     assert!(
         SteadyError::of(&error).is_some_and(SteadyError::is_throttled),
         "{error:?}"
@@ -134,7 +134,7 @@ async fn a_held_response_breaks_off_where_the_original_did() {
     assert!(response.chunk().await.is_err());
 }
 
-/// Tells when it is dropped.
+/// Records when it is dropped.
 struct Held(Arc<AtomicBool>);
 
 impl Drop for Held {
@@ -164,5 +164,5 @@ async fn a_response_is_dropped_before_the_wait_not_after() {
         gone.load(Ordering::Relaxed)
     });
     assert_eq!(result.unwrap().status(), 200);
-    assert!(gone, "it was held while the call waited");
+    assert!(gone, "the response was held during the wait");
 }

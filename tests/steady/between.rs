@@ -1,4 +1,4 @@
-//! What a retry and its throttle know of each other, whatever stands between or around them.
+//! What a retry and its throttle tell each other, whatever middleware is between or around them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,7 +46,7 @@ async fn an_empty_budget_holds_through_other_extensions() {
     let retry = retry().max_retries(3).budget(budget.clone());
     let client = with_own_extensions(&server, retry, true, throttle());
     let calls = 40;
-    // All at once: with time, the budget grows back.
+    // All at once, because the budget refills over time.
     let all = (0..calls).map(|_| client.get(URL).send());
     futures_util::future::join_all(all).await;
     let retries = server.count() - calls;
@@ -76,7 +76,7 @@ async fn the_attempt_clock_stops_in_the_throttle_with_own_extensions() {
     let throttle = throttle().rate(0.2, 1);
     let client = with_own_extensions(&server, retry, false, throttle);
     client.get(URL).send().await.unwrap();
-    // It waits five seconds for its turn.
+    // The attempt waits 5 s for its turn.
     let second = client.get(URL).send().await;
     assert!(second.is_ok(), "{second:?}");
 }
@@ -128,7 +128,7 @@ async fn the_outer_of_two_retries_reports_the_wait_in_the_throttle() {
     assert!(report.waited() > 4 * SEC, "{:?}", report.waited());
 }
 
-/// Waits a while, and then asks another service.
+/// Waits a while, and then calls another service.
 fn token(client: ClientWithMiddleware) -> Link {
     link(middleware(move |_, _, _| {
         let token = client.post(URL).send();
@@ -145,7 +145,7 @@ async fn the_deadline_is_reported_as_it_was_set() {
     let inner = server.client(retry().budget(Budget::unlimited()).build().unwrap());
     let outer = retry().deadline(10 * SEC);
     let client = chain(&server, outer, [token(inner)]);
-    // While there is a scope anywhere, calls that cannot be retried look for one around them as well.
+    // While any scope exists, calls that cannot be retried also look for one around them.
     for with_scope in [false, true] {
         let scope = with_scope.then(Scope::new);
         let begun = Instant::now();
@@ -181,7 +181,7 @@ async fn the_attempt_clock_stops_in_the_throttle_within_a_scope() {
 
 #[tokio::test(start_paused = true)]
 async fn a_throttle_of_another_client_makes_no_retry_free() {
-    // Let through, made to wait, and refused.
+    // The other throttle lets the call through, delays it, or refuses it.
     for other in [
         throttle(),
         throttle().rate(0.5, 1),
@@ -201,7 +201,7 @@ async fn a_throttle_of_another_client_makes_no_retry_free() {
     }
 }
 
-/// An observer that sends something itself, on the spot.
+/// The observer makes a call itself, while it handles the event.
 #[test]
 fn an_observer_may_make_a_call_and_drop_one() {
     let server = Server::statuses([500, 200]);
@@ -262,7 +262,7 @@ mod wire {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// Says how many connections it took.
+    /// Returns how many connections it took, and the status.
     async fn connections(first: &'static str, method: http::Method) -> (usize, u16) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -70,7 +70,7 @@ async fn body_with_builds_one_body_for_each_attempt() {
     assert_eq!(request.send().await.unwrap().status(), 200);
     assert_eq!(server.count(), 3);
     assert_eq!(built.load(Ordering::Relaxed), 3);
-    // A stream each time: the scripted server sees no bytes.
+    // The body is a stream each time, so the scripted server sees no bytes.
     assert!(
         server
             .received()
@@ -168,7 +168,7 @@ async fn another_body_beside_body_with_is_refused() {
         );
     }
     assert_eq!(server.count(), 0);
-    // The other one of the two is as it was.
+    // The other request is unchanged.
     assert_eq!(twin.send().await.unwrap().status(), 200);
     assert_eq!(server.count(), 2);
 }
@@ -276,7 +276,7 @@ async fn a_body_over_the_limit_is_a_stream_that_may_still_break() {
     assert_eq!(response.chunk().await.unwrap().unwrap(), "the beginning");
     response.chunk().await.unwrap_err();
 
-    // A body that just fits is read to its end.
+    // A body that just fits is read completely.
     let server = Server::new(|_| cut_short());
     let client = server.client(quick());
     let request = client.get(URL).max_retries(1).buffer_response(limit + 1);
@@ -296,7 +296,7 @@ async fn when_a_call_gives_up_its_response_comes_back_unchanged() {
     assert_eq!(report.stop_reason(), StopReason::RetriesExhausted);
 }
 
-/// Claims to be longer than it is, as a body does that has a length but is not sent.
+/// A body that announces more bytes than it has, like a body with a length that is not sent.
 struct Announced;
 
 impl http_body::Body for Announced {
@@ -342,7 +342,7 @@ async fn a_body_shorter_than_announced_has_failed_unless_none_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_body_that_never_ends_does_not_hold_up_the_retry() {
-    // Also when answers are buffered: this one will not be returned, for the server's word counts.
+    // Also when responses are buffered. This one is not returned, because the server asks for a retry.
     for status in [503, 400] {
         for limit in [None, Some(usize::MAX)] {
             let server = Server::new(move |index| match index {

@@ -55,8 +55,8 @@ impl Shared {
     /// Checks that no flight remains in the table.
     #[track_caller]
     fn assert_empty(&self) {
-        let said = format!("{:?}", self.coalesce);
-        assert!(said.contains("in_flight: 0"), "{said}");
+        let debug = format!("{:?}", self.coalesce);
+        assert!(debug.contains("in_flight: 0"), "{debug}");
     }
 }
 
@@ -656,7 +656,7 @@ async fn a_cancelled_leader_promotes_the_newest_up_to_three_times() {
         _ => late(50 * MS, reply(format!("response {index}"))),
     });
     let shared = Shared::of(&server);
-    // The first leads, then the newest, and then the newest of the rest.
+    // The first call leads, then the newest, and then the newest of the rest.
     let patience = [10 * MS, 600 * SEC, 600 * SEC, 30 * MS, 20 * MS];
     let calls = patience.map(|patience| timeout(patience, shared.get().send()));
     let started = Instant::now();
@@ -1029,8 +1029,8 @@ async fn coalescing_inside_a_retry_works_and_warns_once() {
         assert_eq!(again.count(), statuses.len());
     }
     assert_eq!(log.count(), 1);
-    let said = "CoalesceMiddleware is inside RetryMiddleware";
-    assert!(log.last().contains(said), "{}", log.last());
+    let warning = "CoalesceMiddleware is inside RetryMiddleware";
+    assert!(log.last().contains(warning), "{}", log.last());
 
     let right = Server::statuses([503, 200]);
     let client = coalesced(&right, retry());
@@ -1105,10 +1105,10 @@ async fn the_middleware_is_send_and_shows_no_secrets() {
     let mut call = Box::pin(shared.get().bearer_auth("secret").send());
     let mut context = Context::from_waker(Waker::noop());
     assert!(Pin::as_mut(&mut call).poll(&mut context).is_pending());
-    let said = format!("{:?}", shared.coalesce);
+    let debug = format!("{:?}", shared.coalesce);
     assert!(
-        said.contains("in_flight: 1") && !said.contains("secret"),
-        "{said}"
+        debug.contains("in_flight: 1") && !debug.contains("secret"),
+        "{debug}"
     );
 }
 

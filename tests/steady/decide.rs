@@ -1,4 +1,4 @@
-//! Which requests are sent again, after which answers.
+//! Which requests are retried, after which responses.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use reqwest_steady::{
 use crate::support::scripted::{Reply, Server, URL, respond, respond_with};
 use crate::support::stacks::{MS, doubling};
 
-/// Two retries, a millisecond apart.
+/// Two retries, 1 ms apart.
 fn quick() -> RetryMiddlewareBuilder {
     let backoff = doubling(MS);
     RetryMiddleware::builder()
@@ -24,7 +24,7 @@ fn quick() -> RetryMiddlewareBuilder {
         .client_follows_redirects(false)
 }
 
-/// How often a request arrives at a server that always gives this answer.
+/// How often a request arrives at a server that always responds with this status.
 async fn arrivals(retry: &RetryMiddleware, method: &str, key: bool, status: u16) -> usize {
     let server = Server::new(move |_| respond(status));
     let client = server.client(retry.clone());
@@ -150,7 +150,7 @@ async fn a_status_can_change_class_and_the_last_setting_wins() {
 
 #[tokio::test(start_paused = true)]
 async fn a_409_is_retried_only_with_a_key_after_an_unclear_attempt() {
-    // The first attempt timed out here, but is still running there.
+    // The first attempt failed here, but the server is still processing it.
     let still_running = |first: fn() -> Reply| {
         Server::new(move |index| match index {
             0 => first(),
@@ -177,14 +177,14 @@ async fn a_409_is_retried_only_with_a_key_after_an_unclear_attempt() {
         assert_eq!(server.count(), 2);
     }
 
-    // A 429 is a clear answer: nothing was begun.
+    // A 429 is clear: the server did not start to process the request.
     let server = still_running(|| respond(429));
     let client = server.client(quick().build().unwrap());
     let response = client.post(URL).idempotency_key("order-1").send().await;
     assert_eq!(response.unwrap().status(), 409);
     assert_eq!(server.count(), 2);
 
-    // Nor does it take back what was unclear before it.
+    // But it does not make an earlier unclear attempt clear.
     let server = Server::new(|index| match index {
         0 => Reply::fail(ErrorKind::ConnectionReset),
         1 => respond(429),
@@ -196,7 +196,7 @@ async fn a_409_is_retried_only_with_a_key_after_an_unclear_attempt() {
     assert_eq!(response.unwrap().status(), 201);
     assert_eq!(server.count(), 4);
 
-    // The user's own word on 409 goes before.
+    // The user's own class for 409 takes precedence.
     let server = still_running(|| respond(500));
     let retry = quick().status(StatusCode::CONFLICT, StatusClass::Never);
     let client = server.client(retry.build().unwrap());
@@ -204,7 +204,7 @@ async fn a_409_is_retried_only_with_a_key_after_an_unclear_attempt() {
     assert_eq!(response.unwrap().status(), 409);
     assert_eq!(server.count(), 2);
 
-    // And the first answer may always be a 409 of its own.
+    // The first response may be a genuine 409, which is not retried.
     let server = Server::statuses([409]);
     let client = server.client(quick().build().unwrap());
     let response = client.post(URL).idempotency_key("order-1").send().await;

@@ -1,5 +1,5 @@
-//! Who may say how an attempt gets through a throttle: its own one, and no other that is asked on the way. Each of
-//! these was wrong once.
+//! Only an attempt's own throttle decides whether it was queued, sent or refused. Other throttles on the way do not
+//! count. Each of these scenarios failed once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ use crate::support::stacks::{MS, SEC, middleware};
 
 const LONG: Duration = Duration::from_secs(600);
 
-/// Another client, whose throttle has one place, and that is taken for ever from `at` on.
+/// Another client, whose throttle has one slot that is taken forever from `at` on.
 fn full_greeter(at: Duration, max_queue_wait: Duration) -> ClientWithMiddleware {
     let greeted = Server::new(move |index| match (index, at.is_zero()) {
         (0, false) => Reply::status(200),
@@ -70,13 +70,13 @@ async fn the_clock_runs_whatever_another_clients_throttle_does() {
     let wait = 500 * MS;
     for (name, greeter, greeting) in [
         (
-            "its wait is given up",
+            "the caller stops waiting for it",
             full_greeter_now(60 * SEC),
             Greeting::GetWithin(wait),
         ),
         ("it refuses", full_greeter_now(wait), Greeting::Get),
         (
-            "it lets through again and again",
+            "it lets many calls through",
             free_greeter(),
             Greeting::GetOften,
         ),
@@ -92,7 +92,7 @@ async fn the_clock_runs_whatever_another_clients_throttle_does() {
         let client = chain(&server, retry, [link(Greets(greeter, greeting))]);
         let begun = Instant::now();
         let result = timeout(60 * SEC, client.get(URL).send()).await;
-        assert!(result.is_ok(), "{name}: no end within 60 s");
+        assert!(result.is_ok(), "{name}: still running after 60 s");
         assert_eq!(begun.elapsed().as_secs(), 1, "{name}");
     }
 }
@@ -113,7 +113,7 @@ async fn the_clock_stops_while_queued_even_if_another_call_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn sent_retries_are_paid_after_waits_in_another_throttle() {
-    // Where every attempt is silent, the first has timed out, and so the permit of the second is in its handoff.
+    // If every attempt is silent, the first one times out, so the permit of the second is in its handoff.
     type Script = fn() -> Arc<Server>;
     let silent: Script = || Server::new(|_| Reply::silence());
     let failing: Script = || fails_once_then(Reply::silence);
@@ -133,7 +133,7 @@ async fn sent_retries_are_paid_after_waits_in_another_throttle() {
     }
 }
 
-/// A call whose retry finds the only place of its own throttle taken, after another throttle let a greeting through.
+/// Makes a call whose retry finds the only slot of its own throttle taken. Another throttle let a greeting through.
 async fn unsent_retry(own: Link, patience: Duration) -> (Option<Result<Response>>, usize, f64) {
     let (budget, full) = budget(LONG);
     let server = fails_once_then(Reply::silence);
@@ -182,7 +182,7 @@ async fn a_scope_elsewhere_makes_no_difference() {
     assert_eq!(took[0], took[1]);
 }
 
-/// What the outer of two retries has paid whose retry is sent when the caller goes.
+/// Drops a call after its retry is sent. Returns what the outer of two retries paid.
 async fn sent_and_dropped(inner: RetryMiddlewareBuilder, own_extensions: bool) -> f64 {
     let (budget, full) = budget(LONG);
     let server = fails_once_then(Reply::silence);
@@ -224,7 +224,7 @@ async fn the_outer_of_two_retries_has_paid_whatever_the_inner_is() {
     }
 }
 
-/// Responds by itself where a throttle refuses.
+/// Responds itself when a throttle refuses.
 fn fallback() -> Link {
     link(middleware(|request, extensions, next| {
         Box::pin(async move {
@@ -312,7 +312,7 @@ async fn a_panic_in_an_attempt_leaves_nothing_behind() {
     assert!(begun.elapsed() > SEC);
 }
 
-/// Attempt timeout while queued / refused by own throttle later / sent: cost of each.
+/// The cost of an attempt that times out in the queue, is refused by its own throttle, or is sent.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_costs_what_was_sent() {
     for (rate, deadline, sent, cost) in [(0.1, 5, 1, 0.0), (0.1, 30, 2, 1.0)] {
@@ -328,7 +328,7 @@ async fn an_attempt_costs_what_was_sent() {
     }
 }
 
-/// Sends a copy of the request as well, gives it up after 2 s, and returns the response to the other.
+/// Also sends a copy of the request, drops it after 2 s, and returns the response to the original.
 fn hedges() -> Link {
     link(middleware(|request, extensions, next| {
         Box::pin(async move {
@@ -348,14 +348,14 @@ async fn the_clock_stops_while_one_of_two_copies_waits() {
         [hedges(), slow()],
     );
     let begun = Instant::now();
-    // One copy goes at once, the other one waits.
+    // One copy is sent at once, and the other waits.
     client.get(URL).send().await.unwrap();
-    // Both wait, and the one that is ahead is given up.
+    // Both wait, and the one that is ahead is dropped.
     client.get(URL).send().await.unwrap();
     assert_eq!(begun.elapsed().as_secs(), 10);
 }
 
-/// Passes on nothing.
+/// Passes on empty extensions.
 fn no_extensions() -> Link {
     link(middleware(|request, _, next| {
         Box::pin(async move { next.run(request, &mut Extensions::new()).await })
@@ -423,7 +423,7 @@ async fn a_throttle_ignores_the_handoff_of_an_earlier_call() {
     }
 }
 
-/// Asks another client first, with a copy of the extensions.
+/// Calls another client first, with a copy of the extensions.
 fn asks_with_copy(other: ClientWithMiddleware) -> Link {
     link(middleware(move |request, extensions, next| {
         let other = other.clone();
@@ -471,7 +471,7 @@ async fn the_first_call_of_a_client_is_like_the_others() {
     }
 }
 
-/// Responds to the first attempt by itself.
+/// Responds to the first attempt itself.
 fn responds_to_first_attempt() -> Link {
     link(middleware(|request, extensions, next| {
         Box::pin(async move {
@@ -490,7 +490,7 @@ async fn a_throttle_sends_no_retry_after_the_retry_window() {
     let retry = retry().max_retries(1).budget(Budget::unlimited());
     let retry = retry.retry_window(5 * SEC).deadline(100 * SEC);
     let client = chain(&server, retry, [responds_to_first_attempt(), one_place()]);
-    // The first call looks for another retry, so it is not like the others.
+    // The first call differs because it looks for another retry in the chain.
     take_the_place(&client, 30 * SEC).await;
     tokio::join!(take_the_place(&client, 30 * SEC), async {
         let error = client.get(URL).send().await.unwrap_err();

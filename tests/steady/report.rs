@@ -1,4 +1,4 @@
-//! What a user and the other middlewares get to see.
+//! What users and other middlewares see: reports, errors and extensions.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
@@ -144,10 +144,10 @@ fn everything_can_be_sent_between_threads() {
     check::<Backoff>();
 }
 
-/// Attempt number, what an inner middleware left behind, what came from outside.
+/// Attempt number, the value that an inner middleware left, and the value from outside.
 type Seen = (u32, Option<u32>, Option<u32>);
 
-/// Leaves its mark in the extensions, as a middleware with state of its own would.
+/// Leaves a value in the extensions, like a middleware with its own state.
 #[derive(Clone, Default)]
 struct Leaves(Arc<Mutex<Vec<Seen>>>);
 
@@ -198,7 +198,7 @@ async fn extensions_of_a_failed_attempt_do_not_reach_the_next() {
             *leaves.0.lock().unwrap(),
             [(1, None, outside), (2, None, outside), (3, None, outside)]
         );
-        // What the last attempt left is for those outside.
+        // Outer middlewares see what the last attempt left.
         assert_eq!(extensions.get::<LeftBehind>().map(|left| left.0), Some(3));
     }
 }
@@ -359,7 +359,7 @@ async fn our_errors_name_host_attempts_and_time() {
     );
     assert_eq!(FailureKind::of(&error), FailureKind::Timeout);
 
-    // Even if it cannot be retried, or the limit is the deadline.
+    // Also if the request cannot be retried, or the limit is the deadline.
     let error = client.post(URL).send().await.unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -372,7 +372,7 @@ async fn our_errors_name_host_attempts_and_time() {
     );
     assert_eq!(server.count(), 5);
 
-    // The outer one of two retries counts the attempts of both.
+    // The outer of two retries counts the attempts of both.
     let inner = Arc::new(retry().max_retries(1).build().unwrap()) as Arc<dyn Middleware>;
     let outer = Arc::new(retry_after(100 * MS).max_retries(1).build().unwrap());
     let client = server.client_behind([outer as Arc<dyn Middleware>, inner]);

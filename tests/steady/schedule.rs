@@ -72,7 +72,7 @@ async fn every_jitter_keeps_its_bounds_from_retry_to_retry() {
                 longest = longest.max(gap);
             }
         }
-        // Decorrelated jitter grows only if it is told what was drawn before.
+        // Decorrelated jitter grows only if it gets the previous wait.
         assert!(longest > SEC, "{jitter:?}: {longest:?}");
     }
 }
@@ -346,7 +346,7 @@ async fn an_attempt_that_takes_too_long_is_retried_if_that_is_safe() {
     );
     match error {
         Error::Middleware(error) => assert!(error.downcast_ref::<SteadyError>().is_some()),
-        Error::Reqwest(error) => panic!("not ours: {error}"),
+        Error::Reqwest(error) => panic!("not an error of this crate: {error}"),
     }
 }
 
@@ -378,14 +378,14 @@ async fn a_request_may_have_its_own_attempt_timeout() {
             assert_eq!(server.count(), before + 3);
             assert_eq!(server.gaps()[before..], gaps.map(|gap| gap * MS));
         }
-        // A deadline that is shorter holds.
+        // A shorter deadline takes precedence.
         let started = Instant::now();
         let request = client.get(URL).attempt_timeout(3 * SEC).deadline(2 * SEC);
         let error = request.send().await.unwrap_err();
         assert!(SteadyError::of(&error).unwrap().is_deadline());
         assert_eq!(started.elapsed(), 2 * SEC);
         assert_eq!(server.count(), 7);
-        // No attempt takes no time.
+        // A timeout of zero is invalid.
         let error = client.get(URL).attempt_timeout(Duration::ZERO).send().await;
         assert_eq!(
             error.unwrap_err().to_string(),
@@ -508,7 +508,7 @@ async fn the_longest_durations_are_fine_everywhere() {
         let client = server.client(retry);
         let century = 100 * 365 * 24 * 60 * 60 * SEC;
         let call = tokio::time::timeout(century, client.get(URL).send());
-        // Either it comes through or it waits for ever; it does not fail.
+        // The call succeeds or waits forever. It does not fail.
         if let Ok(response) = call.await {
             assert_eq!(response.unwrap().status(), 200);
         }

@@ -1,4 +1,4 @@
-//! What a throttle lets through, when, and what it says to the rest.
+//! What a throttle lets through, when, and how it refuses the rest.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ fn throttle() -> ThrottleMiddlewareBuilder {
     ThrottleMiddleware::builder().seed(1)
 }
 
-/// Without anything learned.
+/// A throttle without adaptive limits.
 fn fixed() -> ThrottleMiddlewareBuilder {
     throttle().adaptive(false)
 }
@@ -67,7 +67,7 @@ async fn a_fixed_rate_lets_a_burst_through_and_then_one_at_a_time() {
     let at = |index: usize| server.received()[index].at - start;
     assert_eq!([at(0), at(1), at(2)], [Duration::ZERO; 3]);
     assert_eq!([at(3), at(4), at(5)], [100 * MS, 200 * MS, 300 * MS]);
-    // A silence fills the bucket, but not beyond its burst.
+    // Idle time fills the bucket up to its burst.
     sleep(10 * SEC).await;
     let start = Instant::now();
     join_all((6..10).map(|name| call(&client, name))).await;
@@ -94,10 +94,10 @@ async fn a_full_queue_refuses_at_once_and_says_so() {
     assert_eq!(refusal.refusal_reason(), Some(RefusalReason::QueueFull));
     assert_eq!(refusal.key(), Some("api.example.com"));
     assert_eq!(refusal.queue_depth(), Some(2));
-    let said = refusal.to_string();
+    let message = refusal.to_string();
     assert!(
-        said.contains("api.example.com: the queue is full (2 waiting"),
-        "{said}"
+        message.contains("api.example.com: the queue is full (2 waiting"),
+        "{message}"
     );
     let report = slot.get().unwrap();
     assert_eq!(report.stop_reason(), StopReason::Throttled);
@@ -184,7 +184,7 @@ async fn a_wait_ends_before_the_deadline_of_the_call_and_not_after() {
     assert_eq!(server.count(), 1);
 }
 
-/// After the first answer, a pause that is too long for whoever comes.
+/// A server that asks for a pause in every response.
 fn asks_for_a_pause(status: u16, pause: &'static str) -> Arc<Server> {
     Server::new(move |_| respond_with(status, &[("retry-after", pause)]))
 }
@@ -200,7 +200,7 @@ async fn a_pause_holds_for_all_calls_with_the_same_key() {
     assert!(call(&client, 0).await.is_ok());
     let first = server.received()[1].at - start;
     assert!(first >= 7 * SEC && first <= 8 * SEC, "{first:?}");
-    // Those who come in the meantime wait as well; another host does not.
+    // Later calls wait as well. Calls to another host do not.
     let server = Server::new(|index| match index {
         0 => respond_with(503, &[("retry-after", "7")]),
         _ => respond(200),
@@ -225,7 +225,7 @@ async fn a_pause_holds_for_all_calls_with_the_same_key() {
         .filter(|it| it.url.host_str() == Some("api.example.com"));
     let later: Vec<_> = mine.skip(1).map(|it| it.at - start).collect();
     assert!(later[0] >= 7 * SEC && later[0] <= 8 * SEC, "{:?}", later[0]);
-    // One tries, and the others follow it one by one.
+    // One call probes, and the others follow one by one.
     assert!(later.windows(2).all(|pair| pair[1] > pair[0]), "{later:?}");
     assert!(later[later.len() - 1] - later[0] > 500 * MS);
 }
@@ -255,7 +255,7 @@ async fn a_failure_with_quota_left_pauses_no_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_429_with_quota_left_is_searched_for_its_limit() {
-    // The limit that refuses is another than the one in the header: 5 for each 100 ms.
+    // The limit that refuses is not the one in the header: 5 requests per 100 ms.
     let start = Instant::now();
     let taken = Mutex::new((0, 0));
     let server = Server::new(move |_| {
@@ -271,7 +271,7 @@ async fn a_429_with_quota_left_is_searched_for_its_limit() {
     let client = throttled(&server, retry(), throttle());
     let results = join_all((0..100).map(|name| call(&client, name))).await;
     assert!(results.iter().all(|result| matches!(result, Ok(200))));
-    // Two seconds would do for a client that knows everything.
+    // A client that knows the limit needs 2 s.
     assert!(start.elapsed() < 10 * SEC, "{:?}", start.elapsed());
     assert!(server.count() < 150, "{}", server.count());
 }
@@ -281,7 +281,7 @@ async fn no_call_waits_for_a_pause_that_is_too_long() {
     let server = asks_for_a_pause(429, "3600");
     let client = throttled(&server, retry(), throttle());
     let start = Instant::now();
-    // The call that was told so gets the answer.
+    // The call that receives the pause gets its response.
     assert_eq!(call(&client, 0).await.unwrap(), 429);
     let refused = call(&client, 1).await;
     let refusal = refusal(&refused);
@@ -346,7 +346,7 @@ async fn a_refused_retry_returns_the_response_before_it() {
     assert_eq!(report.retries(), 0);
     assert_eq!(response.url().as_str(), URL);
     assert_eq!(response.text().await.unwrap(), "body of 503");
-    // Nothing was sent, so nothing was paid. The one success has fed it, if anything.
+    // The retry was not sent, so it was not paid. Only a success may have added to the budget.
     assert!(budget.balance() >= full, "{}", budget.balance());
     assert_eq!(server.count(), 2);
 }
@@ -394,7 +394,7 @@ async fn a_retry_after_a_503_costs_budget_and_one_after_a_429_not() {
         assert_eq!(call(&client, 0).await.unwrap(), 200);
         assert_eq!(with.balance(), 10.0 - paid, "{status}");
 
-        // Without a throttle, or with one that does not pace, both are paid.
+        // Without a throttle, or with one that does not pace, both retries are paid.
         let server = Server::new(move |index| match index {
             0 => respond(status),
             _ => respond(200),
@@ -461,7 +461,7 @@ async fn the_report_has_the_queue_time_of_an_attempt() {
     let response = response.unwrap();
     let report = RetryReport::of(&response).unwrap();
     let times: Vec<_> = (report.attempts().map(|it| (it.waited(), it.sent_at()))).collect();
-    // 300 ms for the first call; then 50 ms of backoff and another 50 for the third.
+    // 300 ms for the first call, then 50 ms of backoff and 50 ms for the third call.
     assert_eq!(times, [(300 * MS, 300 * MS), (100 * MS, 500 * MS)]);
     assert_eq!(report.waited(), 400 * MS);
 }
@@ -480,13 +480,13 @@ async fn a_server_that_is_down_gets_one_probe_at_a_time() {
     });
     join_all(calls).await;
     let gaps: Vec<_> = server.gaps().into_iter().skip(4).collect();
-    // Five failures in a row, and then a hold of 100 ms, which doubles.
+    // Five failures in a row close the gate for 100 ms, which then doubles.
     let expected = [100, 200, 400, 800, 1600, 2000, 2000];
     for (gap, least) in gaps.iter().zip(expected.map(|ms| ms * MS)) {
         let most = least.mul_f64(1.25) + 61 * MS;
         assert!(*gap >= least && *gap <= most, "{gap:?} for {least:?}");
     }
-    // The longer it lasts, the less: an eighth of the time that the trouble has lasted.
+    // Probes become rarer: a wait is an eighth of the duration of the outage.
     let longest = gaps.iter().max().unwrap();
     assert!(*longest > 6 * SEC && *longest < 30 * SEC, "{gaps:?}");
     assert!(server.count() < 40, "{}", server.count());
@@ -530,7 +530,7 @@ async fn an_attempts_timeout_begins_when_it_is_sent() {
     assert!(results.iter().all(Result::is_ok), "{results:?}");
     assert_eq!(server.count(), 5);
 
-    // And then it holds, also for one that has waited.
+    // Once sent, an attempt that waited has the same timeout.
     let server = Server::new(|index| match index {
         0 => late(2500 * MS, respond(200)),
         _ => Reply::silence(),
@@ -558,11 +558,11 @@ async fn attempts_that_time_out_are_seen_as_a_slow_server() {
         }
     });
     join_all(calls).await;
-    // Ten seconds: the first sixteen, and then probes only.
+    // In 10 s: the first 16 requests, and then only probes.
     assert!(server.count() < 40, "{}", server.count());
 }
 
-/// Whatever moment a call is dropped at, another one goes through as if it had never been there.
+/// After a call is dropped at any point, the next one goes through as if it never existed.
 #[tokio::test(start_paused = true)]
 async fn a_call_may_be_dropped_at_any_point_and_leaves_nothing_behind() {
     for throttle in [
@@ -596,8 +596,8 @@ async fn a_call_may_be_dropped_at_any_point_and_leaves_nothing_behind() {
                 for other in others {
                     assert!(other.await.unwrap().is_ok());
                 }
-                // The slot, the place and the token are free again: the next two go as they would
-                // have gone otherwise.
+                // The slot, the queue and the token are free again, so the next two calls are not
+                // delayed.
                 sleep(SEC).await;
                 let start = Instant::now();
                 assert!(call(&client, 101).await.is_ok());
@@ -607,7 +607,7 @@ async fn a_call_may_be_dropped_at_any_point_and_leaves_nothing_behind() {
     }
 }
 
-/// The same in the middle of a retry: while it waits, reads the old answer, or is a probe.
+/// The same during a retry: while it waits, drains the old response, or is a probe.
 #[tokio::test(start_paused = true)]
 async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
     type Script = fn(usize) -> Reply;
@@ -648,7 +648,7 @@ async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
                 }
             }
             failing.store(false, Ordering::Relaxed);
-            // Whatever was held or paid is over by now.
+            // All pauses and payments have expired by now.
             sleep(60 * SEC).await;
             assert_eq!(budget.balance(), full);
             let start = Instant::now();
@@ -754,14 +754,14 @@ async fn without_a_retry_the_response_comes_back_unchanged() {
     let response = client.get(URL).send().await.unwrap();
     assert_eq!(response.status(), 429);
     assert_eq!(response.text().await.unwrap(), "body of 429");
-    // And the next one waits for it.
+    // The next call waits for the pause.
     let start = Instant::now();
     assert_eq!(call(&client, 1).await.unwrap(), 200);
     assert!(start.elapsed() >= 100 * MS && start.elapsed() <= 126 * MS);
     assert_eq!(Attempt::of(&http::Extensions::new()).number(), 1);
 }
 
-/// On threads, with real time, and drops at random: in the end everything is free again.
+/// On several threads in real time, with random drops: everything is free again at the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_load_no_call_hangs_and_no_flight_remains() {
     let server = Server::new(|index| match index {

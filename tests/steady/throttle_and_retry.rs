@@ -1,4 +1,4 @@
-//! What a throttle and the retry around it owe each other; and ways in which a gate could get stuck.
+//! How a throttle and the retry around it work together, and ways in which a gate could get stuck.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -18,7 +18,7 @@ use crate::support::scripted::{
 };
 use crate::support::stacks::{MS, SEC, fixed_budget, retry_after};
 
-/// Retries after a second.
+/// Retries after 1 s.
 fn retry() -> RetryMiddlewareBuilder {
     retry_after(SEC).seed(1)
 }
@@ -27,7 +27,7 @@ fn throttle() -> ThrottleMiddlewareBuilder {
     ThrottleMiddleware::builder().seed(1)
 }
 
-/// One at a time, and nobody waits.
+/// One request at a time, and no queue.
 fn one_place() -> ThrottleMiddlewareBuilder {
     throttle().adaptive(false).max_in_flight(1).max_queue(0)
 }
@@ -37,7 +37,7 @@ fn succeeded(results: &[Result<u16, Error>]) -> usize {
     successes.count()
 }
 
-/// Takes the only place for a minute, half a second from now.
+/// Takes the only slot for a minute, after 500 ms.
 async fn take_the_place(client: &ClientWithMiddleware) {
     sleep(500 * MS).await;
     let _ = call(client, 1).await;
@@ -45,7 +45,7 @@ async fn take_the_place(client: &ClientWithMiddleware) {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_whose_token_was_taken_is_woken_again() {
-    // A token each second. When it comes, a retry takes it before the one that waited for it.
+    // One token per second. A retry takes it before the call that waited for it.
     let server = Server::new(|index| match index {
         0 => respond(500),
         _ => late(100 * MS, respond(200)),
@@ -78,7 +78,7 @@ async fn an_admitted_call_that_is_never_polled_gives_all_back() {
             .poll(&mut Context::from_waker(Waker::noop()));
         assert!(pending.is_pending());
         assert!(first.await.unwrap().is_ok());
-        // The first has made room, but the second does not look.
+        // The first call made room, but the second is not polled.
     }
     let start = Instant::now();
     assert!(call(&client, 2).await.is_ok());
@@ -117,7 +117,7 @@ async fn the_queue_does_not_count_for_a_requests_own_attempt_timeout() {
     };
     let started = Instant::now();
     let results = join_all((0..6).map(send)).await;
-    // Four take 900 ms each, one after the other, and the last two are cut off after 1 s.
+    // Four take 900 ms each, one after another, and the last two are cut off after 1 s.
     let (succeeded, cut) = results.split_at(4);
     for result in succeeded {
         assert_eq!(result.as_ref().unwrap().status(), 200);
@@ -153,7 +153,7 @@ async fn any_retried_response_comes_back_if_its_retry_is_refused() {
         assert_eq!(response.status(), status);
         let stop = RetryReport::of(&response).unwrap().stop_reason();
         assert_eq!(stop, StopReason::Throttled);
-        assert_eq!(balance, full, "nothing was sent, and nothing is paid");
+        assert_eq!(balance, full, "an unsent retry is not paid");
         assert_eq!(response.text().await.unwrap(), format!("body of {status}"));
     }
 }
@@ -321,11 +321,11 @@ async fn callers_that_lose_interest_do_not_slow_others() {
 
 #[tokio::test(start_paused = true)]
 async fn random_gateway_timeouts_do_not_slow_calls() {
-    for (status, away) in [(504, 50), (504, 200)] {
+    for (status, delay) in [(504, 50), (504, 200)] {
         let server = Server::new(move |index| {
             let spread = (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
             let status = if spread % 100 == 0 { status } else { 200 };
-            late(away * MS, respond(status))
+            late(delay * MS, respond(status))
         });
         let client = throttled(&server, retry(), throttle());
         let calls = (0..5000_u32).map(|index| {
@@ -339,7 +339,7 @@ async fn random_gateway_timeouts_do_not_slow_calls() {
         let mut results = join_all(calls).await;
         assert!(results.iter().all(|(result, _)| matches!(result, Ok(200))));
         results.sort_by_key(|(_, took)| *took);
-        assert_eq!(results[2500].1, away * MS);
+        assert_eq!(results[2500].1, delay * MS);
     }
 }
 
@@ -357,7 +357,7 @@ async fn a_fast_fixed_rate_is_reached_though_timers_are_coarse() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quota_that_was_counted_late_refuses_no_call() {
-    // Sixteen were counted before the first was answered.
+    // The server counts 16 requests before it responds to the first.
     let server = Server::new(|index| {
         let left = if index < 16 { "10" } else { "9" };
         let headers = [("x-ratelimit-remaining", left), ("x-ratelimit-reset", "60")];
@@ -400,7 +400,7 @@ async fn a_server_that_always_refuses_gets_few_requests() {
 async fn a_refusal_says_how_long_those_ahead_will_take() {
     let server = Server::new(|_| late(10 * SEC, respond(200)));
     let client = throttled(&server, retry(), throttle().max_in_flight(4).max_queue(4));
-    // From this it knows how long an answer takes.
+    // The throttle learns from this call how long a response takes.
     assert!(call(&client, 0).await.is_ok());
     let (_, refused) = tokio::join!(join_all((0..8).map(|name| call(&client, name))), async {
         sleep(MS).await;
@@ -409,7 +409,7 @@ async fn a_refusal_says_how_long_those_ahead_will_take() {
     let error = refused.unwrap_err();
     let refusal = SteadyError::of(&error).unwrap();
     assert_eq!(refusal.refusal_reason(), Some(RefusalReason::QueueFull));
-    // Four ahead, and itself, four at a time.
+    // Four calls ahead, and this one, four at a time.
     assert_eq!(refusal.retry_after().unwrap(), 12_500 * MS);
 }
 
@@ -435,7 +435,7 @@ async fn clients_that_are_refused_together_do_not_come_back_together() {
 async fn a_timeout_comes_back_if_its_retry_is_refused() {
     let server = Server::new(|_| Reply::silence());
     let retry = retry().attempt_timeout(20 * MS);
-    // After the first, none goes for a minute.
+    // After the first attempt, the rate allows none for a minute.
     let throttle = throttle().rate(1.0 / 60.0, 1).max_queue_wait(SEC);
     let client = throttled(&server, retry, throttle);
     let slot = ReportSlot::new();

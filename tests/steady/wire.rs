@@ -1,5 +1,5 @@
-//! What only a wire can show: connections that break, fall silent or never come about, and
-//! answers that break off.
+//! What needs a real connection: connections that break, fall silent or are never established, and
+//! responses that break off.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::support::raw::{Reply, Server, Then, client, direct, in_time, reply, respond, retry};
 
-/// Short for a test, and long for an answer over loopback.
+/// Short for a test, and long for a response over loopback.
 const PATIENCE: Duration = Duration::from_millis(800);
 
 const LENGTH_100: &str = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n";
@@ -48,16 +48,16 @@ fn outcomes(report: &RetryReport) -> Vec<AttemptOutcome> {
 }
 
 fn report_of(response: &Response) -> &RetryReport {
-    RetryReport::of(response).expect("every response carries one")
+    RetryReport::of(response).expect("every response has a report")
 }
 
-/// The request, and where its report will be.
+/// The request, and the slot for its report.
 fn reported(request: RequestBuilder) -> (RequestBuilder, ReportSlot) {
     let slot = ReportSlot::new();
     (request.report_to(&slot), slot)
 }
 
-/// Does this to the first two requests, and answers the third.
+/// Fails the first two requests like this, and responds to the third.
 async fn failing_twice(failure: impl Fn() -> Reply + Send + Sync + 'static) -> Server {
     Server::start(move |index| match index {
         0 | 1 => failure(),
@@ -66,8 +66,8 @@ async fn failing_twice(failure: impl Fn() -> Reply + Send + Sync + 'static) -> S
     .await
 }
 
-/// A failure that leaves open what became of the request is retried for a GET, and a POST without
-/// a key arrives once, whatever else was opted into.
+/// After a failure that does not show whether the request was processed, a GET is retried. A POST
+/// without a key arrives once, whatever options are on.
 async fn is_unclear(failure: fn() -> Reply, kind: FailureKind) {
     let server = failing_twice(failure).await;
     let response = send(plain().get(server.url())).await.unwrap();
@@ -109,7 +109,7 @@ async fn half_the_response_headers_are_unclear() {
 
 #[tokio::test]
 async fn a_reset_within_the_response_headers_is_unclear() {
-    // Which of the two it is depends on what the client read first.
+    // The failure kind depends on what the client reads first.
     let server = failing_twice(|| reply(HALF_A_HEAD, Then::Reset)).await;
     let response = send(plain().get(server.url())).await.unwrap();
     assert_eq!(response.status(), 200);
@@ -254,9 +254,9 @@ async fn a_buffered_response_that_falls_silent_is_retried() {
     assert_eq!(server.count(), 1);
 }
 
-// Bodies of answers.
+// Bodies of responses.
 
-/// Answers that are closed in the middle of their bodies.
+/// Responses whose connection closes in the middle of the body.
 fn cut_bodies() -> [fn() -> Reply; 3] {
     [
         || reply(format!("{LENGTH_100}half"), Then::Close),
@@ -265,7 +265,7 @@ fn cut_bodies() -> [fn() -> Reply; 3] {
     ]
 }
 
-/// A reset may overtake what was written before it, even the head.
+/// A reset may overtake the bytes written before it, even the headers.
 fn reset_body() -> Reply {
     reply(format!("{LENGTH_100}half"), Then::Reset)
 }
@@ -340,7 +340,7 @@ async fn a_body_cut_short_beyond_the_buffers_limit_is_not_retried() {
 async fn a_buffered_response_is_unchanged() {
     const RESPONSE: &str = "HTTP/1.0 203 Sure\r\nset-cookie: a=1\r\nset-cookie: b=2\r\n\
                           content-length: 5\r\n\r\nwhole";
-    // The second limit is passed, so that the body is handed out as a stream.
+    // The body exceeds the second limit, so it is returned as a stream.
     for limit in [5, 4] {
         let server = Server::start(|index| match index {
             0 => respond(503, ""),
@@ -369,9 +369,9 @@ async fn a_buffered_response_is_unchanged() {
     }
 }
 
-// Answers that are thrown away.
+// Responses that are discarded.
 
-/// Answers three requests in this way, and the fourth with 200. Returns how many connections came.
+/// Sends `refusal` to three requests, and 200 to the fourth. Returns the number of connections.
 async fn connections_for_four(refusal: impl Fn() -> Reply + Send + Sync + 'static) -> usize {
     let server = Server::start(move |index| match index {
         0..=2 => refusal(),
@@ -436,7 +436,7 @@ async fn a_refusal_that_breaks_off_is_a_refusal() {
 
 // No connection.
 
-/// An address where nobody listens.
+/// An address where no server listens.
 async fn refusing() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     format!("http://{}/orders", listener.local_addr().unwrap())
@@ -498,7 +498,7 @@ async fn an_unknown_host_name_is_looked_up_again() {
     }
 }
 
-// What would end the same way again.
+// Failures that a retry cannot change.
 
 #[tokio::test]
 async fn an_unsupported_scheme_is_final() {
@@ -536,8 +536,8 @@ async fn a_response_that_is_not_http_is_final() {
     assert_eq!(server.count(), 1);
 }
 
-// Redirects, which reqwest follows within one attempt unless told otherwise. What goes wrong behind one
-// says nothing about the POST that was answered with it.
+// Redirects, which reqwest follows within one attempt by default. A failure after a redirect
+// does not show whether the redirected POST was processed.
 
 fn redirect(location: &str) -> Reply {
     let head = format!("HTTP/1.1 303 See Other\r\nlocation: {location}\r\n");
@@ -590,7 +590,7 @@ async fn a_post_accepted_with_a_303_to_its_own_url_arrives_once() {
     }
 }
 
-// This is why the options are refused for such clients. If reqwest ever tells of such a redirect, this fails.
+// This is why the options are refused for such clients. If reqwest ever reports such a redirect, this test fails.
 #[tokio::test]
 async fn a_redirect_to_the_same_url_is_invisible() {
     let server = accepting_and_failing().await;
@@ -628,7 +628,7 @@ async fn a_post_redirected_to_a_refused_port_arrives_once() {
     assert_eq!(server.count(), 1);
 }
 
-// Where the caller is wrong about its client, a redirect to another URL is still noticed.
+// If the setting does not match the client, a redirect to another URL is still detected.
 #[tokio::test]
 async fn a_post_redirected_to_a_refusal_arrives_once() {
     let server = Server::start(|index| match index {
@@ -658,7 +658,7 @@ async fn no_setting_takes_over_a_header_that_http_acts_upon() {
         "Cookie",
         "content-type",
         "if-match",
-        // Known credentials, by what their names say.
+        // Credentials, recognised by their names.
         "api-key",
         "apikey",
         "dpop",
@@ -669,7 +669,7 @@ async fn no_setting_takes_over_a_header_that_http_acts_upon() {
         "x-csrf-token",
         "x-goog-api-key",
         "x-vault-token",
-        // What gateways act upon.
+        // Headers that gateways act upon.
         "sec-websocket-key",
         "X-HTTP-Method-Override",
         "x-original-url",
@@ -736,7 +736,7 @@ fn settings_accept_the_names_that_servers_use_for_keys() {
 
 #[test]
 fn an_attempt_header_is_never_the_idempotency_key() {
-    // A request may carry the default header by hand, whatever this client calls its own.
+    // A request may set the default header by hand, whatever header this client uses.
     for (key, attempt) in [
         ("Idempotency-Key", "idempotency-key"),
         ("PayPal-Request-Id", "Idempotency-Key"),

@@ -18,7 +18,7 @@ fn client() -> ClientWithMiddleware {
         .build()
 }
 
-/// Answers 503 so often, then 200.
+/// Responds with 503 this many times, then with 200.
 async fn flaky(failures: u32) -> MockServer {
     let server = MockServer::start().await;
     if failures > 0 {
@@ -52,8 +52,8 @@ async fn after_n_failures_the_next_attempt_succeeds() {
     }
 }
 
-/// The cost that `proof/benches/call_cost.rs` counts for real answers rests on this: there is a table of
-/// extensions already, and room in it for the report.
+/// `proof/benches/call_cost.rs` relies on this for real responses: they already have a table of extensions,
+/// with room for the report.
 #[tokio::test]
 async fn a_response_from_a_socket_has_two_extensions_without_us() {
     let server = flaky(0).await;

@@ -1,4 +1,4 @@
-//! Which calls a letter is written about, and what it says.
+//! Which calls produce a letter, and what the letter contains.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use crate::support::scripted::{Reply, Server, URL, call, late, respond, respond_with, throttled};
 use crate::support::stacks::{MS, SEC, constant};
 
-/// Two retries, a second apart, and no end of them.
+/// Two retries, 1 s apart, and an unlimited budget.
 fn retry() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder()
         .max_retries(2)
@@ -39,10 +39,10 @@ fn client(
     (server.client(retry), letters)
 }
 
-/// The only letter there is. It has been delivered before the call returned.
+/// The only letter. It is delivered before the call returns.
 fn only(letters: &mut DeadLetterReceiver) -> Arc<DeadLetter> {
     let letter = letters.try_recv().expect("a letter");
-    assert!(letters.try_recv().is_none(), "one call, one letter");
+    assert!(letters.try_recv().is_none(), "one letter per call");
     letter
 }
 
@@ -55,7 +55,7 @@ fn stream() -> Body {
     Body::wrap(String::from("order"))
 }
 
-/// Without any retries in it.
+/// A budget without any retries.
 fn empty() -> Budget {
     Budget::builder()
         .retry_ratio(0.0)
@@ -65,7 +65,7 @@ fn empty() -> Budget {
         .unwrap()
 }
 
-/// A server that is down, and asks for this pause.
+/// A server that responds with 503 and asks for this pause.
 fn busy(pause: &'static str) -> Arc<Server> {
     Server::new(move |_| respond_with(503, &[("retry-after", pause)]))
 }
@@ -162,7 +162,7 @@ async fn a_letter_is_written_when_the_scope_has_no_retries_left() {
     assert_eq!(letter.attempts().len(), 2);
 }
 
-/// One at a time, and nobody waits.
+/// One request at a time, and no queue.
 fn one_place() -> ThrottleMiddlewareBuilder {
     let throttle = ThrottleMiddleware::builder().seed(1).adaptive(false);
     throttle.max_in_flight(1).max_queue(0)
@@ -250,7 +250,7 @@ async fn without_a_response_a_letter_is_written_and_the_error_kept() {
     assert_eq!(letter.attempts()[2].outcome(), reset);
     assert_eq!(*letter.body(), LetterBody::Empty);
 
-    // One that its deadline ends does not even wait for its letter.
+    // A call that its deadline ends does not wait for its letter.
     let server = Server::new(|_| Reply::silence());
     let (client, mut letters) = self::client(&server, retry());
     let error = client.get(URL).deadline(SEC).send().await.unwrap_err();
@@ -308,7 +308,7 @@ async fn no_letter_is_written_if_a_later_retry_cannot_succeed() {
 
 #[tokio::test(start_paused = true)]
 async fn no_letter_is_written_about_a_call_that_its_caller_dropped() {
-    // In an attempt, and between two.
+    // During an attempt, and between two.
     for (server, sent) in [
         (Server::new(|_| Reply::silence()), 1),
         (Server::statuses([503]), 1),
@@ -351,7 +351,7 @@ async fn the_last_response_sets_the_earliest_next_try() {
         pause(&only(&mut letters))
     }
     let put = || Method::PUT;
-    // Also if no retry was considered after it.
+    // Also if the call ends without a retry decision.
     assert_eq!(pause_after(busy("7"), retry(), put()).await, 7 * SEC);
     assert_eq!(pause_after(busy("7"), retry(), Method::POST).await, 7 * SEC);
     let disabled = retry().max_retries(0);
@@ -361,7 +361,7 @@ async fn the_last_response_sets_the_earliest_next_try() {
     let far = busy("18446744073709551615");
     assert!(pause_after(far, retry(), put()).await > 86400 * 365 * SEC);
 
-    // An earlier answer does not count, for its pause is over.
+    // An earlier response does not count because its pause is over.
     let earlier = Server::new(|index| match index {
         0 => respond_with(503, &[("retry-after", "7")]),
         _ => respond(503),
@@ -373,7 +373,7 @@ async fn the_last_response_sets_the_earliest_next_try() {
     });
     assert_eq!(pause_after(later, retry(), put()).await, 1500 * MS);
 
-    // A quota that is not used up asks for nothing.
+    // A quota that is not used up asks for no pause.
     for (left, pause) in [("0", 900 * SEC), ("98", Duration::ZERO)] {
         let field = format!("\"100-in-15min\";r={left};t=900");
         let server = Server::new(move |_| respond_with(503, &[("ratelimit", &field)]));
@@ -398,10 +398,10 @@ async fn the_key_in_the_letter_is_the_one_that_was_sent() {
     }
     assert_eq!(letter.key_header().unwrap(), "x-order-key");
     assert!(letter.is_repeatable());
-    // And the same once more, when the letter is sent.
+    // And again when the letter is replayed.
     letter.replay(&client).await.unwrap();
     let arrivals = server.received();
-    assert_eq!(arrivals.len(), 6, "retried like any other");
+    assert_eq!(arrivals.len(), 6, "a replay is retried like any call");
     let key = |index: usize| &arrivals[index].headers["x-order-key"];
     assert!((0..6).all(|index| key(index) == key(0)));
     assert_eq!(arrivals[5].body.as_deref(), Some(&b"order"[..]));
@@ -422,7 +422,7 @@ async fn a_body_up_to_the_limit_is_kept_and_a_larger_one_is_left_out() {
     assert_eq!(kept(|request| request.body("order")).await, order);
     let orders = kept(|request| request.body("orders")).await;
     assert_eq!(orders, LetterBody::TooLarge(6));
-    // A body that is built for each attempt is built for the letter, too.
+    // A body that is built for each attempt is also built for the letter.
     assert_eq!(kept(|request| request.body_with(|| "order")).await, order);
     let orders = kept(|request| request.body_with(|| "orders")).await;
     assert_eq!(orders, LetterBody::TooLarge(6));

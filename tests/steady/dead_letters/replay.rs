@@ -1,4 +1,4 @@
-//! Letters that are sent again.
+//! Replaying letters.
 
 use std::error::Error;
 use std::io;
@@ -12,7 +12,7 @@ use reqwest_steady::{AutoKey, RetryMiddleware, StopReason};
 use super::stored::{LINE, letter};
 use crate::support::scripted::{Reply, Server};
 
-/// With a secret taken out of every place that can have one.
+/// A letter with a secret redacted in every place that can hold one.
 const REDACTED: &str = r#"{"version":1,"time":"2026-11-16T09:00:00Z","method":"POST","url":"http://api.example.com/orders?q=%41+b&token=REDACTED&&x=REDACTED&%74oken=REDACTED;y&z","redacted":[{"parameter":"token"}],"headers":[["x-trace","1"],["x-trace",{"base64":"/zI="}],["authorization",null],["cookie",null],["cookie",null]],"body":{"base64":"/wD+"},"key":{"header":"x-order-key","value":"\"order 1\""},"repeatable":true,"attempts":[{"outcome":"503","sent_at":"0s","waited":"0s"}],"reason":"retries_exhausted","not_before":"2026-11-16T09:00:10Z"}"#;
 
 fn client(server: &Arc<Server>) -> ClientWithMiddleware {
@@ -42,7 +42,7 @@ async fn a_letter_is_sent_unchanged_with_fresh_credentials() {
     assert_eq!(response.status(), 200);
 
     let arrivals = server.received();
-    assert_eq!(arrivals.len(), 2, "the client retries it like any other");
+    assert_eq!(arrivals.len(), 2, "the client retries it like any call");
     for arrival in arrivals {
         assert_eq!(arrival.method, "POST");
         assert_eq!(
@@ -86,7 +86,7 @@ async fn fresh_lines_of_a_header_come_where_the_redacted_ones_were() {
 
 #[tokio::test(start_paused = true)]
 async fn a_letter_keeps_its_key_header_whatever_the_client_uses() {
-    // The server has seen the key there, and may not know it elsewhere.
+    // The server knows the key from this header, and may ignore it in another.
     let line = LINE.replace("x-order-key", "idempotency-key");
     for line in [
         &line,
@@ -135,7 +135,7 @@ async fn a_letter_of_a_replay_keeps_the_key_in_its_header() {
     }
 }
 
-/// What a letter that was not sent is refused for.
+/// Replays a letter that is refused, and returns the error.
 async fn refusal(line: &str, credentials: &[Credentials]) -> ReplayError {
     let server = Server::statuses([200]);
     let (letter, client) = (letter(line), client(&server));
@@ -174,7 +174,7 @@ async fn credentials_of_another_host_are_not_sent() {
             "{error}"
         );
     }
-    // Beside those of its own they do no harm.
+    // Beside the right credentials they do no harm.
     let server = Server::statuses([200]);
     let (letter, client) = (letter(REDACTED), client(&server));
     let other = Credentials::for_host("api.example.org").header("authorization", "hidden");
@@ -217,7 +217,7 @@ async fn values_that_the_client_adds_need_not_be_given() {
         server.received()[1].url.as_str(),
         "http://api.example.com/orders?q=%41+b&&x=REDACTED&z"
     );
-    // A value that is given goes first.
+    // A value that is given takes precedence.
     let replay = letter.replay(&client).credentials(&credentials);
     replay.credentials(&by_client).await.unwrap();
     let url = server.received()[2].url.to_string();
@@ -262,7 +262,7 @@ async fn letters_that_are_incomplete_or_unrepeatable_are_refused() {
         .replace("\"repeatable\":true", "\"repeatable\":false");
     let error = refusal(&without_key, &[]).await;
     assert!(matches!(error, ReplayError::NotRepeatable), "{error}");
-    // At the caller's own risk it is sent, but not more than once.
+    // The caller may send it at its own risk, but only once.
     let server = Server::statuses([503, 200]);
     let (letter, client) = (letter(&without_key), client(&server));
     let response = letter.replay(&client).even_without_key().await.unwrap();
@@ -296,12 +296,12 @@ async fn the_clients_error_is_passed_on_and_shows_no_secret() {
             .source()
             .is_some_and(|source| source.is::<reqwest_middleware::Error>())
     );
-    assert_eq!(server.count(), 6, "the client retries it like any other");
+    assert_eq!(server.count(), 6, "the client retries it like any call");
 }
 
 #[tokio::test]
 async fn not_even_the_whole_chain_of_an_error_shows_a_fresh_secret() {
-    // Nobody listens there.
+    // No server listens on this port.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = closed.local_addr().unwrap();
     drop(closed);

@@ -1,4 +1,4 @@
-//! Sinks that take letters, and sinks that do not: the call does not care.
+//! Sinks that accept letters, and sinks that fail. Neither changes the call.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,14 +22,14 @@ use crate::support::trace::Listening;
 
 /// How long a delivery may take here.
 const MAX_WAIT: Duration = Duration::from_millis(2345);
-/// How long a call takes without its letter: two retries, a second apart.
+/// Duration of a call without its letter: two retries, 1 s apart.
 const CALL: Duration = Duration::from_secs(2);
 
 /// What a sink does with a letter.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     TakeAfter(Duration),
-    /// Whatever it is about.
+    /// Whatever the letter contains.
     Accept(Duration),
     FailAfter(Duration),
     Hang,
@@ -64,7 +64,7 @@ impl DeadLetterSink for Sink {
 
 type Events = Arc<Mutex<Vec<(Duration, EventKind)>>>;
 
-/// A client whose letters go to a sink, and what it tells.
+/// A client whose letters go to a sink, with its events and log.
 struct Setting {
     server: Arc<Server>,
     client: ClientWithMiddleware,
@@ -113,7 +113,7 @@ impl Setting {
         self.taken.load(Ordering::SeqCst)
     }
 
-    /// When which letter ended how.
+    /// When each delivery ended, and its outcome.
     fn letters(&self) -> Vec<(Duration, DeadLetterOutcome)> {
         let events = self.events.lock().unwrap();
         let letters = events.iter().filter_map(|(at, kind)| match kind {
@@ -124,7 +124,7 @@ impl Setting {
     }
 }
 
-/// A server that is down, with an answer of its own.
+/// A server that is down, with a header of its own in each response.
 fn down() -> Arc<Server> {
     Server::new(|_| respond_with(503, &[("x-note", "kept")]))
 }
@@ -154,7 +154,7 @@ async fn no_sink_changes_the_response_or_delays_it_without_limit() {
         assert_eq!((report.retries(), report.waited()), (2, 2 * SEC));
         assert_eq!(response.text().await.unwrap(), "body of 503");
 
-        // Told before the call returned, and once.
+        // The event fires once, before the call returns.
         assert_eq!(setting.letters(), [(CALL + wait, outcome)], "{act:?}");
         sleep(60 * SEC).await;
         assert_eq!(setting.letters().len(), 1, "{act:?}");
@@ -162,9 +162,11 @@ async fn no_sink_changes_the_response_or_delays_it_without_limit() {
         let warnings = usize::from(outcome != Delivered);
         assert_eq!(setting.log.count(), warnings, "{act:?}");
         if warnings == 1 {
-            let said = setting.log.last();
-            let why = said.strip_prefix("dead letter not confirmed").expect(&said);
-            assert_eq!(why == ": the disk is full", outcome == Failed, "{said}");
+            let message = setting.log.last();
+            let why = message
+                .strip_prefix("dead letter not confirmed")
+                .expect(&message);
+            assert_eq!(why == ": the disk is full", outcome == Failed, "{message}");
         }
     }
 }
@@ -207,7 +209,7 @@ async fn the_deadline_covers_delivery_and_the_letter_still_arrives() {
     }
 }
 
-/// Counts, and takes its time.
+/// Counts letters, and takes 1 s for each.
 struct Slow(Arc<AtomicUsize>);
 
 impl DeadLetterSink for Slow {
@@ -259,7 +261,7 @@ async fn a_call_dropped_during_delivery_keeps_its_letter() {
     assert_eq!(setting.taken(), 0);
     sleep(60 * SEC).await;
     assert_eq!((setting.taken(), setting.log.count()), (1, 0));
-    // It was over when it was dropped: nobody is told that it was abandoned.
+    // The call had stopped when it was dropped, so no event reports it as abandoned.
     let events = setting.events.lock().unwrap();
     let [.., (stopped_at, stopped), (told_at, told)] = &events[..] else {
         panic!("{events:?}")
@@ -286,9 +288,9 @@ async fn a_full_or_closed_channel_is_logged() {
     setting.client.put(URL).send().await.unwrap();
     assert_eq!(setting.started.elapsed(), 3 * CALL + MAX_WAIT);
     assert_eq!(setting.log.count(), 2);
-    let said = setting.log.last();
+    let message = setting.log.last();
     let why = ": nobody receives dead letters any more";
-    assert!(said.ends_with(why), "{said}");
+    assert!(message.ends_with(why), "{message}");
     let outcomes: Vec<_> = setting
         .letters()
         .into_iter()

@@ -1,4 +1,4 @@
-//! Bodies without end, counted where they are read.
+//! Endless bodies. Counts how many bytes the client reads.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::support::scripted::{Server, URL, respond, throttled};
 
 const CHUNK: usize = 8 * 1024;
 
-/// An answer whose body is always there and has no end, and a count of what was taken of it.
+/// A response with an endless body that is always ready. `read` counts the bytes taken from it.
 fn endless(status: u16, read: &Arc<AtomicUsize>) -> Reply {
     let read = read.clone();
     let chunks = futures_util::stream::repeat_with(move || {
@@ -27,7 +27,7 @@ fn endless(status: u16, read: &Arc<AtomicUsize>) -> Reply {
     Reply::response(response)
 }
 
-/// Twice an answer without end, then one that has an end.
+/// Two endless responses, then one that ends.
 fn endless_twice(status: u16, read: &Arc<AtomicUsize>) -> Arc<Server> {
     let read = read.clone();
     Server::new(move |index| match index {
@@ -78,7 +78,7 @@ async fn an_endless_response_is_returned_when_the_buffer_is_full() {
         assert_eq!(start.elapsed(), Duration::ZERO);
         let read_before = read.load(Ordering::Relaxed);
         assert!((1..=limit + CHUNK).contains(&read_before), "{read_before}");
-        // And what was read is not lost.
+        // The buffered bytes are not lost.
         let mut received = 0;
         while received < 2 * limit + CHUNK {
             received += response.chunk().await.unwrap().unwrap().len();

@@ -1,4 +1,4 @@
-//! Servers that would have more, or all, of what the client can send.
+//! Servers that try to attract more requests than the limits allow.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::support::scripted::{
 };
 use crate::support::stacks::MS;
 
-/// Ten calls a second for a minute.
+/// Makes 10 calls per second for a minute.
 async fn a_minute(client: &ClientWithMiddleware) {
     let calls = (0..600).map(|number| async move {
         sleep(number * 100 * MS).await;
@@ -29,7 +29,7 @@ async fn a_server_asking_for_instant_retries_gets_only_the_budget() {
         let server = Server::new(move |_| respond_with(status, &[("retry-after", "0")]));
         let client = server.client(RetryMiddleware::default());
         a_minute(&client).await;
-        // 2 a second, and what a budget holds for 10 seconds at the start.
+        // 2 per second, and the 10 s of reserve that a budget starts with.
         assert!(
             (601..=600 + 140).contains(&server.count()),
             "{}",
@@ -79,7 +79,7 @@ async fn a_server_that_promises_and_refuses_gets_few_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_accepts_only_probes_gets_few_extra_requests() {
-    // What comes alone is taken, and whatever comes within 90 ms of another is refused.
+    // The server refuses every request that arrives within 90 ms of another.
     let last = Mutex::new(None::<Instant>);
     let server = Server::new(move |_| {
         let now = Instant::now();
@@ -142,10 +142,10 @@ async fn a_server_that_always_asks_for_retries_gets_no_extra_ones() {
         let server = Server::new(move |_| please(status));
         let client = server.client(RetryMiddleware::default());
         join_all((0..100).map(|name| call(&client, name))).await;
-        // Two a second for 10 seconds.
+        // 2 per second for 10 s.
         assert!(server.count() <= 100 + 20, "{status}: {}", server.count());
     }
-    // It changes its mind with every answer.
+    // Every response contradicts the one before.
     let server = Server::new(|index| match index % 2 {
         0 => please(404),
         _ => respond_with(503, &[("x-should-retry", "false")]),

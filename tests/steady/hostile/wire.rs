@@ -1,5 +1,5 @@
-//! What only a wire can carry: heads and trailers without end, lengths that contradict each other, and
-//! answers that nobody asked for.
+//! Attacks that need a real connection: endless headers and trailers, contradictory lengths, and
+//! unrequested responses.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::support::raw::{
     Reply, Server, Then, client, direct, in_time, outcomes, reply, reported, respond, retry,
 };
 
-/// For attempts that nothing but their time ends.
+/// For attempts that only their timeout ends.
 const SHORT: Duration = Duration::from_millis(150);
-/// For those that end by themselves.
+/// For attempts that end by themselves.
 const LONG: Duration = Duration::from_secs(5);
 
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 const LENGTH_0: &str = "content-length: 0\r\n";
 const CHUNKED: &str = "transfer-encoding: chunked\r\n\r\n";
 
-/// How the attempts of a call ended that may be tried twice more, and why it did. No request arrived
-/// that is not among them.
+/// Makes a call with up to two retries. Returns how its attempts ended, and why it stopped. Checks
+/// that no other request arrived.
 async fn attempts(
     patience: Duration,
     script: impl Fn(usize) -> Reply + Send + Sync + 'static,
@@ -53,7 +53,7 @@ async fn a_flood_of_headers_is_an_error_and_not_retried() {
         let ended = attempts(LONG, move |_| reply(head.clone(), Then::KeepOpen)).await;
         assert_eq!(ended, finally("other"));
     }
-    // Ninety of 1000 bytes are no flood.
+    // 90 headers of 1000 bytes are not a flood.
     let many = format!("x-many: {}\r\n", "y".repeat(1000)).repeat(90);
     let head = format!("{OK}{LENGTH_0}{many}\r\n");
     let (outcomes, _) = attempts(LONG, move |_| reply(head.clone(), Then::KeepOpen)).await;
@@ -90,7 +90,7 @@ async fn interim_responses_do_not_extend_an_attempt() {
     }
 }
 
-/// A body, and what it is followed by without end: trailers, an extension of a chunk, the size of one.
+/// A body, and what follows it endlessly: trailers, a chunk extension, or a chunk size.
 fn endless_chunked() -> [(&'static str, Vec<u8>); 3] {
     [
         ("1\r\nx\r\n0\r\n", b"x-flood: yes\r\n".repeat(5000)),
@@ -101,7 +101,7 @@ fn endless_chunked() -> [(&'static str, Vec<u8>); 3] {
 
 #[tokio::test]
 async fn a_body_that_ends_in_a_flood_is_an_error() {
-    // hyper sets no limit to zeros before a size. The attempt's time does.
+    // hyper does not limit zeros before a chunk size. The attempt timeout does.
     let endings = [
         (LONG, finally("decode")),
         (LONG, finally("decode")),

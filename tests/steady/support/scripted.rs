@@ -59,13 +59,13 @@ pub(crate) fn throttled(
     server.client_behind([retry, Arc::new(throttle.build().unwrap())])
 }
 
-/// Gets `/{name}` of the same host as [`URL`], and says with which status.
+/// Gets `/{name}` from the same host as [`URL`], and returns the status.
 pub(crate) async fn call(client: &ClientWithMiddleware, name: usize) -> Result<u16> {
     let url = format!("http://api.example.com/{name}");
     Ok(client.get(url).send().await?.status().as_u16())
 }
 
-/// A server whose gate has closed after five failures, and a client of it. The next request, a probe, hangs.
+/// A server whose gate closed after five failures, and its client. The next request is a probe and hangs.
 pub(crate) async fn with_a_hanging_probe() -> (Arc<Server>, ClientWithMiddleware) {
     let server = Server::new(|index| match index {
         0..=4 => respond(503),
@@ -96,7 +96,7 @@ pub(crate) async fn assert_few_requests_arrive(server: &Server, client: &ClientW
     );
 }
 
-/// Sends what it is given through a client of its own.
+/// Sends each request through another client.
 struct Forward(ClientWithMiddleware);
 
 #[async_trait::async_trait]
@@ -106,7 +106,7 @@ impl Middleware for Forward {
     }
 }
 
-/// A client whose requests go through another one.
+/// A client whose requests go through another client.
 pub(crate) fn stacked(outer: impl Middleware, inner: ClientWithMiddleware) -> ClientWithMiddleware {
     ClientBuilder::new(reqwest::Client::new())
         .with(outer)
