@@ -18,7 +18,7 @@ use crate::support::scripted::{Reply, Server, URL, call, late, respond, throttle
 use crate::support::stacks::{MS, SEC, middleware};
 
 /// Lets one request through at a time, and refuses all others at once.
-fn one_place() -> ThrottleMiddlewareBuilder {
+fn one_slot() -> ThrottleMiddlewareBuilder {
     throttle().max_in_flight(1).max_queue(0)
 }
 
@@ -66,7 +66,7 @@ async fn a_refused_retry_is_refunded_to_calls_in_a_later_attempt() {
         AttemptOutcome::Failure(FailureKind::Throttled) => Some(StatusClass::Conditional),
         _ => None,
     });
-    let client = chain(&server, patient, [asks, link(one_place().build().unwrap())]);
+    let client = chain(&server, patient, [asks, link(one_slot().build().unwrap())]);
     let (result, _) = tokio::join!(client.get(URL).send(), async {
         sleep(500 * MS).await;
         call(&client, 1).await
@@ -79,7 +79,7 @@ async fn a_refused_retry_is_refunded_to_calls_in_a_later_attempt() {
 #[tokio::test(start_paused = true)]
 async fn a_success_that_waited_in_a_throttle_reports_its_wait() {
     let server = Server::new(|_| late(100 * MS, respond(200)));
-    let client = throttled(&server, retry(), one_place().max_queue(1));
+    let client = throttled(&server, retry(), one_slot().max_queue(1));
     let (first, second) = tokio::join!(client.get(URL).send(), client.get(URL).send());
     let waited = |response: &Response| RetryReport::of(response).unwrap().waited();
     assert_eq!(waited(&first.unwrap()), Duration::ZERO);
@@ -108,7 +108,7 @@ async fn a_held_response_does_not_replace_a_later_one() {
     let client = chain(
         &server,
         retry(),
-        [gateway(), link(one_place().build().unwrap())],
+        [gateway(), link(one_slot().build().unwrap())],
     );
     let error = call_that_is_refused(&client).await.unwrap_err();
     // The second response passed no throttle and is gone. The first is not the last, so it is not returned.
@@ -127,7 +127,7 @@ async fn a_held_response_breaks_off_where_the_original_did() {
         ]))),
         _ => late(60 * SEC, respond(200)),
     });
-    let client = throttled(&server, retry(), one_place());
+    let client = throttled(&server, retry(), one_slot());
     let mut response = call_that_is_refused(&client).await.unwrap();
     assert_eq!(response.status(), 500);
     assert_eq!(response.chunk().await.unwrap().unwrap(), "half");

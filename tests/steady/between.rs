@@ -12,7 +12,7 @@ use reqwest_steady::{
 use tokio::time::{Instant, sleep};
 
 use crate::support::chains::{
-    Greeting, Greets, Link, OwnExtensions, budget, chain, link, retry, take_the_place, throttle,
+    Greeting, Greets, Link, OwnExtensions, budget, chain, link, retry, take_the_slot, throttle,
 };
 use crate::support::scripted::{Reply, Server, URL};
 use crate::support::stacks::{MS, SEC, middleware};
@@ -113,7 +113,7 @@ async fn the_outer_of_two_retries_returns_the_response_if_refused() {
     let outer = retry().max_retries(2).budget(Budget::unlimited());
     let throttle = throttle().max_in_flight(1).max_queue(0);
     let client = two_retries(&server, outer, throttle);
-    let (first, ()) = tokio::join!(client.get(URL).send(), take_the_place(&client, 90 * SEC));
+    let (first, ()) = tokio::join!(client.get(URL).send(), take_the_slot(&client, 90 * SEC));
     assert_eq!(first.unwrap().status(), 500);
 }
 

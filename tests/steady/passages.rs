@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::chains::{
     Greeting, Greets, Link, OwnExtensions, budget, chain, fails_once_then, link, retry,
-    take_the_place, throttle,
+    take_the_slot, throttle,
 };
 use crate::support::scripted::{Reply, Server, URL};
 use crate::support::stacks::{MS, SEC, middleware};
@@ -50,12 +50,12 @@ fn free_greeter() -> ClientWithMiddleware {
     greeted.client(throttle().build().unwrap())
 }
 
-fn one_place() -> Link {
+fn one_slot() -> Link {
     let throttle = throttle().max_in_flight(1);
     link(throttle.build().unwrap())
 }
 
-fn one_place_without_queue() -> Link {
+fn one_slot_without_queue() -> Link {
     let throttle = throttle().max_in_flight(1).max_queue(0);
     link(throttle.build().unwrap())
 }
@@ -142,21 +142,21 @@ async fn unsent_retry(own: Link, patience: Duration) -> (Option<Result<Response>
     let client = chain(&server, retry, [link(greets), own]);
     let (result, ()) = tokio::join!(
         timeout(patience, client.get(URL).send()),
-        take_the_place(&client, 30 * SEC)
+        take_the_slot(&client, 30 * SEC)
     );
     (result.ok(), server.count(), full - budget.balance())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_retry_is_refunded_despite_another_throttle() {
-    let (result, sent, cost) = unsent_retry(one_place_without_queue(), LONG).await;
+    let (result, sent, cost) = unsent_retry(one_slot_without_queue(), LONG).await;
     assert_eq!(result.unwrap().unwrap().status(), 500);
     assert_eq!((sent, cost), (2, 0.0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_queued_retry_is_refunded_despite_another_throttle() {
-    let (result, sent, cost) = unsent_retry(one_place(), 10 * SEC).await;
+    let (result, sent, cost) = unsent_retry(one_slot(), 10 * SEC).await;
     assert!(result.is_none());
     assert_eq!((sent, cost), (2, 0.0));
 }
@@ -244,8 +244,8 @@ async fn a_refusal_turned_into_a_response_is_refunded() {
     let (budget, full) = budget(LONG);
     let server = fails_once_then(Reply::silence);
     let retry = retry().max_retries(1).budget(budget.clone());
-    let client = chain(&server, retry, [fallback(), one_place_without_queue()]);
-    let (first, ()) = tokio::join!(client.get(URL).send(), take_the_place(&client, 30 * SEC));
+    let client = chain(&server, retry, [fallback(), one_slot_without_queue()]);
+    let (first, ()) = tokio::join!(client.get(URL).send(), take_the_slot(&client, 30 * SEC));
     assert_eq!(first.unwrap().status(), 200);
     assert_eq!(server.count(), 2);
     assert_eq!(full - budget.balance(), 0.0);
@@ -379,8 +379,8 @@ async fn without_extensions_the_clock_runs_and_retries_are_paid() {
     let (budget, full) = budget(LONG);
     let server = fails_once_then(Reply::silence);
     let retry = retry().max_retries(1).budget(budget.clone());
-    let client = chain(&server, retry, [no_extensions(), one_place_without_queue()]);
-    let (_, ()) = tokio::join!(client.get(URL).send(), take_the_place(&client, 30 * SEC));
+    let client = chain(&server, retry, [no_extensions(), one_slot_without_queue()]);
+    let (_, ()) = tokio::join!(client.get(URL).send(), take_the_slot(&client, 30 * SEC));
     assert_eq!(full - budget.balance(), 1.0);
 }
 
@@ -398,9 +398,9 @@ async fn a_copy_that_outlives_the_call_delays_no_refund() {
     let server = fails_once_then(Reply::silence);
     let kept = Arc::new(Mutex::new(Vec::new()));
     let retry = retry().max_retries(1).budget(budget.clone());
-    let client = chain(&server, retry, [keeps(kept.clone()), one_place()]);
+    let client = chain(&server, retry, [keeps(kept.clone()), one_slot()]);
     let call = timeout(10 * SEC, client.get(URL).send());
-    let (result, ()) = tokio::join!(call, take_the_place(&client, 30 * SEC));
+    let (result, ()) = tokio::join!(call, take_the_slot(&client, 30 * SEC));
     assert!(result.is_err());
     assert_eq!(kept.lock().unwrap().len(), 3);
     assert_eq!(full - budget.balance(), 0.0);
@@ -489,10 +489,10 @@ async fn a_throttle_sends_no_retry_after_the_retry_window() {
     let server = Server::new(|_| Reply::status(200).after(20 * SEC));
     let retry = retry().max_retries(1).budget(Budget::unlimited());
     let retry = retry.retry_window(5 * SEC).deadline(100 * SEC);
-    let client = chain(&server, retry, [responds_to_first_attempt(), one_place()]);
+    let client = chain(&server, retry, [responds_to_first_attempt(), one_slot()]);
     // The first call differs because it looks for another retry in the chain.
-    take_the_place(&client, 30 * SEC).await;
-    tokio::join!(take_the_place(&client, 30 * SEC), async {
+    take_the_slot(&client, 30 * SEC).await;
+    tokio::join!(take_the_slot(&client, 30 * SEC), async {
         let error = client.get(URL).send().await.unwrap_err();
         assert!(
             SteadyError::of(&error).is_some_and(SteadyError::is_throttled),

@@ -28,7 +28,7 @@ fn throttle() -> ThrottleMiddlewareBuilder {
 }
 
 /// One request at a time, and no queue.
-fn one_place() -> ThrottleMiddlewareBuilder {
+fn one_slot() -> ThrottleMiddlewareBuilder {
     throttle().adaptive(false).max_in_flight(1).max_queue(0)
 }
 
@@ -38,7 +38,7 @@ fn succeeded(results: &[Result<u16, Error>]) -> usize {
 }
 
 /// Takes the only slot for a minute, after 500 ms.
-async fn take_the_place(client: &ClientWithMiddleware) {
+async fn take_the_slot(client: &ClientWithMiddleware) {
     sleep(500 * MS).await;
     let _ = call(client, 1).await;
 }
@@ -141,13 +141,13 @@ async fn any_retried_response_comes_back_if_its_retry_is_refused() {
             _ => late(60 * SEC, respond(200)),
         });
         let (budget, full) = fixed_budget();
-        let client = throttled(&server, retry().budget(budget.clone()), one_place());
+        let client = throttled(&server, retry().budget(budget.clone()), one_slot());
         let (response, balance) = tokio::join!(
             async {
                 let response = client.get(URL).send().await.unwrap();
                 (response, budget.balance())
             },
-            take_the_place(&client)
+            take_the_slot(&client)
         )
         .0;
         assert_eq!(response.status(), status);
@@ -168,9 +168,9 @@ async fn a_broken_body_comes_back_if_its_retry_is_refused() {
         }
         _ => late(60 * SEC, respond(200)),
     });
-    let client = throttled(&server, retry(), one_place());
+    let client = throttled(&server, retry(), one_slot());
     let request = client.get(URL).buffer_response(1000).send();
-    let (result, ()) = tokio::join!(request, take_the_place(&client));
+    let (result, ()) = tokio::join!(request, take_the_slot(&client));
     let error = result.unwrap_err();
     assert!(SteadyError::of(&error).is_none(), "{error:?}");
     assert!(error.is_decode() || error.is_body(), "{error:?}");
@@ -183,12 +183,12 @@ async fn a_refund_comes_with_the_response_not_with_the_extensions() {
         _ => late(60 * SEC, respond(200)),
     });
     let (budget, full) = fixed_budget();
-    let client = throttled(&server, retry().budget(budget.clone()), one_place());
+    let client = throttled(&server, retry().budget(budget.clone()), one_slot());
     let mut extensions = http::Extensions::new();
     let request = client.get(URL).build().unwrap();
     let blocker = tokio::spawn({
         let client = client.clone();
-        async move { take_the_place(&client).await }
+        async move { take_the_slot(&client).await }
     });
     let result = client
         .execute_with_extensions(request, &mut extensions)
@@ -240,7 +240,7 @@ async fn no_retry_leaves_the_queue_after_its_window_has_closed() {
             assert!(start.elapsed() <= 2 * SEC + MS);
             response
         },
-        take_the_place(&client)
+        take_the_slot(&client)
     );
     assert_eq!(response.status(), 503);
     assert_eq!(server.count(), 2);

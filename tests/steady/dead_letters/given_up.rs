@@ -163,7 +163,7 @@ async fn a_letter_is_written_when_the_scope_has_no_retries_left() {
 }
 
 /// One request at a time, and no queue.
-fn one_place() -> ThrottleMiddlewareBuilder {
+fn one_slot() -> ThrottleMiddlewareBuilder {
     let throttle = ThrottleMiddleware::builder().seed(1).adaptive(false);
     throttle.max_in_flight(1).max_queue(0)
 }
@@ -172,7 +172,7 @@ fn one_place() -> ThrottleMiddlewareBuilder {
 async fn a_letter_is_written_when_the_first_attempt_is_refused() {
     let server = Server::new(|_| late(60 * SEC, respond(200)));
     let (sink, mut letters) = dead_letter_channel(100);
-    let throttle = one_place().rate(0.1, 1);
+    let throttle = one_slot().rate(0.1, 1);
     let client = throttled(&server, retry().dead_letter_sink(sink), throttle);
     let (first, refused) = tokio::join!(call(&client, 0), async {
         sleep(SEC).await;
@@ -193,7 +193,7 @@ async fn a_letter_is_written_when_the_first_attempt_is_refused() {
 async fn an_unsent_request_can_be_replayed_without_a_key() {
     let server = Server::new(|_| late(SEC, respond(503)));
     let (sink, mut letters) = dead_letter_channel(100);
-    let client = throttled(&server, retry().dead_letter_sink(sink), one_place());
+    let client = throttled(&server, retry().dead_letter_sink(sink), one_slot());
     let (sent, refused) = tokio::join!(client.post(URL).send(), client.post(URL).send());
     assert!(SteadyError::of(&refused.unwrap_err()).is_some_and(SteadyError::is_throttled));
     assert_eq!(sent.unwrap().status(), 503);
@@ -211,7 +211,7 @@ async fn a_letter_about_a_refused_retry_lists_the_sent_attempts() {
         _ => late(60 * SEC, respond(200)),
     });
     let (sink, mut letters) = dead_letter_channel(100);
-    let client = throttled(&server, retry().dead_letter_sink(sink), one_place());
+    let client = throttled(&server, retry().dead_letter_sink(sink), one_slot());
     let (response, other) = tokio::join!(client.put(URL).send(), async {
         sleep(500 * MS).await;
         call(&client, 1).await

@@ -124,7 +124,7 @@ impl Setting {
     }
 }
 
-/// A server that is down, with a header of its own in each response.
+/// A server that is down, with a note in the headers of each response.
 fn down() -> Arc<Server> {
     Server::new(|_| respond_with(503, &[("x-note", "kept")]))
 }

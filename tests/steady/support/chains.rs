@@ -56,7 +56,7 @@ pub(crate) fn fails_once_then(reply: fn() -> Reply) -> Arc<Server> {
 }
 
 /// Takes the only slot of a throttle after 500 ms, for `time` or until the server responds.
-pub(crate) async fn take_the_place(client: &ClientWithMiddleware, time: Duration) {
+pub(crate) async fn take_the_slot(client: &ClientWithMiddleware, time: Duration) {
     sleep(500 * MS).await;
     let _ = timeout(time, client.get("http://api.example.com/other").send()).await;
 }
