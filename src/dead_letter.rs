@@ -52,7 +52,7 @@ pub use sink::{DeadLetterSink, Delivery, SinkError};
 /// the [`RetryMiddleware`](crate::RetryMiddleware) received. So it lacks what the client or an inner middleware adds to
 /// each attempt, and it has no timeout and no HTTP version.
 ///
-/// Credentials are removed (see [`Secrets`](crate::dead_letter::Secrets)). The rest can still be private, so `Debug` and `Display`
+/// Credentials are removed (see [`Secrets`]). The rest can still be private, so `Debug` and `Display`
 /// do not show the values.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DeadLetter {

@@ -1,7 +1,7 @@
 //! Retries for [`reqwest`](https://docs.rs/reqwest) that help a server recover: safe to repeat, spread out in time,
 //! limited in number.
 //!
-//! One call installs retry and throttle in the right order, as [`reqwest_middleware`]:
+//! One call installs retry and throttle in the right order, as [reqwest-middleware](https://docs.rs/reqwest-middleware):
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

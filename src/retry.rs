@@ -20,7 +20,6 @@ pub use builder::RetryMiddlewareBuilder;
 use call::{Call, Decision, Opening, Stop};
 use settings::{RetrySettings, RetryState};
 
-use crate::clock;
 use crate::decide::ClassifiedOutcome;
 use crate::outcome::SteadyError;
 use crate::upstream::{BoxFuture, Upstream};
@@ -168,7 +167,7 @@ fn after_attempt<'c>(
                 AfterAttempt::Send(call.next_request(retry, extensions))
             }
             Decision::Stop(stop) => {
-                if let Some(delivery) = call.finish(stop, clock::now(), &mut result, extensions) {
+                if let Some(delivery) = call.finish(stop, call.now(), &mut result, extensions) {
                     delivery.await;
                 }
                 AfterAttempt::Return(result)

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rand::Rng;
 
 pub use backoff::{Backoff, Jitter};
-pub(crate) use deadline::{CallTime, Limit};
+pub(crate) use deadline::{CallTime, Limit, Moment};
 pub(crate) use hint::{quota_left, server_hint};
 
 use crate::entropy::up_to;

@@ -95,7 +95,7 @@ impl fmt::Debug for Steady {
     }
 }
 
-/// Adds [`Steady`] to a [`ClientBuilder`].
+/// Adds [`Steady`] to the builder of a client.
 pub trait ClientBuilderExt: sealed::Sealed {
     /// Adds retry, throttle and, if it is on, coalescing, in the right order.
     ///

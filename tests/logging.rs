@@ -477,8 +477,10 @@ async fn touch(client: &ClientWithMiddleware) {
     let _ = timeout(MS, client.get(URL).send()).await;
 }
 
+type Script = fn(usize) -> Reply;
+
 /// Why a throttle pauses, with a server that does just that.
-const PAUSES: [(fn(usize) -> Reply, &str); 4] = [
+const PAUSES: [(Script, &str); 4] = [
     (
         |_| answer_with(503, &[("retry-after", "5")]),
         "asked_by=server pause_ms=5811",
@@ -686,7 +688,7 @@ async fn a_server_in_trouble_for_an_hour_makes_few_lines() {
     assert!(lines.len() < 600, "{lines:#?}");
 }
 
-/// Passes on what it was given, with an extension that no one knows.
+/// Adds an extension that the library does not know.
 struct Stranger;
 
 #[async_trait::async_trait]
@@ -697,13 +699,13 @@ impl Middleware for Stranger {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> reqwest_middleware::Result<Response> {
-        extensions.insert(Stranger2);
+        extensions.insert(Unknown);
         next.run(request, extensions).await
     }
 }
 
 #[derive(Clone)]
-struct Stranger2;
+struct Unknown;
 
 async fn get_through(chain: impl IntoIterator<Item = Arc<dyn Middleware>>) {
     let server = Server::statuses([503, 200]);
@@ -777,13 +779,14 @@ async fn an_observer_that_panics_is_logged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_letter_that_may_be_lost_is_logged() {
-    struct Sink(fn() -> Delivery<'static>);
+    type Deliver = fn() -> Delivery<'static>;
+    struct Sink(Deliver);
     impl DeadLetterSink for Sink {
         fn deliver(&self, _: Arc<DeadLetter>) -> Delivery<'_> {
             (self.0)()
         }
     }
-    let cases: [(fn() -> Delivery<'static>, &str); 3] = [
+    let cases: [(Deliver, &str); 3] = [
         (
             || Box::pin(async { Err("the disk is full".into()) }),
             "outcome=failed error=\"the disk is full\"",

@@ -1,4 +1,4 @@
-//! The page in a real browser, where there is one.
+//! Tests of the page in a real browser, if one is installed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::scenarios::find;
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// A directory that is gone afterwards.
+/// A temporary directory that is removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -37,7 +37,7 @@ impl Drop for Directory {
     }
 }
 
-/// One that can open this page. One that is installed may still not be allowed to.
+/// Returns a browser that can open this page. An installed browser may lack the permission.
 fn browser(page: &Path, directory: &Directory) -> Option<&'static str> {
     let opens = |name: &&str| {
         let opened = open(name, page, directory, &["--dump-dom".to_owned()]);
@@ -52,7 +52,7 @@ fn browser(page: &Path, directory: &Directory) -> Option<&'static str> {
     found
 }
 
-/// One that has not ended after a minute is killed.
+/// Opens the page. Kills the browser after a minute.
 fn open(
     browser: &str,
     page: &Path,
@@ -77,7 +77,7 @@ fn open(
             "--hide-scrollbars",
             "--window-size=1200,1600",
         ])
-        // Nobody is asked for anything, not even by the browser for itself.
+        // Resolves no names, so neither the page nor the browser itself can connect.
         .args(["--host-resolver-rules=MAP * ~NOTFOUND"])
         .args(["--enable-logging=stderr"])
         .arg(format!("--user-data-dir={}", profile.display()))
@@ -92,13 +92,13 @@ fn open(
     Ok(output)
 }
 
-/// What the browser has to say about it.
+/// Returns what the browser logs about the page.
 fn complaints(browser: &str, page: &Path, directory: &Directory, extra: &[String]) -> String {
     let output = open(browser, page, directory, extra).unwrap();
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// All colours of a picture.
+/// Returns all colours of a picture.
 fn colours(png: &Path) -> BTreeSet<[u8; 3]> {
     let file = std::io::BufReader::new(fs::File::open(png).unwrap());
     let mut reader = png::Decoder::new(file).read_info().unwrap();
@@ -109,7 +109,7 @@ fn colours(png: &Path) -> BTreeSet<[u8; 3]> {
 }
 
 #[test]
-fn a_browser_draws_the_page_in_light_and_dark_and_has_nothing_to_complain_about() {
+fn a_browser_draws_the_page_in_light_and_dark_without_errors() {
     let scenario = find("herd").unwrap();
     let run = |stack: &(&'static str, _)| Run::of(scenario, 500, 1, *stack);
     let results = Results {
@@ -127,7 +127,7 @@ fn a_browser_draws_the_page_in_light_and_dark_and_has_nothing_to_complain_about(
         return;
     };
 
-    // What `STYLE` of the charts says: paper, accepted, refused.
+    // The colours of `STYLE` in the charts: paper, accepted, refused.
     let light = [[0xff, 0xff, 0xff], [0x0b, 0x5f, 0x94], [0xe0, 0x70, 0x1a]];
     let dark = [[0x12, 0x16, 0x1c], [0x85, 0xcb, 0xf5], [0xd9, 0x69, 0x1e]];
     for (scheme, expected, absent) in [(1, light, dark), (0, dark, light)] {
@@ -136,8 +136,8 @@ fn a_browser_draws_the_page_in_light_and_dark_and_has_nothing_to_complain_about(
             format!("--blink-settings=preferredColorScheme={scheme}"),
             format!("--screenshot={}", picture.display()),
         ];
-        let said = complaints(browser, &file, &directory, &extra);
-        assert!(!said.contains("CONSOLE"), "{said}");
+        let log = complaints(browser, &file, &directory, &extra);
+        assert!(!log.contains("CONSOLE"), "{log}");
         let drawn = colours(&picture);
         assert!(
             expected.iter().all(|colour| drawn.contains(colour)),
@@ -149,7 +149,7 @@ fn a_browser_draws_the_page_in_light_and_dark_and_has_nothing_to_complain_about(
         );
     }
 
-    // The page forbids what it does not do, so that the browser would have complained.
+    // The policy of the page forbids these, so the browser logs errors. Without errors above, the page has none of them.
     for wrong in [
         "<img src='http://elsewhere.example/a.png'>",
         "<img src='file:///a.png'>",
@@ -157,7 +157,7 @@ fn a_browser_draws_the_page_in_light_and_dark_and_has_nothing_to_complain_about(
         "<link rel='stylesheet' href='http://elsewhere.example/a.css'>",
     ] {
         fs::write(&file, whole.replace("</body>", &format!("{wrong}</body>"))).unwrap();
-        let said = complaints(browser, &file, &directory, &["--dump-dom".to_owned()]);
-        assert!(said.contains("CONSOLE"), "{wrong}: {said}");
+        let log = complaints(browser, &file, &directory, &["--dump-dom".to_owned()]);
+        assert!(log.contains("CONSOLE"), "{wrong}: {log}");
     }
 }

@@ -30,7 +30,7 @@ pub(crate) const STYLE: &str = "
 ";
 
 const WIDTH: f64 = 920.0;
-/// Where names end and bars begin.
+/// Where names end and bars start.
 const LEFT: f64 = 240.0;
 const RIGHT: f64 = 16.0;
 const BAR: f64 = 16.0;
@@ -78,20 +78,20 @@ impl Chart {
     }
 }
 
-/// What became of all calls, and how many requests were for nothing, a row for each run.
+/// Draws the outcomes of all calls and the wasted requests, with a row for each run.
 pub(crate) fn outcomes(name: &str, runs: &[&Run]) -> Markup {
     const SHARES: f64 = 360.0;
     const WASTE: f64 = LEFT + SHARES + 40.0;
     const WASTE_PLOT: f64 = WIDTH - RIGHT - WASTE - 60.0;
     let kinds = [
         ("good", "succeeded"),
-        ("bad", "given up with an answer"),
+        ("bad", "gave up with a response"),
         ("none", "ended with an error"),
     ];
     let most = runs.iter().map(|run| run.waste()).fold(0.0, f64::max);
     let parts = html! {
         (legend(&kinds, LEFT, 11.0))
-        text class="soft" x=(WASTE) y="14" { "requests wasted a call" }
+        text class="soft" x=(WASTE) y="14" { "wasted requests per call" }
         @for (index, run) in runs.iter().enumerate() {
             @let top = LEGEND + index as f64 * BAR_ROW;
             @let scale = SHARES / run.calls.max(1) as f64;
@@ -119,7 +119,7 @@ pub(crate) fn outcomes(name: &str, runs: &[&Run]) -> Markup {
     chart.inside()
 }
 
-/// Coloured squares with their meanings, side by side, in letters of this size.
+/// Draws coloured squares with their meanings, side by side, with text of this size.
 pub(crate) fn legend(kinds: &[(&str, &str)], left: f64, size: f64) -> Markup {
     let (side, baseline) = (0.9 * size, size + 3.0);
     let place = |index: usize| {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn outcomes_are_shares_and_waste_is_to_scale() {
         let (some, most) = (run(50, 25, 100), run(0, 0, 200));
-        let chart = outcomes("a world", &[&some, &most]).into_string();
+        let chart = outcomes("a scenario", &[&some, &most]).into_string();
         let bars: Vec<_> = chart.split("<rect ").skip(1).collect();
         let has = |class: &str, x: f64, width: f64| {
             let bar = format!("class=\"{class}\" x=\"{}\" y=\"", number(x));
@@ -172,13 +172,13 @@ mod tests {
             bars.iter()
                 .any(|it| it.starts_with(&bar) && it.contains(&length))
         };
-        // 360 for all calls: half succeeded, a quarter was given up, a quarter failed.
+        // 360 pixels for all calls: half succeeded, a quarter gave up, a quarter failed.
         assert!(has("good", LEFT, 180.0), "{chart}");
         assert!(has("bad", LEFT + 180.0, 90.0), "{chart}");
         assert!(has("none", LEFT + 270.0, 90.0), "{chart}");
-        // And none at all.
+        // Nothing succeeded.
         assert!(has("bad", LEFT, 360.0), "{chart}");
-        // A waste of 1 is half as long as one of 2, which is the longest.
+        // A waste of 1 is half as long as a waste of 2, which is the longest.
         assert!(
             has("bad", LEFT + 400.0, 102.0) && has("bad", LEFT + 400.0, 204.0),
             "{chart}"

@@ -1,8 +1,8 @@
-//! The world in which Marc Brooker of AWS compared kinds of jitter: many clients change one row, which
-//! has an optimistic lock.
+//! The simulation in which Marc Brooker of AWS compared kinds of jitter.
 //!
-//! Each reads the row and writes it back, and each of the four ways takes |N(10, 2)| ms, here up to the next
-//! whole millisecond. Whoever finds that the row has changed between the two waits, and begins anew.
+//! Many clients change one row that has an optimistic lock. Each client reads the row and writes it back. Each of the
+//! four one-way trips takes |N(10, 2)| ms, here rounded up to the next millisecond. A client whose row has changed
+//! before its write waits and starts again.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,13 +20,13 @@ use tokio::time::sleep;
 const BASE: Duration = Duration::from_millis(5);
 const CAP: Duration = Duration::from_secs(2);
 
-/// One write of each client, all at once. The ways to the row are a [`Transaction`]'s.
-pub(crate) fn world(clients: usize) -> Simulation {
+/// One write of each client, all at once. A [`Transaction`] adds the latency.
+pub(crate) fn simulation(clients: usize) -> Simulation {
     let service = SimulatedService::with_latency(Duration::ZERO).rule(Row { version: 0 });
     Simulation::new(service, Load::AtOnce(clients)).clients(clients)
 }
 
-/// A row that tells its version when it is read, and refuses a write that knows another.
+/// A row that returns its version to readers, and refuses a write with another version.
 struct Row {
     version: u64,
 }
@@ -44,15 +44,15 @@ impl Rule for Row {
     }
 }
 
-/// Makes one call of a read and a write, so that both are repeated together.
+/// Combines a read and a write into one call, so that both are retried together.
 struct Transaction {
     chance: Mutex<StdRng>,
 }
 
 impl Transaction {
-    /// One of the four ways.
-    fn way(&self) -> Duration {
-        let length = Normal::new(10.0, 2.0).expect("a deviation of 2 is one");
+    /// Returns the duration of a one-way trip.
+    fn trip(&self) -> Duration {
+        let length = Normal::new(10.0, 2.0).expect("2 is a valid deviation");
         let millis: f64 = length.sample(&mut *self.chance.lock().unwrap());
         Duration::from_secs_f64(millis.abs() / 1000.0)
     }
@@ -67,14 +67,14 @@ impl Middleware for Transaction {
         next: Next<'_>,
     ) -> Result<Response> {
         let read = request.try_clone().expect("a request without a body");
-        sleep(self.way()).await;
+        sleep(self.trip()).await;
         let row = next.clone().run(read, extensions).await?;
         let version: HeaderValue = row.headers()["etag"].clone();
-        sleep(self.way() + self.way()).await;
+        sleep(self.trip() + self.trip()).await;
         request.headers_mut().insert("if-match", version);
         *request.method_mut() = Method::PUT;
         let written = next.run(request, extensions).await;
-        sleep(self.way()).await;
+        sleep(self.trip()).await;
         written
     }
 }
@@ -83,12 +83,12 @@ fn stack(backoff: Backoff, seed: u64) -> Vec<Arc<dyn Middleware>> {
     let retry = RetryMiddleware::builder()
         .backoff(backoff)
         .status(StatusCode::PRECONDITION_FAILED, StatusClass::Retry)
-        // Until it succeeds, as in the original.
+        // Retries until success, as in the original.
         .max_retries(u32::MAX)
         .retry_window(Duration::MAX)
         .budget(Budget::unlimited())
         .seed(seed);
-    // Another chance than that of the retry.
+    // A generator that is independent of the retry's.
     let chance = Mutex::new(StdRng::seed_from_u64(!seed));
     vec![
         Arc::new(retry.build().unwrap()),
@@ -96,12 +96,12 @@ fn stack(backoff: Backoff, seed: u64) -> Vec<Arc<dyn Middleware>> {
     ]
 }
 
-/// The first wait of the original is already doubled.
+/// In the original, the first wait is already doubled.
 fn backoff(jitter: Jitter) -> Backoff {
     Backoff::exponential(2 * BASE).cap(CAP).jitter(jitter)
 }
 
-/// Again at once: after the shortest wait that there is, a millisecond of tokio's clock.
+/// Retries after the shortest possible wait: 1 ms, the resolution of tokio's clock.
 pub(crate) fn at_once(seed: u64) -> Vec<Arc<dyn Middleware>> {
     let shortest = Duration::from_nanos(1);
     let backoff = Backoff::exponential(shortest).cap(shortest);
@@ -131,12 +131,12 @@ mod tests {
 
     use super::*;
 
-    /// How many writes it took, and how many milliseconds, on average over some seeds.
+    /// Returns the average number of writes and milliseconds over several seeds.
     fn mean(stack: &Stack) -> (f64, f64) {
         const SEEDS: u64 = 10;
         let (mut writes, mut millis) = (0.0, 0.0);
         for seed in 0..SEEDS {
-            let outcome = world(100).seed(seed).run(stack);
+            let outcome = simulation(100).seed(seed).run(stack);
             assert_eq!(outcome.succeeded(), 100);
             writes += outcome.requests() as f64 / 2.0;
             millis += outcome.last_success().as_secs_f64() * 1000.0;
@@ -145,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn the_kinds_of_jitter_compare_as_was_published() {
-        // Calls and milliseconds at 100 clients, as published.
+    fn the_kinds_of_jitter_compare_as_published() {
+        // The published calls and milliseconds for 100 clients.
         let published: [(&Stack, f64, f64); 5] = [
             (&at_once, 2421.0, 2027.0),
             (&exponential, 1853.0, 62862.0),
@@ -160,10 +160,10 @@ mod tests {
             println!("{writes} writes, {took} ms");
             assert!(
                 near(writes, calls, 0.05),
-                "{writes} writes, and not {calls}"
+                "{writes} writes instead of {calls}"
             );
-            // The last of a hundred varies more than their number.
-            assert!(near(took, millis, 0.1), "{took} ms, and not {millis}");
+            // The last of a hundred clients varies more than the number of writes.
+            assert!(near(took, millis, 0.1), "{took} ms instead of {millis}");
             writes
         });
         let [at_once, .., full] = writes;

@@ -1,6 +1,6 @@
-//! The worlds that the lab simulates and the clients that it compares.
+//! The workloads that the lab simulates, and the clients that it compares.
 //!
-//! The binary of this package runs them and draws charts. The tests of this package and a bench run them, too.
+//! The binary of this package runs them and draws charts. The tests of this package and a bench use them, too.
 
 pub mod stacks;
-pub mod worlds;
+pub mod workloads;

@@ -1,4 +1,4 @@
-//! A laboratory: what retries do to a service, in virtual time, with the real middlewares.
+//! Shows what retries do to a service, in virtual time, with the real middlewares.
 //!
 //! `cargo run --release -p lab` runs every scenario with every kind of client, prints a table, and
 //! writes a page with charts. `cargo run --release -p lab -- herd` runs one scenario. The same seed
@@ -30,23 +30,23 @@ use results::{Results, Run};
 use scenarios::{SCENARIOS, Scenario};
 use table::Table;
 
-/// What retries do to a service, in virtual time, with the real middlewares.
+/// Shows what retries do to a service, in virtual time, with the real middlewares.
 #[derive(Parser)]
 #[command(
     name = "lab",
     override_usage = "lab [SCENARIO] [--clients N] [--seed N] [--out FILE]\n       lab --pictures DIRECTORY"
 )]
 struct Args {
-    /// The scenario to run; all of them if none is named.
+    /// Runs only this scenario. By default, all scenarios run.
     #[arg(value_name = "SCENARIO", value_parser = PossibleValuesParser::new(SCENARIOS.iter().map(|one| one.name)))]
     scenario: Option<String>,
-    /// How many call at once, a second or on each beat, in place of what each scenario has.
+    /// Replaces the number of calls of each scenario: at once, per second, or per round.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     clients: Option<u32>,
-    /// What all chance comes from.
+    /// The seed of all random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Where the page is written.
+    /// The file for the page with charts.
     #[arg(long, value_name = "FILE", default_value = "lab.html")]
     out: PathBuf,
     /// Only draws the pictures of the documentation, into this directory.
@@ -95,7 +95,7 @@ fn main() -> Result<()> {
         return pictures::draw(directory);
     }
     let unwritable = || format!("cannot write {}", args.out.display());
-    // Before the work is done, not after; and what is there stays until it is done.
+    // Checked before the work. An existing file stays until the work is done.
     ensure!(
         !args.out.is_dir(),
         "cannot write {}: it is a directory",
@@ -113,26 +113,25 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-const MEANING: &str =
-    "Wasted: requests by which no call succeeded. Peak: the most that arrived within 100 ms.\n";
+const MEANING: &str = "Wasted: requests that did not lead to a successful call. Peak: the most requests within 100 ms.\n";
 
 fn charts_are_in(args: &Args) -> String {
     format!("The charts are in {}", args.out.display())
 }
 
-/// Whoever has closed the other end has seen enough, but may still want the page.
+/// Prints a line. Ignores a closed pipe, because the page must still be written.
 fn println(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// What is wrong with the arguments, and how it goes. Not everything that clap says has that line.
+/// Returns the error and the usage line, which some errors of clap lack.
 fn with_usage(error: &clap::Error) -> String {
     let text = error.to_string();
     let what = text.split("\n\n").next().unwrap_or_default();
     format!("{what}\n\n{}", Args::command().render_usage())
 }
 
-/// Every scenario that was asked for, with every stack.
+/// Runs every requested scenario with every stack.
 fn run(args: &Args) -> Vec<Results> {
     let stacks = args.scenarios().map(|scenario| scenario.stacks.len());
     let progress = ProgressBar::new(stacks.sum::<usize>() as u64).with_style(style());
@@ -172,9 +171,9 @@ mod tests {
         Args::read(line.split_whitespace())
     }
 
-    /// Compares with what is checked in, and so holds every figure of every world.
+    /// Compares all figures of all scenarios with the checked-in table.
     #[test]
-    fn the_table_is_as_it_was_printed() {
+    fn the_table_matches_the_checked_in_file() {
         let (tables, page) = printed("lab");
         let last = charts_are_in(&args("lab").unwrap());
         let (kept, now) = (
@@ -199,7 +198,7 @@ mod tests {
         }
     }
 
-    /// The table and the page of one scenario.
+    /// Returns the table and the page.
     fn printed(line: &str) -> (String, String) {
         let all = run(&args(line).unwrap());
         let table = all.iter().map(|results| format!("{}\n", Table(results)));
@@ -209,7 +208,7 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_table_and_page() {
         for scenario in SCENARIOS {
-            // A small world is as much left to chance as a large one.
+            // A small simulation depends on the seed as much as a large one.
             let line = |seed| format!("lab {} --clients 60 --seed {seed}", scenario.name);
             let (first, second) = (printed(&line(1)), printed(&line(1)));
             assert!(first == second, "{}\n{}", first.0, second.0);
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_and_seed_are_what_was_asked_for() {
+    fn clients_and_seed_come_from_the_arguments() {
         let all = run(&args("lab burst --clients 12 --seed 7").unwrap());
         assert_eq!(all.len(), 1);
         assert_eq!((all[0].clients, all[0].seed), (12, 7));

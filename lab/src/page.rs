@@ -1,4 +1,4 @@
-//! One page with everything on it, which loads nothing from elsewhere and runs no script.
+//! A single page with all results. It loads nothing and runs no script.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(crate) fn page(all: &[Results]) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
-                // So that nothing can be loaded or run, whatever gets into it one day.
+                // Prevents all loading and scripts, whatever future content the page has.
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
                 meta name="viewport" content="width=device-width, initial-scale=1";
@@ -58,13 +58,13 @@ pub(crate) fn page(all: &[Results]) -> String {
             body {
                 h1 { "What retries do to a service" }
                 p {
-                    "Each world below was run in virtual time with the real middlewares. A request is "
-                    em { "wasted" } " if no call succeeded by it. All chance comes from the seed that is named, "
-                    "so that the same command draws the same page."
+                    "Each scenario below ran in virtual time with the real middlewares. A request is "
+                    em { "wasted" } " if it did not lead to a successful call. All random numbers come from the seed, "
+                    "so the same command draws the same page."
                 }
                 p {
-                    "Unless a world says otherwise, all calls come from one process, which has one client, and "
-                    "clients are these:"
+                    "Unless a scenario says otherwise, all calls come from one process with one client. The clients "
+                    "are:"
                 }
                 dl {
                     @for (stack, means) in MEANINGS { dt { (stack) } dd { (means) } }
@@ -96,7 +96,7 @@ fn section(results: &Results) -> Markup {
     html! {
         section id=(scenario.name) {
             h2 { (scenario.title) }
-            p { (scenario.told(results.clients)) }
+            p { (scenario.description(results.clients)) }
             div class="scroll" {
                 (timeline.inside())
                 (chart::outcomes(scenario.title, &runs))

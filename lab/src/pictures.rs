@@ -8,14 +8,14 @@ use anyhow::{Context, Result};
 use crate::results::Run;
 use crate::scenarios::{Scenario, find};
 use crate::timeline::{OURS, Timeline};
-use lab::worlds::STALLED_WORKER_RATE;
+use lab::workloads::STALLED_WORKER_RATE;
 
 struct Picture {
     file: &'static str,
     scenario: &'static str,
-    /// What the picture shows, in plain words, line by line.
+    /// The message of the picture, line by line.
     title: &'static [&'static str],
-    /// What the trouble of the scenario is called.
+    /// What the picture calls the trouble.
     trouble: &'static str,
     /// How many requests per second the service can handle.
     capacity: Option<f64>,
@@ -52,13 +52,13 @@ const PICTURES: [Picture; 2] = [
         ],
         trouble: "3 s stall",
         capacity: Some(STALLED_WORKER_RATE),
-        // Calls start until then. Later there are only the last retries.
+        // Calls start until then. After that, only the last retries arrive.
         until: Duration::from_secs(60),
         stacks: &[PEER, STEADY],
     },
 ];
 
-/// Draws all of them into this directory.
+/// Draws all pictures into this directory.
 pub(crate) fn draw(directory: &Path) -> Result<()> {
     std::fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -73,7 +73,7 @@ pub(crate) fn draw(directory: &Path) -> Result<()> {
 
 impl Picture {
     fn draw(&self) -> String {
-        let scenario = find(self.scenario).expect("a scenario that there is");
+        let scenario = find(self.scenario).expect("an existing scenario");
         let run = |(stack, name): &(&str, &'static str)| Run {
             stack: name,
             ..run(scenario, stack)
@@ -117,12 +117,12 @@ mod tests {
         for picture in PICTURES {
             assert!(
                 read(Path::new("docs/pictures").join(picture.file)) == picture.draw(),
-                "{} is no longer what the code draws: run `{COMMAND}` and look at it",
+                "{} is not what the code draws: run `{COMMAND}` and look at the picture",
                 picture.file
             );
         }
         let texts = read("README.md") + &read("CONTRIBUTING.md");
-        assert!(texts.contains(COMMAND), "no text has `{COMMAND}`");
+        assert!(texts.contains(COMMAND), "`{COMMAND}` is not documented");
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! What is kept of an outcome: what tables and charts show.
+//! The part of an outcome that tables and charts show.
 
 use reqwest_steady::testing::{Outcome, Stack};
 
 use crate::scenarios::Scenario;
-use lab::worlds::TICK;
+use lab::workloads::TICK;
 
-/// What came of one scenario.
+/// The results of one scenario.
 pub(crate) struct Results {
     pub(crate) scenario: &'static Scenario,
     pub(crate) clients: usize,
@@ -13,19 +13,19 @@ pub(crate) struct Results {
     pub(crate) runs: Vec<Run>,
 }
 
-/// What came of it with one stack.
+/// The results of one scenario with one stack.
 pub(crate) struct Run {
     pub(crate) stack: &'static str,
     pub(crate) calls: usize,
     pub(crate) succeeded: usize,
-    /// Calls that ended with an error, not with an answer: refused by a throttle, or without a connection.
+    /// Calls that ended with an error instead of a response: refused by a throttle, or without a connection.
     pub(crate) errors: usize,
     pub(crate) requests: usize,
-    /// Of no use to anybody.
+    /// Requests that did not lead to a successful call.
     pub(crate) wasted: usize,
-    /// The most that arrived within any 100 ms.
+    /// The most requests within any 100 ms.
     pub(crate) peak: usize,
-    /// What arrived in each 100 ms.
+    /// The requests in each period of 100 ms.
     pub(crate) ticks: Vec<Tick>,
     pub(crate) note: String,
 }
@@ -49,7 +49,7 @@ impl Run {
         seed: u64,
         (stack, build): (&'static str, &Stack),
     ) -> Self {
-        let outcome = (scenario.world)(clients).seed(seed).run(build);
+        let outcome = (scenario.simulation)(clients).seed(seed).run(build);
         let failed = outcome.calls.iter().filter(|call| call.result.is_err());
         Self {
             stack,
@@ -64,12 +64,12 @@ impl Run {
         }
     }
 
-    /// Calls that were given up with an answer.
+    /// Returns the number of calls that gave up with a response.
     pub(crate) fn given_up(&self) -> usize {
         self.calls - self.succeeded - self.errors
     }
 
-    /// Requests that were of no use, for each call.
+    /// Returns the wasted requests per call.
     pub(crate) fn waste(&self) -> f64 {
         self.wasted as f64 / self.calls as f64
     }

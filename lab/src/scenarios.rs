@@ -1,4 +1,4 @@
-//! The worlds of the lab, the clients that meet in each, and what to look at.
+//! The scenarios of the lab, the clients in each, and the notes on the results.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,41 +15,41 @@ use lab::stacks::{
     exponential, fixed_interval, no_retry, reqwest_retry, steady_retry, steady_throttle,
     with_throttle,
 };
-use lab::worlds::{
+use lab::workloads::{
     CONTROLLERS_UP, NEAR, TICK, blackout, controllers, nine_writes, overload_of_bucket,
     stalled_worker, thousand_writes,
 };
 
 const SEC: Duration = Duration::from_secs(1);
 
-/// A world, and who meets in it.
+/// A simulation, and the clients that it compares.
 pub(crate) struct Scenario {
-    /// What it is called on the command line.
+    /// The name on the command line.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) story: &'static str,
-    /// How many call at once, a second or on each beat, unless told otherwise.
+    /// The default number of calls: at once, per second, or per round.
     pub(crate) clients: usize,
-    /// More of them would take hours.
+    /// A limit, because more clients would take hours.
     pub(crate) most_clients: usize,
-    pub(crate) world: fn(usize) -> Simulation,
-    /// When the service is in trouble of its own.
+    pub(crate) simulation: fn(usize) -> Simulation,
+    /// When the service is down or stalled.
     pub(crate) trouble: Range<Duration>,
-    /// How many requests a success has use for.
+    /// The number of requests that a successful call needs.
     pub(crate) useful: usize,
     pub(crate) stacks: &'static [(&'static str, &'static Stack<'static>)],
-    /// What else is worth knowing of an outcome.
+    /// Describes what else matters in an outcome.
     pub(crate) note: fn(&Outcome) -> String,
 }
 
 impl Scenario {
-    /// What happens, with so many clients.
-    pub(crate) fn told(&self, clients: usize) -> String {
+    /// Returns the description, with this number of clients.
+    pub(crate) fn description(&self, clients: usize) -> String {
         if clients == self.clients {
             return self.story.to_owned();
         }
         format!(
-            "{} Here with {clients} in place of {}.",
+            "{} This run has {clients} instead of {}.",
             self.story, self.clients
         )
     }
@@ -59,26 +59,26 @@ pub(crate) const RETRY: &str = "RetryMiddleware";
 pub(crate) const THROTTLE: &str = "with ThrottleMiddleware";
 pub(crate) const PEER: &str = "reqwest-retry";
 
-/// What the stacks are that most worlds have.
+/// The stacks that most scenarios compare.
 pub(crate) const MEANINGS: [(&str, &str); 6] = [
-    ("no retry", "every answer is final"),
+    ("no retry", "every response is final"),
     (
         "fixed interval",
-        "5 retries, a second apart: a RetryMiddleware without jitter and budget, which still keeps to Retry-After",
+        "5 retries, 1 s apart: a RetryMiddleware without jitter and budget, which still applies Retry-After",
     ),
     (
         "exponential, no jitter",
-        "the same, after 200 ms, 400 ms and so on",
+        "the same, with waits of 200 ms, 400 ms and so on",
     ),
     (
         PEER,
-        "5 retries after up to 200 ms, 400 ms and so on, at random, whatever Retry-After says",
+        "5 retries with random waits up to 200 ms, 400 ms and so on; it ignores Retry-After",
     ),
     (
         RETRY,
-        "as it comes: the same waits and number, and a budget for each host",
+        "default settings: as many retries with the same waits, and a budget per host",
     ),
-    (THROTTLE, "both, as they come"),
+    (THROTTLE, "both middlewares, default settings"),
 ];
 
 const NO_TROUBLE: Range<Duration> = Duration::ZERO..Duration::ZERO;
@@ -97,11 +97,11 @@ const STACKS: &[(&str, &Stack)] = &[
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "burst",
-        title: "The burst of nine",
-        story: "Nine writes at once, to a service that takes five in 100 ms and refuses the rest with 429.",
+        title: "A burst of nine",
+        story: "Nine writes at once. The service accepts 5 per 100 ms and refuses the rest with 429.",
         clients: 9,
         most_clients: MOST_CLIENTS,
-        world: |clients| nine_writes(NEAR).callers(clients),
+        simulation: |clients| nine_writes(NEAR).callers(clients),
         trouble: NO_TROUBLE,
         useful: 1,
         stacks: STACKS,
@@ -109,11 +109,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "drain",
-        title: "The drain of a thousand",
-        story: "A thousand writes at once, to a service that takes 50 in 100 ms: two seconds of work.",
+        title: "A backlog of a thousand",
+        story: "A thousand writes at once. The service accepts 50 per 100 ms, so this is two seconds of work.",
         clients: 1000,
         most_clients: MOST_CLIENTS,
-        world: |clients| thousand_writes(NEAR).callers(clients),
+        simulation: |clients| thousand_writes(NEAR).callers(clients),
         trouble: NO_TROUBLE,
         useful: 1,
         stacks: STACKS,
@@ -121,12 +121,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "herd",
-        title: "The herd of 500",
-        story: "500 controllers of one process ask at once, and for its first three seconds the service answers \
-                503. The retry alone has saved up for 20 retries; the throttle makes the others wait.",
+        title: "A herd of 500",
+        story: "500 controllers in one process call at once. For the first 3 s, the service responds with 503. \
+                RetryMiddleware alone has a budget of 20 retries. ThrottleMiddleware lets the other calls wait.",
         clients: 500,
         most_clients: MOST_CLIENTS,
-        world: |clients| controllers(NEAR).callers(clients),
+        simulation: |clients| controllers(NEAR).callers(clients),
         trouble: Duration::ZERO..CONTROLLERS_UP,
         useful: 1,
         stacks: STACKS,
@@ -135,18 +135,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             let up = outcome.arrivals.during(CONTROLLERS_UP..Duration::MAX);
             let [later, up] = [later, up].map(|arrivals| arrivals.peak(TICK));
             format!(
-                "{}; peak after the first {later}, when it is up {up}",
+                "{}; peak after the first 100 ms {later}, after the outage {up}",
                 took(outcome)
             )
         },
     },
     Scenario {
         name: "blackout",
-        title: "The blackout",
-        story: "1000 calls a second for 30 s, and every answer is a 503. What is sent again is in vain.",
+        title: "A blackout",
+        story: "1000 calls per second for 30 s. Every response is a 503, so every retry is wasted.",
         clients: 1000,
         most_clients: MOST_CLIENTS,
-        world: |clients| blackout(NEAR).callers(clients),
+        simulation: |clients| blackout(NEAR).callers(clients),
         trouble: Duration::ZERO..Duration::from_secs(30),
         useful: 1,
         stacks: STACKS,
@@ -157,33 +157,28 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "overload",
-        title: "The overload",
-        story: "1000 writes a second for 10 s, to a service that takes 500 a second: what cannot be \
-                taken now has to wait.",
+        title: "An overload",
+        story: "1000 writes per second for 10 s. The service accepts 500 per second, so the rest must wait.",
         clients: 1000,
         most_clients: MOST_CLIENTS,
-        world: |clients| overload_of_bucket(NEAR).callers(clients),
+        simulation: |clients| overload_of_bucket(NEAR).callers(clients),
         trouble: NO_TROUBLE,
         useful: 1,
         stacks: STACKS,
         note: |outcome| {
             let used = outcome.use_of(&Steps::from(500.0), Duration::ZERO..10 * SEC);
-            format!(
-                "{:.0} % of the service used; {}",
-                100.0 * used,
-                took(outcome)
-            )
+            format!("{:.0} % of capacity used; {}", 100.0 * used, took(outcome))
         },
     },
     Scenario {
         name: "metastable",
-        title: "The outage that never ends",
-        story: "800 calls a second for a minute, to one worker that does 1000. It stalls from second 10 to \
-                13; the gateway before it answers 504 after a second, but the work goes on. Retries keep \
-                it busy with what nobody waits for.",
+        title: "An outage that never ends",
+        story: "800 calls per second for a minute. One worker handles 1000 per second, but stalls from second 10 \
+                to 13. The gateway in front of it responds with 504 after 1 s, while the work continues. Retries \
+                keep the worker busy with requests that have already timed out.",
         clients: 800,
         most_clients: MOST_CLIENTS,
-        world: |clients| stalled_worker(NEAR).callers(clients),
+        simulation: |clients| stalled_worker(NEAR).callers(clients),
         trouble: Duration::from_secs(10)..Duration::from_secs(13),
         useful: 1,
         stacks: STACKS,
@@ -191,12 +186,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "agents",
-        title: "Agents on the same beat",
-        story: "300 agents, each a process of its own, call every ten seconds on the same beat. They share \
-                a quota of 50 a second; what is over it gets a 429 with Retry-After: 1.",
+        title: "Agents with the same schedule",
+        story: "300 agents in separate processes all call every 10 s, at the same time. They share a quota of 50 \
+                per second. Beyond it, the service responds with 429 and Retry-After: 1.",
         clients: 300,
         most_clients: MOST_CLIENTS,
-        world: agents,
+        simulation: agents,
         trouble: NO_TROUBLE,
         useful: 1,
         stacks: &[
@@ -211,18 +206,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ],
         note: |outcome| {
             let refused = outcome.requests() - outcome.arrivals.successes();
-            format!("{refused} refused; half waited {:.1} s", median(outcome))
+            format!("{refused} refused; median wait {:.1} s", median(outcome))
         },
     },
     Scenario {
         name: "contention",
         title: "One row, many writers",
-        story: "AWS's model: 100 clients change one row that has an optimistic lock. Each reads and writes, \
-                and begins anew if another was faster: a request is half a try. Base 5 ms, cap 2 s, no \
-                other bounds.",
+        story: "The model of AWS: 100 clients change one row with an optimistic lock. Each client reads and writes, \
+                and starts again if another was faster. So a try takes two requests. Base 5 ms, cap 2 s, no other \
+                limits.",
         clients: 100,
         most_clients: 1000,
-        world: contention::world,
+        simulation: contention::simulation,
         trouble: NO_TROUBLE,
         useful: 2,
         stacks: &[
@@ -236,13 +231,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "fleet",
-        title: "The fleet",
-        story: "10,000 clients, each with a budget of its own, call every four seconds. The service could \
-                take 5000 a second, and is down from second 5 to 20. A budget's reserve is for each of \
-                them: 2 retries a second, the default, are 20,000 for the fleet.",
+        title: "A fleet",
+        story: "10,000 clients, each with a separate budget, call every 4 s. The service accepts 5000 per second, \
+                and is down from second 5 to 20. Each budget has its own reserve: the default of 2 retries per \
+                second adds up to 20,000 per second for the fleet.",
         clients: 10_000,
         most_clients: MOST_CLIENTS,
-        world: fleet,
+        simulation: fleet,
         trouble: FLEET_DOWN,
         useful: 1,
         stacks: &[
@@ -269,8 +264,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 fn took(outcome: &Outcome) -> String {
     match outcome.succeeded() {
-        0 => "nothing got through".to_owned(),
-        _ => format!("last after {:.2} s", outcome.last_success().as_secs_f64()),
+        0 => "no successes".to_owned(),
+        _ => format!(
+            "last success after {:.2} s",
+            outcome.last_success().as_secs_f64()
+        ),
     }
 }
 
@@ -278,7 +276,7 @@ fn median(outcome: &Outcome) -> f64 {
     outcome.added_latency(0.5, Duration::ZERO).as_secs_f64()
 }
 
-/// The first whole second after the stall in which nearly as many got through as began.
+/// Finds the first second after the stall in which 98 % of the rate succeeds.
 fn recovery(outcome: &Outcome) -> String {
     let by_second = outcome.successes_by_second();
     let begun = outcome.calls.len() / 60;
@@ -288,8 +286,8 @@ fn recovery(outcome: &Outcome) -> String {
             .is_some_and(|count| 100 * count >= 98 * begun)
     };
     match (13..60).find(full) {
-        Some(second) => format!("well again in second {second}"),
-        None => "never well again".to_owned(),
+        Some(second) => format!("recovered in second {second}"),
+        None => "never recovered".to_owned(),
     }
 }
 
@@ -326,7 +324,7 @@ fn fleet(clients: usize) -> Simulation {
     Simulation::new(service, load).clients(clients)
 }
 
-/// A tenth of a retry a second, and a fifth of a retry for each success.
+/// Allows 0.1 retries per second, and 0.2 retries per success.
 fn small_reserve(seed: u64) -> Vec<Arc<dyn Middleware>> {
     let small = Budget::builder().min_retries_per_sec(0.1);
     let retry = RetryMiddleware::builder().budget_per_host(small).seed(seed);
@@ -337,7 +335,7 @@ fn small_reserve_throttle(seed: u64) -> Vec<Arc<dyn Middleware>> {
     with_throttle(small_reserve(seed), seed)
 }
 
-/// The one with this name.
+/// Finds a scenario by name.
 pub(crate) fn find(name: &str) -> Option<&'static Scenario> {
     SCENARIOS.iter().find(|scenario| scenario.name == name)
 }

@@ -1,4 +1,4 @@
-//! What clients are built from, to be compared.
+//! The middleware stacks that the lab compares.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use reqwest_retry::policies::ExponentialBackoff;
 use reqwest_retry::{RetryDecision, RetryPolicy, RetryTransientMiddleware};
 use reqwest_steady::{Backoff, Budget, Jitter, RetryMiddleware, ThrottleMiddleware};
 
-// As many retries, after the same waits, as `RetryMiddleware` has by default: what differs is all else.
+// The number of retries and the waits are the defaults of `RetryMiddleware`, so that only the rest differs.
 const RETRIES: u32 = 5;
 const BASE: Duration = Duration::from_millis(200);
 const CAP: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ pub fn no_retry(_seed: u64) -> Vec<Arc<dyn Middleware>> {
     Vec::new()
 }
 
-/// Again after a second, up to 5 times: the retry as it is often written by hand.
+/// Retries up to 5 times, 1 s apart, as hand-written loops often do.
 pub fn fixed_interval(seed: u64) -> Vec<Arc<dyn Middleware>> {
     unspread(
         Backoff::exponential(Duration::from_secs(1)).multiplier(1.0),
@@ -29,12 +29,12 @@ pub fn fixed_interval(seed: u64) -> Vec<Arc<dyn Middleware>> {
     )
 }
 
-/// After 200 ms, 400 ms, and so on, up to 5 times: all who failed together come again together.
+/// Retries up to 5 times, after 200 ms, 400 ms and so on. Calls that fail together retry together.
 pub fn exponential(seed: u64) -> Vec<Arc<dyn Middleware>> {
     unspread(Backoff::default(), seed)
 }
 
-/// Without what spreads or bounds retries.
+/// Builds a retry without jitter and budget.
 fn unspread(backoff: Backoff, seed: u64) -> Vec<Arc<dyn Middleware>> {
     let retry = RetryMiddleware::builder()
         .backoff(backoff.jitter(Jitter::None))
@@ -43,7 +43,7 @@ fn unspread(backoff: Backoff, seed: u64) -> Vec<Arc<dyn Middleware>> {
     vec![Arc::new(retry.build().unwrap())]
 }
 
-/// 5 retries, after up to 200 ms, 400 ms, and so on.
+/// Retries up to 5 times, after random waits up to 200 ms, 400 ms and so on.
 pub fn reqwest_retry_unseeded(_seed: u64) -> Vec<Arc<dyn Middleware>> {
     let policy = ExponentialBackoff::builder()
         .retry_bounds(BASE, CAP)
@@ -52,10 +52,10 @@ pub fn reqwest_retry_unseeded(_seed: u64) -> Vec<Arc<dyn Middleware>> {
     vec![Arc::new(RetryTransientMiddleware::new_with_policy(policy))]
 }
 
-/// The same, so that it comes out the same every time.
+/// Does the same, with reproducible results.
 ///
-/// What it draws cannot be seeded, and how long it sleeps depends on the wall clock. So its policy says
-/// "at once" here, and the wait, by the same formula, is slept behind it.
+/// The random numbers of reqwest-retry cannot be seeded, and its waits depend on the wall clock. So its policy retries
+/// at once, and a middleware behind it waits by the same formula.
 pub fn reqwest_retry(seed: u64) -> Vec<Arc<dyn Middleware>> {
     let waits = SeededWaits(Mutex::new(StdRng::seed_from_u64(seed)));
     vec![
@@ -76,7 +76,7 @@ impl RetryPolicy for AtOnce {
     }
 }
 
-/// How often this call has been sent. All attempts of reqwest-retry see the same extensions.
+/// The number of requests of this call so far. All attempts of reqwest-retry share their extensions.
 #[derive(Clone, Copy)]
 struct Sent(i32);
 
@@ -101,19 +101,19 @@ impl Middleware for SeededWaits {
     }
 }
 
-/// As it comes.
+/// Builds a `RetryMiddleware` with default settings.
 pub fn steady_retry(seed: u64) -> Vec<Arc<dyn Middleware>> {
     vec![Arc::new(
         RetryMiddleware::builder().seed(seed).build().unwrap(),
     )]
 }
 
-/// Both, as they come.
+/// Builds both middlewares with default settings.
 pub fn steady_throttle(seed: u64) -> Vec<Arc<dyn Middleware>> {
     with_throttle(steady_retry(seed), seed)
 }
 
-/// A throttle behind them.
+/// Adds a throttle behind these middlewares.
 pub fn with_throttle(mut stack: Vec<Arc<dyn Middleware>>, seed: u64) -> Vec<Arc<dyn Middleware>> {
     let throttle = ThrottleMiddleware::builder().seed(seed).build().unwrap();
     stack.push(Arc::new(throttle));

@@ -1,27 +1,27 @@
-//! The table that is printed.
+//! The printed table.
 
 use std::fmt;
 
 use crate::results::{Results, Run};
 
-/// A name, and what it says of a run.
+/// A heading, and the value for a run.
 type Column = (&'static str, fn(&Run) -> String);
 
-/// All columns between the stack and the note. The page has the same.
+/// All columns between the stack and the note. The page has the same columns.
 pub(crate) const COLUMNS: [Column; 6] = [
     ("calls", |run| run.calls.to_string()),
     ("succeed", |run| {
         format!("{:.1} %", 100.0 * run.succeeded as f64 / run.calls as f64)
     }),
     ("requests", |run| run.requests.to_string()),
-    ("a call", |run| {
+    ("per call", |run| {
         format!("{:.3}", run.requests as f64 / run.calls as f64)
     }),
-    ("wasted a call", |run| format!("{:.3}", run.waste())),
+    ("wasted per call", |run| format!("{:.3}", run.waste())),
     ("peak in 100 ms", |run| run.peak.to_string()),
 ];
 
-/// One scenario, a line for each stack.
+/// One scenario, with a line for each stack.
 pub(crate) struct Table<'a>(pub(crate) &'a Results);
 
 impl fmt::Display for Table<'_> {

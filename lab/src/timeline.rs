@@ -27,11 +27,11 @@ const TROUBLE: f64 = 24.0;
 /// The average height of a plot.
 const PLOT: f64 = 140.0;
 const LEAST_PLOT: f64 = 30.0;
-/// The room above the last plot for the name of the capacity.
+/// The space above the last plot for the name of the capacity.
 const CAPACITY: f64 = 32.0;
 const AXIS: f64 = 38.0;
 
-/// How the requests of each run come and fare over time. All rows have the same scales.
+/// The requests of each run over time. All rows have the same scales.
 pub(crate) struct Timeline<'a> {
     /// The title, line by line.
     pub(crate) title: &'a [&'a str],
@@ -118,7 +118,7 @@ impl Timeline<'_> {
         rows
     }
 
-    /// The highest rate that a row has to show.
+    /// Returns the highest rate of a row.
     fn highest(&self, bars: &[Bar]) -> f64 {
         let rates = bars.iter().map(|bar| bar.all);
         rates.chain(self.capacity).fold(0.0, f64::max)
@@ -142,7 +142,7 @@ impl Timeline<'_> {
     }
 }
 
-/// What all rows have in common.
+/// The scales that all rows share.
 struct Scales {
     /// Where the time axis ends, in seconds.
     end: f64,
@@ -150,7 +150,7 @@ struct Scales {
     bar: usize,
     /// Pixels for one request per second.
     height: f64,
-    /// From one grid line to the next, in requests per second.
+    /// The distance between grid lines, in requests per second.
     step: f64,
 }
 
@@ -178,7 +178,7 @@ impl Scales {
     }
 }
 
-/// What arrived during some time, in requests per second.
+/// The requests during a period, per second.
 struct Bar {
     start: f64,
     succeeded: f64,
@@ -196,7 +196,7 @@ fn bars(ticks: &[Tick], scales: &Scales) -> Vec<Bar> {
     bars.take_while(|bar| bar.start < scales.end).collect()
 }
 
-/// One run, and where it is drawn.
+/// One run, and its position.
 struct Row<'a> {
     run: &'a Run,
     bars: Vec<Bar>,
@@ -214,7 +214,7 @@ impl Row<'_> {
     fn draw(&self, scales: &Scales, capacity: Option<f64>) -> Markup {
         let y = |rate| number(self.y(scales, rate));
         let steps = (1..).map(|index| f64::from(index) * scales.step);
-        // The label of a grid line at the very top would run into the header.
+        // The label of a grid line at the very top would overlap the header.
         let grid = steps.take_while(|rate| self.y(scales, *rate) >= self.top + 0.5 * LETTER);
         html! {
             (self.header())
@@ -233,7 +233,7 @@ impl Row<'_> {
         }
     }
 
-    /// The name and the figures of the run, as one text: its parts cannot overlap, whatever the font.
+    /// Draws the name and the figures of the run as one text, so that they cannot overlap in any font.
     fn header(&self) -> Markup {
         let run = self.run;
         let calls = run.calls.max(1) as f64;
@@ -251,7 +251,7 @@ impl Row<'_> {
         }
     }
 
-    /// Steps from the bottom line to a rate for each bar.
+    /// Draws steps from the bottom line to the rate of each bar.
     fn area(&self, scales: &Scales, rate: impl Fn(&Bar) -> f64) -> String {
         let bottom = number(self.bottom);
         let mut path = format!("M{LEFT} {bottom}");
@@ -262,7 +262,7 @@ impl Row<'_> {
                 number(self.y(scales, rate(bar))),
             );
             if y != last {
-                write!(path, "H{x}V{y}").expect("a text takes everything");
+                write!(path, "H{x}V{y}").expect("a String accepts all text");
                 last = y;
             }
         }
@@ -272,14 +272,14 @@ impl Row<'_> {
     }
 }
 
-/// A label of the y axis.
+/// Draws a label of the y axis.
 fn tick(value: f64, y: f64) -> Markup {
     html! {
         text class="soft" x=(LEFT - 8.0) y=(number(y + 7.0)) text-anchor="end" { (rate(value)) }
     }
 }
 
-/// A rate in words: "5,000/s".
+/// Formats a rate: "5,000/s".
 fn rate(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -295,14 +295,14 @@ fn rate(value: f64) -> String {
     text + "/s"
 }
 
-/// A round step of which at most three fit under the highest rate.
+/// Returns a round step of which at most three fit under the highest rate.
 fn step(highest: f64) -> f64 {
     let powers = (0..12).map(|power| 10f64.powi(power));
     let mut steps = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * power));
     steps.find(|step| highest / step < 4.0).unwrap_or(highest)
 }
 
-/// Zero, and at most eight round seconds after it, up to the end.
+/// Returns zero and at most eight round seconds after it, up to the end.
 fn seconds(end: f64) -> impl Iterator<Item = f64> {
     let steps = [
         0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 300.0, 3600.0,
@@ -362,7 +362,7 @@ mod tests {
             top: 0.0,
             bottom: 100.0,
         };
-        // 170 pixels for each tick, and 10 requests per second for each request in a tick.
+        // 170 pixels per tick. One request in a tick is 10 requests per second.
         let all = row.area(&scales, |bar| bar.all);
         assert_eq!(all, "M100 100H270V70H610V100H780V100Z");
         let succeeded = row.area(&scales, |bar| bar.succeeded);
@@ -396,7 +396,7 @@ mod tests {
     fn trouble_is_shaded_for_as_long_as_it_lasts() {
         let seen = run("a stack", vec![Tick::default(); 90]);
         let chart = drawn(SECOND..3 * SECOND, None, &[&seen]);
-        // From a quarter to three quarters of the 4 s that are shown.
+        // From 25 % to 75 % of the 4 s in the chart.
         let band = "<rect class=\"trouble\" x=\"270\"";
         assert!(
             chart.contains(band) && chart.contains("width=\"340\""),
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_says_its_figures_and_ours_is_bold() {
+    fn each_row_has_its_figures_and_ours_is_bold() {
         let ticks = vec![Tick::default(); 40];
         let (one, other) = (run("a stack", ticks.clone()), run(OURS, ticks));
         let chart = drawn(SECOND..SECOND, None, &[&one, &other]);

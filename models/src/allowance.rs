@@ -1,4 +1,4 @@
-//! Retries that several calls take from counters around them.
+//! Models of the retry counters that nested scopes share.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::retries_left::{put_back, take};
 
-/// Two calls with counters of their own, in a scope and in something around that.
+/// Two calls with their own counters, inside a scope inside an outer scope.
 struct Layers {
     own: [AtomicU32; 2],
     scope: AtomicU32,
@@ -14,7 +14,7 @@ struct Layers {
 }
 
 impl Layers {
-    /// What one of the calls draws from, the innermost first.
+    /// Returns the counters of one call, the innermost first.
     fn of(&self, call: usize) -> impl Iterator<Item = &AtomicU32> + Clone {
         [&self.own[call], &self.scope, &self.outer].into_iter()
     }
@@ -25,7 +25,9 @@ impl Layers {
     }
 }
 
-/// Both calls at once, in every placement: loom does not see all orders from every one of them. `left` is what both, the scope and the outer one begin with.
+/// Runs both calls at once, in each placement on threads, because one placement does not reach all orders.
+///
+/// `left` has the initial counts of both calls, the scope and the outer scope.
 fn race<T: Send + 'static>(
     left: [u32; 4],
     draw: fn(&Layers, usize) -> T,
@@ -38,23 +40,23 @@ fn race<T: Send + 'static>(
                 scope: AtomicU32::new(left[2]),
                 outer: AtomicU32::new(left[3]),
             });
-            let beside = |call| {
+            let spawn = |call| {
                 let layers = layers.clone();
                 thread::spawn(move || draw(&layers, call))
             };
             let taken = match placement {
                 0 => {
-                    let one = beside(0);
+                    let one = spawn(0);
                     let other = draw(&layers, 1);
                     [one.join().unwrap(), other]
                 }
                 1 => {
-                    let other = beside(1);
+                    let other = spawn(1);
                     let one = draw(&layers, 0);
                     [one, other.join().unwrap()]
                 }
                 _ => {
-                    let (one, other) = (beside(0), beside(1));
+                    let (one, other) = (spawn(0), spawn(1));
                     [one.join().unwrap(), other.join().unwrap()]
                 }
             };
@@ -64,7 +66,7 @@ fn race<T: Send + 'static>(
 }
 
 #[test]
-fn the_last_retry_of_a_scope_goes_to_one_and_nothing_is_taken_from_the_other() {
+fn one_call_gets_the_last_retry_and_the_other_loses_none() {
     race(
         [1, 1, 1, 5],
         |layers, call| take(layers.of(call)),
@@ -77,7 +79,7 @@ fn the_last_retry_of_a_scope_goes_to_one_and_nothing_is_taken_from_the_other() {
 }
 
 #[test]
-fn the_last_retry_of_the_outermost_goes_to_one_and_the_scope_gets_the_others_back() {
+fn a_refusal_of_the_outer_scope_refunds_the_inner_one() {
     race(
         [1, 1, 2, 1],
         |layers, call| take(layers.of(call)),
@@ -90,7 +92,7 @@ fn the_last_retry_of_the_outermost_goes_to_one_and_the_scope_gets_the_others_bac
 }
 
 #[test]
-fn what_is_put_back_is_there_again_and_no_more() {
+fn a_refund_returns_exactly_what_was_taken() {
     race(
         [1, 1, 1, 2],
         |layers, call| {
@@ -108,11 +110,11 @@ fn what_is_put_back_is_there_again_and_no_more() {
 }
 
 #[test]
-fn who_is_refused_may_keep_another_from_going_but_leaves_nothing_missing() {
+fn a_refused_call_may_block_another_but_loses_no_retry() {
     race(
         [1, 0, 1, 1],
         |layers, call| {
-            // The second asks the scope first, and has nothing itself.
+            // The second call takes from the scope first, and has no retries left.
             let counters = layers.of(call).collect::<Vec<_>>();
             match call {
                 0 => take(counters.into_iter()),

@@ -1,9 +1,7 @@
-//! Every order in which threads can meet in the budget's window, and in the counters of an allowance
-//! (`allowance.rs`), tried out by loom.
+//! loom models of the budget's window, and of the counters of scopes (`allowance.rs`), in every order of threads.
 //!
-//! Both are the very files that the crate is built from, on loom's atomics; the window has three slots.
-//! `models/run` then breaks them in the ways that are easy to get wrong, and expects each to fail
-//! here: a model that passes them would prove nothing.
+//! Both use the source files of the crate with loom's atomics. The window has three slots. `models/run` plants likely
+//! mistakes and expects the models to fail, because a model that passes them would prove nothing.
 
 #![cfg(test)]
 
@@ -22,10 +20,10 @@ mod window;
 use loom::sync::Arc;
 use loom::thread;
 
-/// Slot n is open from n to n + 1, and its entries are gone when slot n + 3 opens.
+/// Creates a window in which slot n is open from n to n + 1, and expires when slot n + 3 opens.
 type Window = window::SlidingWindow<3>;
 
-/// Two threads at once, in every placement: loom does not see all orders from every one of them.
+/// Runs two threads at once, in each placement on threads, because one placement does not reach all orders.
 fn race<A: Send + 'static, B: Send + 'static>(
     begin: fn(&Window),
     one: fn(&Window) -> A,
@@ -60,7 +58,7 @@ fn race<A: Send + 'static, B: Send + 'static>(
 }
 
 #[test]
-fn credit_that_has_expired_is_taken_by_nobody() {
+fn expired_credit_cannot_be_taken() {
     race(
         |window| window.add(0, 1),
         |window| window.try_take(3, 1, 0).is_some(),
@@ -73,7 +71,7 @@ fn credit_that_has_expired_is_taken_by_nobody() {
 }
 
 #[test]
-fn one_credit_is_taken_once() {
+fn a_credit_is_taken_once() {
     race(
         |window| window.add(0, 1),
         |window| window.try_take(0, 1, 0).is_some(),
@@ -86,7 +84,7 @@ fn one_credit_is_taken_once() {
 }
 
 #[test]
-fn a_debit_that_has_expired_is_back_for_whoever_sees_the_new_slot() {
+fn an_expired_debit_is_back_once_a_thread_sees_the_new_slot() {
     race(
         |window| assert!(window.try_take(0, 1, -1).is_some()),
         |window| window.add(3, 0),
@@ -105,7 +103,7 @@ fn a_slot_closes_once() {
         |window| window.add(3, 100),
         |window| window.add(3, 1000),
         |window, (), ()| {
-            // The first has expired, the second lives for one slot more.
+            // The first entry has expired, the second lives for one more slot.
             assert_eq!(window.net(3), 1110);
             assert_eq!(window.net(4), 1100);
             assert_eq!(window.net(6), 0);
@@ -121,11 +119,11 @@ fn nothing_is_lost_while_a_slot_closes() {
             window.add(2, 10);
         },
         |window| window.add(3, 100),
-        // With a clock that is a little behind.
+        // This clock is slightly behind.
         |window| window.add(2, 1000),
         |window, (), ()| {
             assert_eq!(window.net(3), 1110);
-            // It was added before the slot closed or after.
+            // The entry came before or after the slot closed.
             let last = window.net(5);
             assert!(last == 100 || last == 1100, "{last}");
             assert_eq!(window.net(6), 0);
@@ -134,7 +132,7 @@ fn nothing_is_lost_while_a_slot_closes() {
 }
 
 #[test]
-fn what_is_given_back_is_no_credit_later() {
+fn a_refund_is_no_credit_later() {
     race(
         |window| window.add(2, 0),
         |window| window.add(3, 0),
@@ -144,7 +142,7 @@ fn what_is_given_back_is_no_credit_later() {
         },
         |window, (), ()| {
             for now in 3..8 {
-                assert!(window.net(now) <= 0, "credit out of nothing at {now}");
+                assert!(window.net(now) <= 0, "credit without a deposit at {now}");
             }
             assert_eq!(window.net(8), 0);
         },
@@ -152,7 +150,7 @@ fn what_is_given_back_is_no_credit_later() {
 }
 
 #[test]
-fn what_is_given_back_late_is_as_if_it_had_never_been() {
+fn a_late_refund_has_no_effect() {
     race(
         |_| {},
         |window| window.add(1, 0),
@@ -163,7 +161,7 @@ fn what_is_given_back_late_is_as_if_it_had_never_been() {
         },
         |window, (), ()| {
             for now in 1..6 {
-                assert!(window.net(now) <= 0, "credit out of nothing at {now}");
+                assert!(window.net(now) <= 0, "credit without a deposit at {now}");
             }
             assert_eq!(window.net(6), 0);
         },

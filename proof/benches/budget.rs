@@ -1,9 +1,8 @@
-//! Deposit and withdraw beside tower's `TpsBudget`, on one thread and on two.
+//! The cost of a deposit and a withdrawal, compared with tower's `TpsBudget`, on one thread and on two.
 //!
-//! `cargo bench -p proof --bench budget` prints what one deposit and one withdrawal take: in
-//! instructions, for which it needs `valgrind`, and in time. Rounds of both take turns in one run, and
-//! the median counts, for machines are noisy. With `-- --check` it only counts instructions, and fails if they are
-//! more than tower's.
+//! `cargo bench -p proof --bench budget` prints instructions and time. It counts instructions with `valgrind`. Rounds of
+//! both alternate in one run, and the median counts, because machines are noisy. With `-- --check` it only counts
+//! instructions, and fails if there are more than tower's.
 
 mod support;
 
@@ -12,7 +11,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use reqwest_steady::{Budget, Deposit};
-use support::count::{Counting, Job, costs, counted, tell_allocations};
+use support::count::{Counting, Job, costs, counted, print_allocations};
 use support::table::{Table, ratio};
 use tower::retry::budget::{Budget as _, TpsBudget};
 
@@ -22,7 +21,7 @@ static ALLOCATOR: Counting = Counting;
 const ROUNDS: usize = 101;
 const OPERATIONS: u32 = 20_000;
 
-/// The time that one operation takes, if so many threads do nothing else.
+/// Returns the time of one operation while this many threads do nothing else.
 #[allow(clippy::disallowed_methods)]
 fn round(threads: usize, operation: &(impl Fn() + Sync)) -> f64 {
     let start = Barrier::new(threads);
@@ -71,7 +70,7 @@ fn steady() -> impl Fn() + Sync {
 fn run(operation: impl Fn()) {
     (0..OPERATIONS).for_each(|_| operation());
     counted(|| (0..OPERATIONS).for_each(|_| operation()));
-    tell_allocations();
+    print_allocations();
 }
 
 fn main() {
@@ -107,5 +106,8 @@ fn main() {
         add(name, median(peer), median(own));
     }
     println!("{table}");
-    assert!(!check || own <= peer, "over tower's: {own:.0} to {peer:.0}");
+    assert!(
+        !check || own <= peer,
+        "more instructions than tower: {own:.0} instead of {peer:.0}"
+    );
 }

@@ -1,9 +1,9 @@
-//! What a call costs, beside the bare client and reqwest-retry.
+//! The cost of a call, compared with the bare client and reqwest-retry.
 //!
 //! `cargo bench -p proof --bench call_cost` prints, for each kind of call and each stack of
 //! middlewares, how many instructions and allocations it adds to the bare middleware client. It needs
-//! `valgrind`. With `-- --check` it fails if the promised ratios are not kept. One and the same
-//! program counts up to 1 % differently from another folder, for the heap lies differently.
+//! `valgrind`. With `-- --check` it fails if a promised ratio is exceeded. The same program counts up to 1 % differently
+//! in another folder, because the layout of the heap differs.
 
 mod support;
 
@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 
 use support::cases::{CASES, Case, ODD_CASES};
-use support::count::{Counted, Counting, Job, costs, tell_allocations};
+use support::count::{Counted, Counting, Job, costs, print_allocations};
 use support::stacks::{STACKS, Stack, Trouble};
 use support::table::{Table, ratio, whole};
 
@@ -20,11 +20,11 @@ static ALLOCATOR: Counting = Counting;
 
 const WARM_UP: u32 = 100;
 const CALLS: u32 = 400;
-/// A third of failures would make a throttle close, and this is not about that.
+/// If a third of the calls failed, the throttle would close. This bench does not measure that.
 const CALMING: u32 = 20;
 const URL: &str = "http://localhost:8080/v1/orders?page=7";
 
-/// The most that the retry may add, as a share of what reqwest-retry adds.
+/// The most that the retry may add, relative to reqwest-retry.
 fn promise(case: Case) -> Option<f64> {
     match case {
         Case::Get | Case::NotFound | Case::Later | Case::GetEmpty => Some(1.0),
@@ -34,14 +34,14 @@ fn promise(case: Case) -> Option<f64> {
     }
 }
 
-/// The most that everything on may add, as a share of what reqwest-retry adds.
+/// The most that "everything on" may add, relative to reqwest-retry.
 const EVERYTHING_ADDS: f64 = 2.5;
-/// The most that a retry and a throttle may add to a call that goes through at once, in the same measure.
+/// The most that retry and throttle may add to a call without a wait, relative to reqwest-retry.
 const THROTTLED: f64 = 1.5;
 
-/// The most that a whole call may take with everything on, as a share of one with reqwest-retry.
+/// The most that a whole call with everything on may take, relative to one with reqwest-retry.
 const EVERYTHING: f64 = 2.0;
-/// The most bytes that anything may allocate for a body of 1 MiB: it is shared, not copied.
+/// The most bytes that a call with a body of 1 MiB may allocate. The body is shared, not copied.
 const LARGE_MAY_ADD: f64 = 16.0 * 1024.0;
 
 fn run(stack: Stack, case: Case) {
@@ -72,7 +72,7 @@ fn run(stack: Stack, case: Case) {
             assert_eq!(failures.load(Ordering::Relaxed), 0);
         }
     });
-    tell_allocations();
+    print_allocations();
 }
 
 fn main() {
@@ -94,7 +94,7 @@ fn main() {
     let costs = costs(&jobs);
     let cost_of = |case: Case, stack: Stack| {
         let place = rows.iter().position(|row| *row == (case, stack));
-        costs[place.expect("it was measured")]
+        costs[place.expect("a measured case")]
     };
 
     let mut broken = Vec::new();
@@ -147,6 +147,6 @@ fn main() {
     }
     println!("{table}");
     if args.contains(&"--check") && !broken.is_empty() {
-        panic!("over what is promised: {}", broken.join("; "));
+        panic!("more than promised: {}", broken.join("; "));
     }
 }

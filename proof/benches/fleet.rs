@@ -1,9 +1,9 @@
-//! What a call costs that shares its limits with others, and holds a lease.
+//! The cost of a call with limits that a fleet shares, while the worker holds a lease.
 //!
-//! `cargo bench -p proof --bench fleet` prints what a retry and a throttle with a rate take for a call, alone
-//! and in a fleet: in instructions, for which it needs `valgrind`, in time, and how often the call was polled. Rounds of
-//! both take turns in one run, and the median counts. With `-- --check` it only counts instructions, and fails if they
-//! are more than promised, or if a call was not over at its first poll.
+//! `cargo bench -p proof --bench fleet` compares a retry and a throttle with a local rate and in a fleet. It prints
+//! instructions, time, and polls per call. It counts instructions with `valgrind`. Rounds of both alternate in one run,
+//! and the median counts. With `-- --check` it only counts instructions. It fails if there are more than promised, or if
+//! a call needs more than one poll.
 
 mod support;
 
@@ -16,7 +16,7 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::fleet::FleetLimits;
 use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
 use support::cases::Case;
-use support::count::{Counted, Counting, Job, costs, tell_allocations};
+use support::count::{Counted, Counting, Job, costs, print_allocations};
 use support::stacks::Stack;
 use support::table::{Table, whole};
 use tokio::runtime::Runtime;
@@ -26,19 +26,19 @@ static ALLOCATOR: Counting = Counting;
 
 const CALLS: u32 = 2000;
 const ROUNDS: usize = 101;
-/// So often, others may run: questions to the store are put by tasks of their own.
+/// The calls between two yields. Yields let the tasks run that query the store.
 const AT_A_STRETCH: u32 = 50;
-/// Until a worker knows what it needs, and leases it before it has run out.
+/// The time until a worker knows its demand and renews leases early enough.
 const WARM_UP: Duration = Duration::from_millis(1500);
-/// The most instructions that sharing may add to a call. A microsecond is some thousands.
+/// The most instructions that sharing may add to a call. A microsecond has some thousands.
 const PROMISE: f64 = 700.0;
 const URL: &str = "http://localhost:8080/v1/orders?page=7";
 
-const ALONE: &str = "a rate of its own";
-const FLEET: &str = "a rate in a fleet, lease held";
+const ALONE: &str = "local rate";
+const FLEET: &str = "fleet rate, lease held";
 
 fn client(stack: &str) -> ClientWithMiddleware {
-    // More than any of these calls need.
+    // More than these calls need.
     let mut throttle = ThrottleMiddleware::builder().rate(1_000_000.0, 1_000_000);
     let mut retry = RetryMiddleware::builder();
     if stack == FLEET {
@@ -47,7 +47,7 @@ fn client(stack: &str) -> ClientWithMiddleware {
         throttle = throttle.fleet(fleet);
     }
     let client = reqwest::Client::builder().no_proxy().build();
-    ClientBuilder::new(client.expect("it is the default otherwise"))
+    ClientBuilder::new(client.expect("valid client settings"))
         .with(retry.build().unwrap())
         .with(throttle.build().unwrap())
         .with(Case::Get.server())
@@ -79,7 +79,7 @@ async fn warm_up(client: &ClientWithMiddleware) {
 
 static POLLS: AtomicU64 = AtomicU64::new(0);
 
-/// A future of which the polls are counted, and not what they do.
+/// A future that counts its polls, but not their cost.
 struct Polled<F>(F);
 
 impl<F: Future + Unpin> Future for Polled<F> {
@@ -91,7 +91,7 @@ impl<F: Future + Unpin> Future for Polled<F> {
     }
 }
 
-/// Counted by valgrind.
+/// Runs under valgrind, which counts.
 fn run(stack: &str) {
     let client = client(stack);
     runtime().block_on(async {
@@ -104,11 +104,15 @@ fn run(stack: &str) {
         }
     });
     let polls = POLLS.load(Ordering::Relaxed);
-    assert_eq!(polls, u64::from(CALLS), "some calls were not over at once");
-    tell_allocations();
+    assert_eq!(
+        polls,
+        u64::from(CALLS),
+        "some calls needed more than one poll"
+    );
+    print_allocations();
 }
 
-/// Nanoseconds a call, in the median of all rounds, and how often it was polled.
+/// Returns the nanoseconds per call (median of all rounds) and the polls per call.
 #[allow(clippy::disallowed_methods)]
 fn timed() -> [(f64, f64); 2] {
     let clients = [ALONE, FLEET].map(client);
@@ -118,7 +122,7 @@ fn timed() -> [(f64, f64); 2] {
         for client in &clients {
             warm_up(client).await;
         }
-        // The first two are not counted: each has waited for the other to get warm.
+        // The first two rounds do not count, because each client went idle while the other warmed up.
         for round in 0..ROUNDS + 2 {
             for (place, client) in clients.iter().enumerate() {
                 let before = POLLS.load(Ordering::Relaxed);

@@ -1,8 +1,7 @@
-//! How the cost of a call grows: with headers, hosts, calls in flight and attempts.
+//! How the cost of a call grows with headers, hosts, calls in flight and attempts.
 //!
-//! `cargo bench -p proof --bench growth` prints what one call, or one attempt, takes at each
-//! size, in instructions and allocations. It needs `valgrind`. With `-- --check` it leaves out the
-//! largest sizes, and fails if something grows that should not.
+//! `cargo bench -p proof --bench growth` prints the instructions and allocations of a call at each size. It needs
+//! `valgrind`. With `-- --check` it skips the largest sizes, and fails if a cost grows more than promised.
 
 mod support;
 
@@ -14,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::Url;
 use reqwest_steady::{ThrottleMiddleware, ThrottleMiddlewareBuilder};
 use support::cases::Case;
-use support::count::{Cost, Counted, Counting, Job, costs, tell_allocations};
+use support::count::{Cost, Counted, Counting, Job, costs, print_allocations};
 use support::memory::Memory;
 use support::stacks::{Stack, Trouble};
 use support::table::{Table, ratio, whole};
@@ -23,25 +22,25 @@ use support::table::{Table, ratio, whole};
 static ALLOCATOR: Counting = Counting;
 
 const WARM_UP: u32 = 100;
-/// The most that anything may grow by. That holds also for hosts beyond the tables' size, where each call
-/// is to a host that was evicted.
+/// The most that a cost may grow. It also applies beyond the size of the host tables, where each call is to an evicted
+/// host.
 const LIMIT: f64 = 1.20;
 
-/// What grows.
+/// The quantity that grows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dimension {
     Headers,
-    AnswerHeaders,
+    ResponseHeaders,
     Hosts,
     InFlight,
-    /// The same, with memory at hand for all of them.
+    /// The same, with free memory cached for all of them.
     InFlightAtHand,
     Attempts,
 }
 
 const DIMENSIONS: [Dimension; 6] = [
     Dimension::Headers,
-    Dimension::AnswerHeaders,
+    Dimension::ResponseHeaders,
     Dimension::Hosts,
     Dimension::InFlight,
     Dimension::InFlightAtHand,
@@ -52,7 +51,7 @@ impl Dimension {
     fn name(self) -> &'static str {
         match self {
             Self::Headers => "headers of the request",
-            Self::AnswerHeaders => "headers of the answer",
+            Self::ResponseHeaders => "headers of the response",
             Self::Hosts => "hosts",
             Self::InFlight => "calls in flight",
             Self::InFlightAtHand => "calls in flight, memory at hand",
@@ -62,8 +61,8 @@ impl Dimension {
 
     fn sizes(self, quick: bool) -> &'static [u32] {
         match self {
-            Self::Headers | Self::AnswerHeaders if quick => &[4, 32, 64],
-            Self::Headers | Self::AnswerHeaders => &[4, 8, 16, 32, 64],
+            Self::Headers | Self::ResponseHeaders if quick => &[4, 32, 64],
+            Self::Headers | Self::ResponseHeaders => &[4, 8, 16, 32, 64],
             Self::Hosts if quick => &[1, 10_000],
             Self::Hosts => &[1, 100, 1_000, 10_000, 100_000],
             Self::InFlight | Self::InFlightAtHand if quick => &[1, 100, 5_000],
@@ -83,25 +82,25 @@ impl Dimension {
         }
     }
 
-    /// So many calls are counted.
+    /// Returns the number of calls to count.
     fn calls(self, size: u32) -> u32 {
         match self {
-            Self::Headers | Self::AnswerHeaders => 200,
-            // As many as there is room for in the tables, so that whatever comes seldom is in it.
+            Self::Headers | Self::ResponseHeaders => 200,
+            // The size of the tables, so that rare work is included.
             Self::Hosts => 4_096,
             Self::InFlight | Self::InFlightAtHand => size.max(1_000),
             Self::Attempts => (200 / size).max(2),
         }
     }
 
-    /// How it grows: 1 is as it should.
+    /// Returns the growth. 1 is ideal.
     fn growth(self, sizes: &[u32], costs: &[Cost]) -> f64 {
         let instructions: Vec<f64> = costs.iter().map(|cost| cost.instructions).collect();
         let allocations: Vec<f64> = costs.iter().map(|cost| cost.allocations).collect();
         match self {
-            Self::Headers | Self::AnswerHeaders => bend(sizes, &instructions),
+            Self::Headers | Self::ResponseHeaders => bend(sizes, &instructions),
             Self::Hosts | Self::InFlight | Self::InFlightAtHand => spread(&instructions),
-            // No attempt takes more than those before it, also of memory.
+            // No attempt costs more than earlier ones, in memory too.
             Self::Attempts => bend(sizes, &instructions).max(bend(sizes, &allocations)),
         }
     }
@@ -116,7 +115,7 @@ fn run(dimension: Dimension, stack: Stack, size: u32) {
     runtime.block_on(async {
         match dimension {
             Dimension::Headers => headers(stack, size, 4, calls).await,
-            Dimension::AnswerHeaders => headers(stack, 4, size, calls).await,
+            Dimension::ResponseHeaders => headers(stack, 4, size, calls).await,
             Dimension::Hosts => hosts(stack, size, calls).await,
             Dimension::InFlight | Dimension::InFlightAtHand => {
                 in_flight(stack, size, calls).await;
@@ -124,16 +123,16 @@ fn run(dimension: Dimension, stack: Stack, size: u32) {
             Dimension::Attempts => attempts(stack, size, calls).await,
         }
     });
-    tell_allocations();
+    print_allocations();
 }
 
-async fn headers(stack: Stack, asked: u32, answered: u32, calls: u32) {
+async fn headers(stack: Stack, sent: u32, received: u32, calls: u32) {
     let server = Memory {
-        headers: shuffled_headers(answered),
+        headers: shuffled_headers(received),
         ..Memory::default()
     };
     let client = stack.client(Trouble::None, Some(server));
-    let headers = shuffled_headers(asked);
+    let headers = shuffled_headers(sent);
     for number in 0..WARM_UP + calls {
         let request = client.get("http://localhost:8080/v1/orders");
         let request = request.headers(headers.clone());
@@ -145,10 +144,10 @@ async fn headers(stack: Stack, asked: u32, answered: u32, calls: u32) {
     }
 }
 
-/// So many headers, none of which means anything to a middleware. They come in no order of their names, and always
-/// in the same: to sort what is sorted already takes less than what users send.
+/// Returns headers without a meaning for middlewares, in a fixed order that is not sorted. Sorted names would be cheaper
+/// to sort than what users send.
 fn shuffled_headers(count: u32) -> HeaderMap {
-    assert!(count <= 64, "a name would come twice");
+    assert!(count <= 64, "a name would repeat");
     let value = HeaderValue::from_static("a value of some length");
     (0..count)
         .map(|number| (number * 37 + 11) % 64)
@@ -157,7 +156,7 @@ fn shuffled_headers(count: u32) -> HeaderMap {
         .collect()
 }
 
-/// Calls to one host after another, over and over.
+/// Calls one host after another, in rotation.
 async fn hosts(stack: Stack, hosts: u32, calls: u32) {
     let client = stack.client(Trouble::None, Some(Memory::default()));
     let urls: Vec<Url> = (0..hosts)
@@ -167,7 +166,7 @@ async fn hosts(stack: Stack, hosts: u32, calls: u32) {
     let mut urls = urls.iter().cycle();
     let warm_up = hosts.max(WARM_UP);
     for number in 0..warm_up + calls {
-        let url = urls.next().expect("it never ends").clone();
+        let url = urls.next().expect("an endless iterator").clone();
         let call = pin!(async { assert_eq!(client.get(url).send().await.unwrap().status(), 200) });
         match number < warm_up {
             true => call.await,
@@ -176,8 +175,10 @@ async fn hosts(stack: Stack, hosts: u32, calls: u32) {
     }
 }
 
-/// Rounds of so many calls that wait for their answers at the same time, and one before those that count: memory that
-/// nobody has used yet is had for less. Each asks for something else, or coalescing would make one of them.
+/// Runs rounds of calls that wait for their responses at the same time.
+///
+/// The first round does not count, because fresh memory is cheaper to allocate. Each call has a different URL, so that
+/// none is coalesced.
 async fn in_flight(stack: Stack, size: u32, calls: u32) {
     let server = Memory {
         waits: true,
@@ -202,8 +203,9 @@ async fn in_flight(stack: Stack, size: u32, calls: u32) {
     assert_eq!(waiting.most.load(Ordering::Relaxed), size);
 }
 
-/// It has room for all of them: what it takes to wait in one is in `waiting.rs`. It is not adaptive, for one that is
-/// opens step by step, and closes where hundreds of attempts fail in a row.
+/// Builds a throttle in which no call waits. `waiting.rs` measures waiting.
+///
+/// It is not adaptive. An adaptive throttle opens step by step, and closes after hundreds of failures in a row.
 fn roomy_throttle() -> ThrottleMiddlewareBuilder {
     ThrottleMiddleware::builder()
         .max_in_flight(1_000_000)
@@ -211,7 +213,7 @@ fn roomy_throttle() -> ThrottleMiddlewareBuilder {
         .max_queue_wait(Duration::from_secs(1))
 }
 
-/// Calls that are answered in their last attempt only.
+/// Makes calls that succeed only in their last attempt.
 async fn attempts(stack: Stack, attempts: u32, calls: u32) {
     let server = Memory::default();
     let failures = server.failures.clone();
@@ -225,13 +227,13 @@ async fn attempts(stack: Stack, attempts: u32, calls: u32) {
     }
 }
 
-/// How many times the smallest the largest is.
+/// Returns the largest cost divided by the smallest.
 fn spread(costs: &[f64]) -> f64 {
     let most = costs.iter().copied().fold(f64::MIN, f64::max);
     most / costs.iter().copied().fold(f64::MAX, f64::min)
 }
 
-/// What each unit takes of those between the last two sizes, as a share of what each before them takes.
+/// Returns the cost per unit between the last two sizes, relative to the cost per unit before.
 fn bend(sizes: &[u32], costs: &[f64]) -> f64 {
     let each =
         |from: usize, to: usize| (costs[to] - costs[from]) / f64::from(sizes[to] - sizes[from]);
@@ -260,11 +262,11 @@ fn main() {
         broken.extend(measure(dimension, check));
     }
     if check && !broken.is_empty() {
-        panic!("these grow: {}", broken.join("; "));
+        panic!("grows more than promised: {}", broken.join("; "));
     }
 }
 
-/// Prints a table, and says what is over the limit.
+/// Prints a table, and returns what exceeds the limit.
 fn measure(dimension: Dimension, quick: bool) -> Vec<String> {
     let (stacks, sizes) = (dimension.stacks(quick), dimension.sizes(quick));
     let mut jobs = Vec::new();
@@ -281,9 +283,9 @@ fn measure(dimension: Dimension, quick: bool) -> Vec<String> {
     let costs = costs(&jobs);
     let mut broken = Vec::new();
     let names: Vec<String> = sizes.iter().map(|size| whole(f64::from(*size))).collect();
-    let head = [dimension.name()].into_iter();
-    let head = head.chain(names.iter().map(String::as_str));
-    let mut table = Table::new(head.chain(["allocations", "grows"]));
+    let heading = [dimension.name()].into_iter();
+    let heading = heading.chain(names.iter().map(String::as_str));
+    let mut table = Table::new(heading.chain(["allocations", "grows"]));
     for (stack, costs) in stacks.iter().zip(costs.chunks(sizes.len())) {
         let grown = dimension.growth(sizes, costs);
         let own = !matches!(stack, Stack::Bare | Stack::ReqwestRetry);

@@ -1,12 +1,12 @@
-//! What it takes to read how long a server asks to be left alone.
+//! The cost of reading a server's hint.
 //!
-//! `cargo bench -p proof --bench hints` prints instructions and allocations for each form, and
-//! beside them what `httpdate` takes for one date. It needs `valgrind`. With `-- --check` it fails if a
-//! value that is eight times as long takes more than eight times as much.
+//! `cargo bench -p proof --bench hints` prints instructions and allocations for each form of hint. It compares them with
+//! one date read by `httpdate`. It needs `valgrind`. With `-- --check` it fails if the cost grows faster than the length
+//! of a value.
 
 mod support;
 
-// Not public, so these very files are compiled once more; and with them their tests, which nobody runs here.
+// These modules are private, so their files are compiled again here. Their tests do not run.
 #[allow(dead_code, unused_imports)]
 #[path = "../../src/clock.rs"]
 mod clock;
@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use support::cases::plain_headers;
-use support::count::{Cost, Counting, Job, costs, counted, tell_allocations};
+use support::count::{Cost, Counting, Job, costs, counted, print_allocations};
 use support::table::{Table, ratio, whole};
 
 #[global_allocator]
@@ -28,21 +28,21 @@ static ALLOCATOR: Counting = Counting;
 const READS: u32 = 500;
 const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const LATER: &str = "Sun, 06 Nov 1994 08:51:37 GMT";
-/// What all others are beside.
+/// The baseline.
 const ONE_DATE: &str = "httpdate alone, one date";
-/// What a throttle looks for in every answer.
+/// What a throttle reads in every response.
 const QUOTA: &str = "quota in a success";
 const DIGITS: [(&str, usize); 2] = [
     ("Retry-After, 1,000 digits", 1_000),
     ("Retry-After, 8,000 digits", 8_000),
 ];
-/// Eight times as long may take so many times as much.
+/// The most by which the cost of eight times the length may grow.
 const LINEAR: f64 = 8.8;
 
-/// An answer: how it is called, its status, and the headers that it has beside ten plain ones.
-type Answer = (&'static str, u16, &'static [(&'static str, &'static str)]);
+/// A response: its name, its status, and its headers besides ten plain ones.
+type BenchResponse = (&'static str, u16, &'static [(&'static str, &'static str)]);
 
-const ANSWERS: [Answer; 8] = [
+const RESPONSES: [BenchResponse; 8] = [
     ("no hint", 503, &[]),
     ("Retry-After in seconds", 503, &[("retry-after", "120")]),
     (
@@ -85,10 +85,10 @@ fn headers_of(name: &str) -> (StatusCode, HeaderMap, bool) {
         headers.insert("retry-after", "9".repeat(*digits).parse().unwrap());
         return (StatusCode::SERVICE_UNAVAILABLE, headers, true);
     }
-    let mut answers = ANSWERS.iter();
-    let (_, status, pairs) = answers
+    let mut responses = RESPONSES.iter();
+    let (_, status, pairs) = responses
         .find(|(known, ..)| *known == name)
-        .expect("an answer");
+        .expect("a response");
     for (name, value) in *pairs {
         headers.insert(
             HeaderName::from_static(name),
@@ -105,7 +105,7 @@ fn run(name: &str) {
             let date = counted(|| httpdate::parse_http_date(black_box(DATE)));
             assert!(date.is_ok());
         }
-        return tell_allocations();
+        return print_allocations();
     }
     if name == QUOTA {
         let (_, headers, _) = headers_of("X-RateLimit-Reset");
@@ -113,7 +113,7 @@ fn run(name: &str) {
             let quota = counted(|| hint::quota_left(black_box(&headers)));
             assert_eq!(quota, Some((0, Duration::from_secs(30))));
         }
-        return tell_allocations();
+        return print_allocations();
     }
     let (status, headers, has_hint) = headers_of(name);
     let now: SystemTime = httpdate::parse_http_date(DATE).unwrap();
@@ -122,7 +122,7 @@ fn run(name: &str) {
         assert_eq!(hint.is_some(), has_hint);
         assert!(hint.is_none_or(|hint| hint > Duration::from_secs(1)));
     }
-    tell_allocations();
+    print_allocations();
 }
 
 fn main() {
@@ -131,17 +131,17 @@ fn main() {
     if let ["--run", name] = args[..] {
         return run(name);
     }
-    let answers = ANSWERS.iter().map(|(name, ..)| *name);
+    let responses = RESPONSES.iter().map(|(name, ..)| *name);
     let digits = DIGITS.iter().map(|(name, _)| *name);
     let names: Vec<&str> = [ONE_DATE]
         .into_iter()
-        .chain(answers)
+        .chain(responses)
         .chain([QUOTA])
         .chain(digits)
         .collect();
     let jobs: Vec<Job> = names.iter().map(|name| Job::new(&[name], READS)).collect();
     let costs: Vec<Cost> = costs(&jobs);
-    let mut table = Table::new(["answer", "instructions", "× one date", "allocations"]);
+    let mut table = Table::new(["response", "instructions", "× one date", "allocations"]);
     for (name, cost) in names.iter().zip(&costs) {
         table.row([
             (*name).to_owned(),
@@ -152,11 +152,11 @@ fn main() {
     }
     println!("{table}");
     let [.., short, long] = &costs[..] else {
-        unreachable!("there are two at least");
+        unreachable!("at least two rows");
     };
     let grows = long.instructions / short.instructions;
     assert!(
         !args.contains(&"--check") || grows <= LINEAR,
-        "eight times the digits take {grows:.1} times as much"
+        "eight times the digits cost {grows:.1} times as much"
     );
 }

@@ -1,11 +1,12 @@
-//! Throughput and latency over real sockets, beside the bare client and reqwest-retry.
+//! Throughput and latency over real sockets, compared with the bare client and reqwest-retry.
 //!
-//! `cargo bench -p proof --bench loopback` prints ratios. The server is another process: this
-//! program with `--serve`, on loopback and a port of its own, which ends with its parent. Machines are
-//! noisy, so all stacks take turns in many short rounds, a round is compared with the bare client's in
-//! the same turn only, and the median counts. With `-- "GET ok"` only calls of that kind are made.
+//! `cargo bench -p proof --bench loopback` prints ratios. With `-- "GET ok"` it makes only calls of that kind.
+//!
+//! The server is this program with `--serve`, in another process on loopback, which ends with its parent. Machines are
+//! noisy, so all stacks alternate in many short rounds. Each round is compared with the bare client in the same turn, and
+//! the median counts.
 
-// How long things take on the wall's clock is what this is about.
+// This bench measures wall-clock time.
 #![allow(clippy::disallowed_methods)]
 
 mod support;
@@ -32,11 +33,11 @@ use support::stacks::{STACKS, Stack, Trouble};
 use support::table::{Table, ratio};
 use tokio::net::TcpListener;
 
-/// Odd, so that one of them is in the middle.
+/// An odd number, so that there is a median round.
 const ROUNDS: usize = 121;
 const CONCURRENCIES: [usize; 2] = [1, 32];
 
-/// Long enough that a round takes some milliseconds.
+/// Returns enough calls for a round of some milliseconds.
 fn calls_in_a_round(case: Case, concurrency: usize) -> usize {
     match case {
         Case::Large => 32,
@@ -45,15 +46,15 @@ fn calls_in_a_round(case: Case, concurrency: usize) -> usize {
     }
 }
 
-/// Of calls that recover, one in so many fails at first. If all did, throttles would slow them down, as they
-/// should; and this is not about that.
+/// Among calls that recover, one in this many fails at first. If all failed, the throttle would rightly slow them down,
+/// which this bench does not measure.
 const FAILS: u64 = 20;
 
-/// Paths under this are answered with 503 the first time.
+/// The first request to a path under this prefix gets a 503.
 const FLAKY: &str = "/flaky/";
 
 fn serve() {
-    // When the parent is gone, however it went, so is this.
+    // Ends with the parent, however that ends.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
@@ -67,16 +68,16 @@ fn serve() {
             let (stream, _) = listener.accept().await.unwrap();
             stream.set_nodelay(true).unwrap();
             let failed = failed.clone();
-            let service = service_fn(move |request| answer(request, failed.clone()));
+            let service = service_fn(move |request| respond(request, failed.clone()));
             let connection = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service);
-            // One that the client has closed is none of our business.
+            // A connection that the client closed is no error.
             tokio::spawn(async { drop(connection.await) });
         }
     });
 }
 
-async fn answer(
+async fn respond(
     request: hyper::Request<Incoming>,
     failed: Arc<Mutex<HashSet<String>>>,
 ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
@@ -94,10 +95,10 @@ async fn answer(
     Ok(response)
 }
 
-/// The server as its parent sees it.
+/// The server process, as seen by its parent.
 struct Server {
     child: Child,
-    /// It ends when this is closed.
+    /// The server ends when this is closed.
     stdin: Option<ChildStdin>,
     address: String,
 }
@@ -111,7 +112,7 @@ impl Server {
             .spawn()
             .unwrap();
         let mut address = String::new();
-        let stdout = child.stdout.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("a piped output");
         BufReader::new(stdout).read_line(&mut address).unwrap();
         Self {
             stdin: child.stdin.take(),
@@ -138,30 +139,30 @@ fn runtime() -> tokio::runtime::Runtime {
 #[derive(Clone, Copy, Default)]
 struct Round {
     seconds: f64,
-    /// As long as the client really ran: others on the same machine do not count.
+    /// The CPU time of the client. Other processes do not count.
     on_a_core: f64,
 }
 
-/// How long this thread has run on any core. Everything that the client does, it does in this thread.
+/// Returns the CPU time of this thread. The client uses no other thread.
 fn seconds_on_a_core() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// What is measured.
+/// A client to measure.
 type Subject = (Stack, ClientWithMiddleware);
 
-/// The calls of one kind, each to a URL of its own so that none is coalesced.
+/// The calls of one kind. Each has a different URL, so that none is coalesced.
 struct Load<'a> {
     case: Case,
     concurrency: usize,
     server: &'a Server,
-    /// How many calls there were.
+    /// The number of calls so far.
     number: Cell<u64>,
 }
 
 impl Load<'_> {
-    /// What a round takes; and each of its calls is added to `latencies`.
+    /// Measures a round, and adds the latency of each call to `latencies`.
     async fn round(&self, subject: &Subject, latencies: &mut Vec<f64>) -> Round {
         let calls = calls_in_a_round(self.case, self.concurrency);
         let computed = seconds_on_a_core();
@@ -201,7 +202,7 @@ impl Load<'_> {
             if status == 200 {
                 return;
             }
-            // Only the bare client gets to see it, and asks again at once.
+            // Only the bare client sees the 503. It retries at once.
             assert_eq!(status, 503);
         }
     }
@@ -226,7 +227,7 @@ fn measure(case: Case, concurrency: usize, server: &Server, table: &mut Table) {
     let mut computings: [Vec<f64>; STACKS.len()] = Default::default();
     runtime().block_on(async {
         for subject in &subjects {
-            // Connections are opened, and gates.
+            // Opens connections and gates.
             for _ in 0..3 {
                 load.round(subject, &mut Vec::new()).await;
             }

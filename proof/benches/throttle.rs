@@ -1,11 +1,10 @@
-//! What becomes of calls, and of the service, in worlds where clients get it wrong.
+//! Runs the workloads of the lab with different stacks.
 //!
-//! `cargo bench -p proof --bench throttle` prints a line for each scenario, stack and seed.
-//! With `-- latencies` it does so for services from 1 to 200 ms away.
-//! `cargo bench -p proof --bench throttle -- grid` prints how backlogs drain, over rates, shapes of limits and
-//! latencies. Any other word leaves only the scenarios and stacks whose names contain it.
+//! `cargo bench -p proof --bench throttle` prints a line for each scenario, stack and seed. With `-- latencies` it varies
+//! the latency from 1 to 200 ms. With `-- grid` it prints how backlogs drain, over rates, kinds of limits and latencies.
+//! Any other word selects the scenarios and stacks whose names contain it.
 //!
-//! All of it runs in virtual time: how fast this machine is changes nothing.
+//! Everything runs in virtual time, so the results do not depend on the machine.
 
 // The service reads tokio's paused clock itself.
 #![allow(clippy::disallowed_methods)]
@@ -13,13 +12,13 @@
 use std::time::Duration;
 
 use lab::stacks::{no_retry, reqwest_retry, steady_retry, steady_throttle};
-use lab::worlds::{
+use lab::workloads::{
     CONTROLLERS_UP, Drain, FAR, HOST, NEAR, TICK, TWENTY_CLIENTS_RATE, TWENTY_CLIENTS_TIME, WARM,
-    beside_a_dead_host, blackout, bucket_told_by_503, burst_and_healthy, busy_and_healthy,
-    controllers, controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes,
-    one_in_a_hundred, overload_of_bucket, overload_of_window, overload_told_by_503, quota,
-    slow_worker, stalled_worker, thousand_writes, thousand_writes_told, twenty_clients,
-    without_the_dead_host,
+    blackout, bucket_with_503, burst_and_healthy, busy_and_healthy, controllers,
+    controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes, one_in_a_hundred,
+    overload_of_bucket, overload_of_window, overload_with_503, quota, slow_worker, stalled_worker,
+    thousand_writes, thousand_writes_with_retry_after, twenty_clients, with_dead_host,
+    without_dead_host,
 };
 use reqwest_steady::testing::{Outcome, Simulation, Stack, Steps};
 
@@ -34,24 +33,24 @@ const STACKS: [(&str, &Stack); 4] = [
 const SEEDS: [u64; 3] = [1, 2, 3];
 const LATENCIES: [u64; 5] = [1, 2, 10, 50, 200];
 
-/// One line of a table: a scenario, and what matters in it.
+/// A line of the table: a workload, and a summary of its outcome.
 struct Scenario {
     name: &'static str,
     latency: Duration,
-    world: fn(Duration) -> Simulation,
+    workload: fn(Duration) -> Simulation,
     remark: fn(&Outcome) -> String,
 }
 
 const fn scenario(
     name: &'static str,
-    world: fn(Duration) -> Simulation,
+    workload: fn(Duration) -> Simulation,
     remark: fn(&Outcome) -> String,
 ) -> Scenario {
     let latency = NEAR;
     Scenario {
         name,
         latency,
-        world,
+        workload,
         remark,
     }
 }
@@ -64,14 +63,18 @@ const fn far(mut scenario: Scenario) -> Scenario {
 const SCENARIOS: &[Scenario] = &[
     scenario("9 writes, 5 per 100 ms", nine_writes, took),
     scenario("1000 writes, 50 per 100 ms", thousand_writes, took),
-    scenario("… with Retry-After: 1", thousand_writes_told, took),
+    scenario(
+        "… with Retry-After: 1",
+        thousand_writes_with_retry_after,
+        took,
+    ),
     scenario("500 at once, down for 3 s", controllers, peaks),
-    scenario("… and cannot be reached", controllers_cut_off, peaks),
+    scenario("… and unreachable", controllers_cut_off, peaks),
     scenario("1000/s for 30 s, blackout", blackout, nothing),
     scenario("1000/s on a bucket of 500/s", overload_of_bucket, half_used),
     scenario("1000/s on windows of 500/s", overload_of_window, half_used),
-    scenario("… which answers 503", overload_told_by_503, half_used),
-    scenario("500 on a bucket, told by 503", bucket_told_by_503, took),
+    scenario("… with status 503", overload_with_503, half_used),
+    scenario("500 on a bucket, status 503", bucket_with_503, took),
     scenario("2500 on a quota of 1000/10 s", quota, took),
     scenario("2000/s, slow worker of 1000/s", slow_worker, longest_trip),
     scenario("800/s, worker stalls for 3 s", stalled_worker, recovery),
@@ -93,8 +96,8 @@ const SCENARIOS: &[Scenario] = &[
     )),
     scenario("500/s, 1 % random 503", one_in_a_hundred, added),
     scenario("20 clients, 2000/s on 1000/s", twenty_clients, shared),
-    scenario("200/s beside a dead host", beside_a_dead_host, added),
-    scenario("200/s without the dead host", without_the_dead_host, added),
+    scenario("200/s with a dead host", with_dead_host, added),
+    scenario("200/s without the dead host", without_dead_host, added),
     scenario(
         "1000/s on 500, 250, 500/s",
         halved_and_doubled,
@@ -107,7 +110,10 @@ fn nothing(_: &Outcome) -> String {
 }
 
 fn took(outcome: &Outcome) -> String {
-    format!("last after {:.2} s", outcome.last_success().as_secs_f64())
+    format!(
+        "last success after {:.2} s",
+        outcome.last_success().as_secs_f64()
+    )
 }
 
 fn peaks(outcome: &Outcome) -> String {
@@ -115,16 +121,16 @@ fn peaks(outcome: &Outcome) -> String {
     let up = outcome.arrivals.during(CONTROLLERS_UP..Duration::MAX);
     let took = outcome.last_success().as_secs_f64();
     format!(
-        "peak in 100 ms: {} after the first, {} when up; last after {took:.2} s",
+        "peak in 100 ms: {} after the first, {} when up; last success after {took:.2} s",
         later.max().unwrap_or_default(),
         up.peak(TICK),
     )
 }
 
-/// How long the worker's queue got.
+/// Shows the longest queue of the worker.
 fn longest_trip(outcome: &Outcome) -> String {
     let longest = outcome.arrivals.0.iter().map(|arrival| arrival.took).max();
-    format!("longest answer took {:?}", longest.unwrap_or_default())
+    format!("slowest response took {:?}", longest.unwrap_or_default())
 }
 
 fn half_used(outcome: &Outcome) -> String {
@@ -135,7 +141,7 @@ fn half_used(outcome: &Outcome) -> String {
 fn recovery(outcome: &Outcome) -> String {
     let late = outcome.successes_during(50 * SEC..60 * SEC);
     let by_second = outcome.successes_by_second();
-    // Whole seconds in which nearly as many got through as began.
+    // The first second in which nearly all calls succeed.
     let full = |second: &usize| by_second.get(*second).is_some_and(|count| *count >= 790);
     let recovered = (13..60).find(full);
     let recovered = recovered.map_or("never".to_owned(), |second| format!("in second {second}"));
@@ -177,7 +183,7 @@ fn used_by_second(outcome: &Outcome) -> String {
     format!("% used: {}", used.collect::<Vec<_>>().join(" "))
 }
 
-/// What every table has a column for, as in `COUNTED`.
+/// Formats the columns of `COUNTED`.
 fn counts(outcome: &Outcome) -> String {
     format!(
         "{:>6} {:>6.1} {:>8} {:>8.2} {:>8.2}",
@@ -208,8 +214,8 @@ fn table(wanted: &impl Fn(&str, &str) -> bool, everywhere: bool) {
         for (stack, build) in stacks {
             for latency in &latencies {
                 let lines = SEEDS.map(|seed| {
-                    // What becomes of the dead host does not matter.
-                    let outcome = (scenario.world)(*latency)
+                    // The dead host does not count.
+                    let outcome = (scenario.workload)(*latency)
                         .seed(seed)
                         .run(build)
                         .of_host(HOST);
@@ -217,7 +223,7 @@ fn table(wanted: &impl Fn(&str, &str) -> bool, everywhere: bool) {
                 });
                 let name = scenario.name;
                 let start = format!("{name:<29} {stack:<15} {:>7}", format!("{latency:?}"));
-                // Where nothing is left to chance, one line says it all.
+                // Without randomness, all seeds give the same line.
                 if lines.iter().all(|line| *line == lines[0]) {
                     println!("{start} {:>4} {}", "all", lines[0]);
                     continue;

@@ -1,12 +1,10 @@
-//! What it takes to wait for a turn.
+//! The cost of waiting in a throttle.
 //!
-//! `cargo bench -p proof --bench waiting` prints how many bytes a call takes that waits in a throttle, beside
-//! one that waits for its answer in the bare client, up to 100,000 at once; and what a million hosts
-//! take. With `valgrind` it also counts the instructions of a call that waited among few and among
-//! many: they should be the same.
+//! `cargo bench -p proof --bench waiting` prints the bytes of a call that waits in a throttle, up to 100,000 at once. It
+//! compares them with a call that waits for its response in the bare client. It also prints the bytes that a million hosts
+//! take. With `valgrind` it counts the instructions of a call that waited among few and among many. They should be equal.
 //!
-//! Bytes are counted by the allocator, and the clock is paused: how fast this machine is changes
-//! nothing.
+//! The allocator counts bytes, and the clock is paused, so the results do not depend on the machine.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::{Command, Stdio};
@@ -18,12 +16,12 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next};
 use reqwest_steady::{RequestBuilderExt, RetryMiddleware, ThrottleMiddleware};
 
-/// The system's allocator, and how much of it is in use.
+/// The system's allocator, which counts the bytes in use.
 struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is left to the system's allocator, which keeps the contract.
+// SAFETY: all work is done by the system's allocator, which keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
@@ -41,9 +39,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A server that answers after a millisecond, or never.
+/// A server that responds after a millisecond, or never.
 struct Server {
-    answers: bool,
+    responds: bool,
 }
 
 #[async_trait::async_trait]
@@ -54,7 +52,7 @@ impl Middleware for Server {
         _: &mut Extensions,
         _: Next<'_>,
     ) -> reqwest_middleware::Result<Response> {
-        if !self.answers {
+        if !self.responds {
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -62,7 +60,7 @@ impl Middleware for Server {
     }
 }
 
-fn client(throttled: bool, answers: bool) -> ClientWithMiddleware {
+fn client(throttled: bool, responds: bool) -> ClientWithMiddleware {
     let mut builder = ClientBuilder::new(reqwest::Client::new());
     if throttled {
         let throttle = ThrottleMiddleware::builder()
@@ -73,7 +71,7 @@ fn client(throttled: bool, answers: bool) -> ClientWithMiddleware {
             .with(RetryMiddleware::default())
             .with(throttle.build().unwrap());
     }
-    builder.with(Server { answers }).build()
+    builder.with(Server { responds }).build()
 }
 
 fn in_virtual_time<F: Future>(future: F) -> F::Output {
@@ -93,7 +91,7 @@ async fn call(client: ClientWithMiddleware) {
     assert_eq!(response.unwrap().status(), 200);
 }
 
-/// Bytes for each of so many calls that wait for ever.
+/// Returns the bytes per call of this many calls that wait forever.
 fn waiting(calls: usize, throttled: bool) -> usize {
     in_virtual_time(async {
         let client = client(throttled, false);
@@ -107,7 +105,7 @@ fn waiting(calls: usize, throttled: bool) -> usize {
     })
 }
 
-/// Bytes that are kept after so many hosts were called once.
+/// Returns the bytes in use after one call to each of this many hosts.
 fn after_hosts(hosts: usize) -> usize {
     in_virtual_time(async {
         let client = client(true, true);
@@ -140,8 +138,8 @@ fn instructions(calls: usize) -> Option<f64> {
         .output()
         .ok()?;
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8_lossy(&output.stderr);
-    let (_, number) = said.split_once("Collected : ")?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let (_, number) = stderr.split_once("Collected : ")?;
     number.split_whitespace().next()?.parse().ok()
 }
 
@@ -173,7 +171,7 @@ fn main() {
     if let [Some(none), Some(few), Some(more), Some(many)] = counts {
         let each = [(few, 500.0), (more, 5_000.0), (many, 50_000.0)];
         let [few, more, many] = each.map(|(count, calls)| (count - none) / calls);
-        println!("instructions a call, when so many came at once:");
+        println!("instructions per call, by the number of calls at once:");
         println!("500: {few:.0}, 5,000: {more:.0}, 50,000: {many:.0}");
     } else {
         println!("valgrind is not installed: instructions are not counted");

@@ -1,6 +1,6 @@
-//! What proves the crate and needs more than it should: see `tests/`, `benches/` and `examples/`.
+//! Tests, benches and examples that need many dependencies: see `tests/`, `benches/` and `examples/`.
 //!
-//! This library runs the examples of those pages of the guide that need other crates.
+//! This library runs the examples of guide pages that need other crates.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/fleet.md")]

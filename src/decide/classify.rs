@@ -64,7 +64,7 @@ impl ClassifiedOutcome {
 pub(crate) struct RequestFacts<'a> {
     /// Needed if `by_user` is set, or if requests without a key are retried.
     pub(crate) target: Option<&'a RequestTarget>,
-    /// Where the request was sent, without the fragment. `None` for a safe method, which has no effect to repeat.
+    /// Where the request was sent. `None` for a safe method, which has no effect to repeat.
     pub(crate) unsafe_url: Option<&'a str>,
     pub(crate) has_key: bool,
     /// The request carries a key, and an earlier attempt of the call may have taken effect.
@@ -90,17 +90,6 @@ impl Classifier {
         attempt: Attempt,
         request: &RequestFacts<'_>,
     ) -> ClassifiedOutcome {
-        let mut classified = self.classify_result(result, attempt, request);
-        classified.effect = effect_of(result, classified.class, request);
-        classified
-    }
-
-    fn classify_result(
-        &self,
-        result: &Result<Response>,
-        attempt: Attempt,
-        request: &RequestFacts<'_>,
-    ) -> ClassifiedOutcome {
         let mut classified = match result {
             Ok(response) => ClassifiedOutcome {
                 outcome: AttemptOutcome::Status(response.status()),
@@ -118,25 +107,25 @@ impl Classifier {
                 }
             }
         };
-        let Some(target) = request.target else {
-            return classified;
-        };
-        if let Some(ClassifyFn(classify)) = &self.by_user {
-            let by_user = classify(&AttemptView {
-                target,
-                attempt,
-                outcome: classified.outcome,
-                result,
-            });
-            classified.class = by_user.unwrap_or(classified.class);
-        }
-        if let (StatusClass::Retry, Ok(response)) = (classified.class, result) {
-            if !target.is_url_of(response) {
-                // reqwest followed a redirect, so this status comes from another URL. The original request got
-                // a response and may have taken effect.
-                classified.class = StatusClass::Conditional;
+        if let Some(target) = request.target {
+            if let Some(ClassifyFn(classify)) = &self.by_user {
+                let by_user = classify(&AttemptView {
+                    target,
+                    attempt,
+                    outcome: classified.outcome,
+                    result,
+                });
+                classified.class = by_user.unwrap_or(classified.class);
+            }
+            if let (StatusClass::Retry, Ok(response)) = (classified.class, result) {
+                if !target.is_url_of(response) {
+                    // reqwest followed a redirect, so this status comes from another URL. The original request
+                    // got a response and may have taken effect.
+                    classified.class = StatusClass::Conditional;
+                }
             }
         }
+        classified.effect = effect_of(result, classified.class, request);
         classified
     }
 

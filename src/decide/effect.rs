@@ -54,7 +54,7 @@ fn effect_of_status(status: StatusCode, has_key: bool) -> Effect {
 /// Whether the response may come from a redirect that the client followed.
 fn is_redirected(response: &Response, request: &RequestFacts<'_>) -> bool {
     request.follows_redirects
-        && (request.unsafe_url).is_some_and(|url| url != without_fragment(response.url()))
+        && (request.unsafe_url).is_some_and(|url| !is_same(url, response.url()))
 }
 
 /// Whether the request provably had no effect.
@@ -75,7 +75,19 @@ fn is_unsent(error: &Error, request: &RequestFacts<'_>) -> bool {
         None => true,
         // After a redirect, reqwest's error names the first URL, so it does not tell which request failed.
         Some(_) if request.follows_redirects => false,
-        Some(url) => error.url().is_some_and(|at| url == without_fragment(at)),
+        Some(url) => error.url().is_some_and(|at| is_same(url, at)),
+    }
+}
+
+/// Whether a request to `url` and one to `other` are the same on the wire: fragments are not sent.
+fn is_same(url: &str, other: &Url) -> bool {
+    let other = match other.fragment() {
+        None => other.as_str(),
+        Some(_) => without_fragment(other),
+    };
+    match url.as_bytes().get(other.len()) {
+        None => url == other,
+        Some(next) => *next == b'#' && url.starts_with(other),
     }
 }
 
@@ -144,6 +156,22 @@ mod tests {
                 ..facts(Some(URL))
             };
             assert_eq!(effect(status, elsewhere, stays), trusted);
+        }
+    }
+
+    #[test]
+    fn a_fragment_makes_no_other_request() {
+        let same = |url: &str, other: &str| is_same(url, &Url::parse(other).unwrap());
+        for (url, other, expected) in [
+            ("http://a/b?c", "http://a/b?c", true),
+            ("http://a/b?c#d", "http://a/b?c", true),
+            ("http://a/b?c", "http://a/b?c#d", true),
+            ("http://a/b?c#d", "http://a/b?c#e", true),
+            ("http://a/b?c", "http://a/b", false),
+            ("http://a/bc", "http://a/b", false),
+            ("http://a/b", "http://a/b?c", false),
+        ] {
+            assert_eq!(same(url, other), expected, "{url} {other}");
         }
     }
 

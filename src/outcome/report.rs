@@ -89,7 +89,7 @@ impl AttemptReport {
 /// Describes a call: its attempts, its waits, and why it ended.
 ///
 /// Each response from a [`RetryMiddleware`](crate::RetryMiddleware) carries a report in its extensions. For calls that
-/// end with an error, use a [`ReportSlot`]. If a chain has two `RetryMiddleware`s, the report of the outer one
+/// end with an error, use a [`ReportSlot`](crate::ReportSlot). If a chain has two `RetryMiddleware`s, the report of the outer one
 /// contains the attempts of both.
 ///
 /// ```

@@ -121,6 +121,7 @@ impl SteadyError {
     }
 
     /// Turns a `ConfigError` or an `InvalidKeyError` into the error of a call to `url`.
+    #[inline]
     pub(crate) fn check<T, E>(checked: Result<T, E>, url: &Url) -> Result<T, Error>
     where
         E: StdError + Send + Sync + 'static,

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use arbitrary::{Result, Unstructured};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use self::model::{Answer, FIRST_THAT_PARSES, Line, QUOTAS, Reading};
-use self::values::{Said, digits, said};
+use self::model::{FIRST_THAT_PARSES, Line, ModelResponse, QUOTAS, Reading};
+use self::values::{ModelValue, digits, model_value};
 use crate::schedule::server_hint;
 
 /// A hint is what the headers say, and never shorter.
@@ -26,41 +26,44 @@ pub fn hints(data: &[u8]) {
 
 fn beside_the_model(input: &mut Unstructured<'_>) -> Result<()> {
     let received = moment(input)?;
-    let mut answer = Answer {
+    let mut response = ModelResponse {
         status: *input.choose(&[429, 503, 500, 200, 301, 403, 404, 502, 999])?,
         received: nanos_since_epoch(received),
         lines: Vec::new(),
     };
-    let now = answer.received.div_euclid(1_000_000_000);
+    let now = response.received.div_euclid(1_000_000_000);
     let mut headers = HeaderMap::new();
     for _ in 0..input.int_in_range(1..=6)? {
         let name = name(input)?;
-        let said = if name == "ratelimit" {
+        let model_value = if name == "ratelimit" {
             let (left, reset) = (input.int_in_range(0..=3)?, input.int_in_range(0..=99_999)?);
             let left = (left < 3).then_some(left);
             let remainder = left.map(|left| format!(";r={left}")).unwrap_or_default();
             let text = format!("\"default\"{remainder};t={reset}").into();
-            Said::window(text, left, reset)
+            ModelValue::window(text, left, reset)
         } else {
-            said(input, now)?
+            model_value(input, now)?
         };
-        let Ok(value) = HeaderValue::from_bytes(&said.text) else {
+        let Ok(value) = HeaderValue::from_bytes(&model_value.text) else {
             return Ok(());
         };
         if name == "ratelimit" && headers.contains_key("ratelimit") {
             continue;
         }
         headers.append(name, value);
-        answer.lines.push(Line { name, said });
+        response.lines.push(Line {
+            name,
+            value: model_value,
+        });
     }
-    let hint = server_hint(status(answer.status), &headers, received);
-    let expected = answer.hint();
+    let hint = server_hint(status(response.status), &headers, received);
+    let expected = response.hint();
     let agrees = match (expected, hint) {
         (Reading::Unsure, _) | (Reading::Nothing, None) => true,
         (Reading::Wait(expected), Some(hint)) => expected.is(hint),
         _ => false,
     };
-    assert!(agrees, "{hint:?} for {expected:?}: {answer:?}");
+    assert!(agrees, "{hint:?} for {expected:?}: {response:?}");
     Ok(())
 }
 

@@ -170,9 +170,7 @@ fn compare(text: &[u8], lines: &[Line], place: &Place) {
         if text.trim_ascii().is_empty() {
             continue;
         }
-        let item = read
-            .next()
-            .expect("every line that is not blank is told of");
+        let item = read.next().expect("an item for every line with text");
         match (line, item) {
             (Line::Letter(letter), Ok(read)) => assert!(**letter == read, "{letter:?} {read:?}"),
             (Line::Letter(letter), Err(error)) => {

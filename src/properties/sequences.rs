@@ -21,9 +21,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use self::ending::Ending;
-use self::model::{Course, Model, Tried};
-use self::plan::{Asked, Plan};
-use self::script::{AnswerBody, Step, reply};
+use self::model::{ExpectedAttempt, ExpectedCall, Model};
+use self::plan::{Plan, PlannedCall};
+use self::script::{ModelBody, Step, reply};
 use super::{address, headers_of};
 use crate::admit::Budget;
 use crate::clock;
@@ -42,29 +42,29 @@ pub fn sequences(data: &[u8]) {
             .unwrap();
     }
     if let Ok(plan) = Plan::of(&mut Unstructured::new(data)) {
-        RUNTIME.with(|runtime| runtime.block_on(carry_out(&plan)));
+        RUNTIME.with(|runtime| runtime.block_on(execute(&plan)));
     }
 }
 
-async fn carry_out(plan: &Plan) {
+async fn execute(plan: &Plan) {
     let origin = clock::now();
-    let purse = plan.settings.purse.as_ref();
-    let budget = purse.map_or_else(Budget::unlimited, plan::Purse::budget);
+    let budget_plan = plan.settings.budget_plan.as_ref();
+    let budget = budget_plan.map_or_else(Budget::unlimited, plan::BudgetPlan::budget);
     let steps = plan.steps.clone();
     let server = ScriptedServer::new(move |before| match steps.get(before) {
         Some(step) => reply(step),
-        None => reply(&Step::well()),
+        None => reply(&Step::success()),
     });
     let client = server.client(plan.settings.retry(budget.clone()));
     let scope = plan.shared.as_ref().map(plan::Shared::scope);
     let mut model = Model::new(plan);
-    for asked in &plan.calls {
-        sleep(asked.pause_before).await;
+    for planned in &plan.calls {
+        sleep(planned.pause_before).await;
         let (start, before) = (origin.elapsed(), server.count());
-        let expected = model.call(asked, start);
+        let expected = model.call(planned, start);
 
         let slot = ReportSlot::new();
-        let call = timeout(asked.patience, send(&client, asked, &slot));
+        let call = timeout(planned.patience, send(&client, planned, &slot));
         let result = match &scope {
             Some(scope) => scope.run(call).await,
             None => call.await,
@@ -72,8 +72,8 @@ async fn carry_out(plan: &Plan) {
         let now = origin.elapsed();
         let received = &server.received()[before..];
         let arrivals: Vec<_> = received.iter().map(|request| request.at - origin).collect();
-        assert_eq!(arrivals, expected.arrivals, "{asked:?} {plan:?}");
-        check_requests(received, asked);
+        assert_eq!(arrivals, expected.arrivals, "{planned:?} {plan:?}");
+        check_requests(received, planned);
         match (result, expected.end) {
             (Err(_), None) => assert!(slot.get().is_none()),
             (Ok(result), Some((at, stop))) => {
@@ -81,7 +81,7 @@ async fn carry_out(plan: &Plan) {
                 assert_eq!(
                     (report.stop_reason(), now),
                     (stop, at),
-                    "{asked:?} {plan:?}"
+                    "{planned:?} {plan:?}"
                 );
                 let attempts: Vec<_> = report.attempts().collect();
                 let agree = attempts.len() == expected.attempts.len()
@@ -104,30 +104,30 @@ async fn carry_out(plan: &Plan) {
 
 async fn send(
     client: &ClientWithMiddleware,
-    asked: &Asked,
+    planned: &PlannedCall,
     slot: &ReportSlot,
 ) -> reqwest_middleware::Result<Response> {
-    let method = Method::from_bytes(asked.method.as_bytes()).unwrap();
+    let method = Method::from_bytes(planned.method.as_bytes()).unwrap();
     let mut request = client.request(method, address()).report_to(slot);
-    if asked.key {
+    if planned.key {
         request = request.idempotency_key("order-1");
     }
-    if asked.idempotent {
+    if planned.idempotent {
         request = request.mark_idempotent();
     }
-    if let Some(retries) = asked.max_retries {
+    if let Some(retries) = planned.max_retries {
         request = request.max_retries(retries);
     }
-    if let Some(deadline) = asked.deadline {
+    if let Some(deadline) = planned.deadline {
         request = request.deadline(deadline);
     }
-    if let Some(timeout) = asked.attempt_timeout {
+    if let Some(timeout) = planned.attempt_timeout {
         request = request.attempt_timeout(timeout);
     }
-    if let Some(limit) = asked.buffer {
+    if let Some(limit) = planned.buffer {
         request = request.buffer_response(limit);
     }
-    request = match asked.stream {
+    request = match planned.stream {
         true => request.body(Body::wrap(String::from("stream"))),
         false => request.body("bytes"),
     };
@@ -135,36 +135,35 @@ async fn send(
 }
 
 /// All attempts send the same request, except for the attempt number.
-fn check_requests(received: &[Received], asked: &Asked) {
+fn check_requests(received: &[Received], planned: &PlannedCall) {
     for (request, number) in received.iter().zip(1..) {
         assert_eq!((request.attempt, &request.url), (number, &address()));
-        assert_eq!(request.method, asked.method);
+        assert_eq!(request.method, planned.method);
         let body = request.body.as_deref();
-        assert_eq!(body, (!asked.stream).then_some(&b"bytes"[..]));
+        assert_eq!(body, (!planned.stream).then_some(&b"bytes"[..]));
         assert_eq!(
             headers_of(&request.headers, "attempt"),
             [&number.to_string()]
         );
         let keys = headers_of(&request.headers, "idempotency-key");
         assert!(
-            keys.iter().copied().eq(asked.key.then_some("order-1")),
+            keys.iter().copied().eq(planned.key.then_some("order-1")),
             "{keys:?}"
         );
     }
 }
 
 /// The caller gets the last response or error unchanged.
-fn check_result(result: reqwest_middleware::Result<Response>, expected: &Course) {
-    let Some(Tried { ending, .. }) = expected.attempts.last() else {
+fn check_result(result: reqwest_middleware::Result<Response>, expected: &ExpectedCall) {
+    let Some(ExpectedAttempt { ending, .. }) = expected.attempts.last() else {
         panic!("a call without an attempt");
     };
     match (result, ending) {
-        (Ok(response), Ending::Answer(answer)) => {
-            assert_eq!(response.status(), answer.status);
-            let lines =
-                usize::from(answer.hint.is_some()) + usize::from(answer.directive.is_some());
+        (Ok(response), Ending::Response(model)) => {
+            assert_eq!(response.status(), model.status);
+            let lines = usize::from(model.hint.is_some()) + usize::from(model.directive.is_some());
             assert_eq!(response.headers().len(), lines);
-            check_body(response, &answer.body);
+            check_body(response, &model.body);
         }
         (Err(error), Ending::TimedOut(limit)) => {
             let exceeded = SteadyError::of(&error).and_then(SteadyError::exceeded);
@@ -180,12 +179,12 @@ fn check_result(result: reqwest_middleware::Result<Response>, expected: &Course)
 }
 
 /// Reads the body without waiting. A late body is complete only if it was buffered.
-fn check_body(response: Response, expected: &AnswerBody) {
+fn check_body(response: Response, expected: &ModelBody) {
     let mut context = Context::from_waker(Waker::noop());
     match (pin!(response.bytes()).poll(&mut context), expected) {
-        (Poll::Ready(Ok(body)), AnswerBody::Whole) => assert_eq!(body, "whole"),
-        (Poll::Ready(Ok(body)), AnswerBody::Late(_)) => assert_eq!(body, "late"),
-        (Poll::Pending | Poll::Ready(Err(_)), AnswerBody::Late(_) | AnswerBody::Cut(_)) => {}
+        (Poll::Ready(Ok(body)), ModelBody::Whole) => assert_eq!(body, "whole"),
+        (Poll::Ready(Ok(body)), ModelBody::Late(_)) => assert_eq!(body, "late"),
+        (Poll::Pending | Poll::Ready(Err(_)), ModelBody::Late(_) | ModelBody::Cut(_)) => {}
         (read, expected) => panic!("{read:?} of {expected:?}"),
     }
 }

@@ -19,8 +19,8 @@ fn replay(name: &str, property: Property) -> Option<usize> {
         return None;
     }
     let mut count = 0;
-    for kept in ["corpus", "findings"] {
-        let Ok(inputs) = fs::read_dir(fuzz.join(kept).join(name)) else {
+    for folder in ["corpus", "findings"] {
+        let Ok(inputs) = fs::read_dir(fuzz.join(folder).join(name)) else {
             continue;
         };
         for input in inputs {
@@ -35,7 +35,7 @@ fn replay(name: &str, property: Property) -> Option<usize> {
 }
 
 #[test]
-fn what_the_fuzzers_have_kept_still_holds() {
+fn inputs_that_the_fuzzers_saved_still_pass() {
     let properties: &[(&str, Property)] = &[
         ("hints", hints),
         ("keys", keys),
@@ -58,22 +58,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn any_headers_give_the_hint_that_they_say(data in bytes()) {
+    fn any_headers_give_the_documented_hint(data in bytes()) {
         hints(&data);
     }
 
     #[test]
-    fn any_text_is_judged_as_a_key_and_sent_as_it_is(data in bytes()) {
+    fn any_valid_key_is_sent_unchanged(data in bytes()) {
         keys(&data);
     }
 
     #[test]
-    fn any_rate_limit_means_what_its_draft_says_or_nothing(data in bytes()) {
+    fn any_rate_limit_is_read_as_its_draft_defines_or_ignored(data in bytes()) {
         limits(&data);
     }
 
     #[test]
-    fn any_calls_and_answers_go_as_the_model_says(data in bytes()) {
+    fn any_calls_and_responses_match_the_model(data in bytes()) {
         sequences(&data);
     }
 }
@@ -83,12 +83,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn any_letters_come_back_from_a_sink(data in bytes()) {
+    fn any_letters_can_be_read_back_from_a_sink(data in bytes()) {
         letters::letters_of_a_sink(&data);
     }
 
     #[test]
-    fn any_file_gives_back_the_letters_in_it(data in bytes()) {
+    fn any_file_returns_the_letters_in_it(data in bytes()) {
         letters(&data);
     }
 }

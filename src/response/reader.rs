@@ -67,7 +67,7 @@ impl BodyReader {
                 Some(chunk) => self.chunks.push(chunk),
                 None if self.is_cut_short() => {
                     let kind = io::ErrorKind::UnexpectedEof;
-                    let cut_short = "the body of the answer is shorter than announced";
+                    let cut_short = "the body of the response is shorter than announced";
                     return Err(Error::middleware(io::Error::new(kind, cut_short)));
                 }
                 None => return Ok(Extent::Whole),

@@ -30,8 +30,8 @@ use crate::host::{HostPlace, host_of};
 use crate::log::TWO_RETRIES_IN_ONE_CHAIN;
 use crate::observe::EventKind;
 use crate::outcome::{Attempt, FailedReport, ReportSlot, RetryReport, SteadyError};
-use crate::request::{BodyFactory, RequestOptions, RequestSnapshot, without_fragment};
-use crate::schedule::CallTime;
+use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
+use crate::schedule::{CallTime, Moment};
 pub(crate) use decision::{Decision, Stop};
 use record::{CallRecord, History};
 
@@ -68,14 +68,14 @@ pub(crate) struct Call<'a> {
     /// When the attempt began, counted from the start of the call.
     sent_at: Duration,
     /// When the latest attempt ended.
-    ended: Instant,
+    ended: Moment,
     /// `None` between attempts, and if no throttle can change the cost or the time of the attempt.
     handed_off: Option<HandedOff>,
     /// What a throttle left, once the attempt has ended.
     visit: Option<ThrottleVisit>,
     /// `None` if the request is never needed again.
     record: Option<Box<CallRecord<'a>>>,
-    /// The URL of a call without a record, without the fragment: for its effect, and for errors that name the host.
+    /// The URL of a call without a record, for its effect and for errors that name the host.
     /// `None` if neither is needed.
     url: Option<Box<str>>,
 }
@@ -131,8 +131,8 @@ impl<'a> Call<'a> {
         let limits = &settings.limits;
         let max_retries = own.and_then(|own| own.max_retries);
         let max_retries = max_retries.unwrap_or(limits.max_retries);
-        let is_idempotent =
-            own.is_some_and(|own| own.idempotent) || is_idempotent(request.method());
+        let is_idempotent_method = is_idempotent(request.method());
+        let is_idempotent = own.is_some_and(|own| own.idempotent) || is_idempotent_method;
         let rules = RepeatRules {
             repeatable: has_key || is_idempotent,
             without_key: settings.retry_without_key,
@@ -180,7 +180,7 @@ impl<'a> Call<'a> {
             max_retries,
             rules,
             has_key,
-            is_safe: is_safe(request.method()),
+            is_safe: is_idempotent_method && is_safe(request.method()),
             is_head: options.is_some() && request.method() == Method::HEAD,
             options,
             host,
@@ -192,7 +192,10 @@ impl<'a> Call<'a> {
             attempt: Attempt::FIRST,
             waited: Duration::ZERO,
             sent_at: Duration::ZERO,
-            ended: time.started,
+            ended: Moment {
+                at: time.started,
+                elapsed: Duration::ZERO,
+            },
             handed_off: None,
             visit: None,
             record: None,
@@ -217,7 +220,7 @@ impl<'a> Call<'a> {
                 events: None,
             }));
         } else if !self.is_safe || self.time.has_limit() {
-            self.url = Some(without_fragment(request.url()).into());
+            self.url = Some(request.url().as_str().into());
         }
         if let Some((outer, terms)) = opening.outer {
             self.nest_in(outer, terms);
@@ -262,13 +265,18 @@ impl<'a> Call<'a> {
     }
 
     /// Returns when the latest attempt ended.
-    pub(crate) fn ended(&self) -> Instant {
+    pub(crate) fn ended(&self) -> Moment {
         self.ended
+    }
+
+    /// Returns the current time.
+    pub(crate) fn now(&self) -> Moment {
+        self.time.moment(clock::now())
     }
 
     /// Returns how long the latest attempt took, with its time in a throttle's queue.
     fn attempt_time(&self) -> Duration {
-        self.time.elapsed(self.ended).saturating_sub(self.sent_at)
+        self.ended.elapsed.saturating_sub(self.sent_at)
     }
 
     /// Returns where the caller wants the report. The retry around an inner one writes it.
@@ -292,10 +300,10 @@ impl<'a> Call<'a> {
         self.options.as_ref()?.buffer.filter(|_| !self.is_head)
     }
 
-    /// Returns where the request is sent, without the fragment. `None` if nothing asks for it.
+    /// Returns where the request is sent. `None` if nothing asks for it.
     fn url(&self) -> Option<&str> {
         match &self.record {
-            Some(record) => Some(without_fragment(&record.request.target().url)),
+            Some(record) => Some(record.request.target().url.as_str()),
             None => self.url.as_deref(),
         }
     }

@@ -19,7 +19,19 @@ pub(crate) struct CallTime {
     pub(crate) attempt_timeout: Option<Duration>,
 }
 
+/// A point in time, and how long the call had taken by then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) at: Instant,
+    pub(crate) elapsed: Duration,
+}
+
 impl CallTime {
+    pub(crate) fn moment(&self, at: Instant) -> Moment {
+        let elapsed = self.elapsed(at);
+        Moment { at, elapsed }
+    }
+
     /// Returns how long the call has taken at `now`.
     pub(crate) fn elapsed(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.started)

@@ -20,7 +20,7 @@ pub(super) static NOWHERE: LazyLock<Client> = LazyLock::new(|| {
     let client = Client::builder()
         .no_proxy()
         .dns_resolver(Arc::new(NeverResolves));
-    client.build().expect("a client that reaches nobody")
+    client.build().expect("a valid client")
 });
 
 struct NeverResolves;

@@ -334,7 +334,7 @@ async fn a_body_shorter_than_announced_has_failed_unless_none_is_sent() {
             Ok(response) => assert_eq!((response.status().as_u16(), count), (status, 1)),
             Err(error) => assert_eq!(
                 error.to_string(),
-                "the body of the answer is shorter than announced"
+                "the body of the response is shorter than announced"
             ),
         }
     }

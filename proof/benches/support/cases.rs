@@ -1,4 +1,4 @@
-//! The kinds of calls that are measured.
+//! The kinds of calls that the benches measure.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -13,19 +13,19 @@ pub(crate) enum Case {
     Get,
     Post,
     PostWithKey,
-    /// A GET that is answered with 503, and then with 200.
+    /// A GET that gets a 503, and then a 200.
     Recovers,
     /// A POST with a key and a body of 1 MiB.
     Large,
     NotFound,
-    /// The answer is not there at the first poll.
+    /// The response is not ready at the first poll.
     Later,
-    /// The answer has no extensions, which none from a socket has.
+    /// The response has no extensions. A response from a socket always has some.
     GetEmpty,
     PostEmpty,
 }
 
-/// Those that every stack is measured with.
+/// The cases that run with every stack.
 pub(crate) const CASES: [Case; 5] = [
     Case::Get,
     Case::Post,
@@ -34,7 +34,7 @@ pub(crate) const CASES: [Case; 5] = [
     Case::Large,
 ];
 
-/// Those that only what is added to a call is measured with.
+/// The cases that only measure what a stack adds.
 pub(crate) const ODD_CASES: [Case; 4] =
     [Case::NotFound, Case::Later, Case::GetEmpty, Case::PostEmpty];
 
@@ -85,8 +85,8 @@ impl Case {
         }
     }
 
-    /// For a client of this stack: what gets a key gets it as users of that stack would set it, so that the
-    /// same goes over the wire.
+    /// Builds a request for a client of this stack. A key is set as users of that stack set it, so that all stacks send
+    /// the same bytes.
     pub(crate) fn request(
         self,
         stack: Stack,
@@ -122,7 +122,7 @@ fn with_headers(builder: RequestBuilder) -> RequestBuilder {
         .header("x-tenant", "acme")
 }
 
-/// So many headers, none of which means anything to a middleware.
+/// Returns headers without a meaning for middlewares.
 pub(crate) fn plain_headers(count: usize) -> http::HeaderMap {
     let name = |number| HeaderName::try_from(format!("x-plain-{number:02}")).unwrap();
     let value = HeaderValue::from_static("a value of some length");

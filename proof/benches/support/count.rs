@@ -1,8 +1,7 @@
-//! Instructions and allocations of calls: the same on every machine, however busy it is.
+//! Counts the instructions and allocations of calls. The counts do not depend on the load of the machine.
 //!
-//! Only polls of the calls' own futures count, not the runtime that polls them. For instructions a
-//! program runs itself once more, in valgrind, which counts while [`counted`] runs. For allocations a
-//! program has an allocator that counts.
+//! Only the polls of the calls' futures count, not the runtime. To count instructions, a program runs itself again under
+//! valgrind, which counts while [`counted`] runs. To count allocations, a program has a counting allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::pin::Pin;
@@ -11,14 +10,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-/// The system's allocator, and how often it was asked, for how much. That takes a few instructions
-/// itself: some thirty of the thousands of a call.
+/// The system's allocator, which counts allocations and bytes. Counting takes about 30 instructions of the thousands of a
+/// call.
 pub(crate) struct Counting;
 
 static ASKED: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: everything is left to the system's allocator, which keeps the contract.
+// SAFETY: all work is done by the system's allocator, which keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ASKED.fetch_add(1, Ordering::Relaxed);
@@ -40,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What one call takes.
+/// The cost of one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) instructions: f64,
@@ -58,7 +57,7 @@ impl Cost {
     }
 }
 
-/// A future of which every poll is counted.
+/// A future whose polls are counted.
 pub(crate) struct Counted<F>(pub(crate) F);
 
 impl<F: Future + Unpin> Future for Counted<F> {
@@ -73,8 +72,7 @@ impl<F: Future + Unpin> Future for Counted<F> {
 static COUNTED_ASKED: AtomicU64 = AtomicU64::new(0);
 static COUNTED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Runs what is to be counted. Valgrind knows it by its name, so it is never inlined, and must not be
-/// called within itself.
+/// Runs the code to count. Valgrind finds this function by name, so it is never inlined. It must not be nested.
 #[inline(never)]
 pub(crate) fn counted<T>(work: impl FnOnce() -> T) -> T {
     let (asked, bytes) = (&ASKED, &BYTES);
@@ -88,25 +86,24 @@ pub(crate) fn counted<T>(work: impl FnOnce() -> T) -> T {
 const PATTERN: &str = "--toggle-collect=*support::count::counted*";
 const ALLOCATED: &str = "allocations and bytes:";
 
-/// What the counted calls of a program took, said at its end for [`costs`] to read.
-pub(crate) fn tell_allocations() {
-    let asked = COUNTED_ASKED.load(Ordering::Relaxed);
+/// Prints the allocations of the counted calls at the end of a program, for [`costs`] to read.
+pub(crate) fn print_allocations() {
+    let allocations = COUNTED_ASKED.load(Ordering::Relaxed);
     println!(
-        "{ALLOCATED} {asked} {}",
+        "{ALLOCATED} {allocations} {}",
         COUNTED_BYTES.load(Ordering::Relaxed)
     );
 }
 
-/// A run of this very program, with `--run` and these arguments, in which it counts so many calls.
+/// A run of this program with `--run` and these arguments, which counts this many calls.
 pub(crate) struct Job {
     args: Vec<String>,
     calls: u32,
-    /// Memory that was freed stays at hand, however much of it there is.
+    /// Whether glibc caches all freed memory.
     memory_at_hand: bool,
 }
 
-/// glibc keeps seven free pieces of each size at hand for a thread. With more in use at a time, what it takes to have
-/// one depends on glibc's own searching, and not only on who asks.
+/// glibc caches seven free chunks of each size per thread. Beyond that, the cost of an allocation depends on its search.
 const KEEP_ALL: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=65535");
 
 impl Job {
@@ -126,9 +123,9 @@ impl Job {
         }
     }
 
-    /// What one of the calls took.
+    /// Runs the program and returns the cost per call.
     fn cost(&self) -> Cost {
-        let program = std::env::current_exe().expect("this program has a path");
+        let program = std::env::current_exe().expect("the path of this program");
         let output = Command::new("valgrind")
             .args([
                 "--tool=callgrind",
@@ -143,10 +140,10 @@ impl Job {
             .output()
             .expect("valgrind is installed");
         assert!(output.status.success(), "{output:?}");
-        let said = String::from_utf8_lossy(&output.stderr);
-        let instructions = numbers(&said, "Collected : ");
-        let told = String::from_utf8_lossy(&output.stdout);
-        let allocated = numbers(&told, ALLOCATED);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let instructions = numbers(&stderr, "Collected : ");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let allocated = numbers(&stdout, ALLOCATED);
         assert!(instructions[0] > 0.0, "nothing was counted: {output:?}");
         let each = |total: f64| total / f64::from(self.calls);
         Cost {
@@ -157,8 +154,7 @@ impl Job {
     }
 }
 
-/// What one call takes in each of these, in their order. They run side by side, for how long they take
-/// does not matter.
+/// Returns the cost per call of each job, in order. The jobs run in parallel, because their duration does not matter.
 pub(crate) fn costs(jobs: &[Job]) -> Vec<Cost> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(vec![Cost::default(); jobs.len()]);
@@ -181,9 +177,9 @@ pub(crate) fn costs(jobs: &[Job]) -> Vec<Cost> {
     done.into_inner().unwrap()
 }
 
-/// The numbers that stand behind `label`, up to the end of the line.
-fn numbers(said: &str, label: &str) -> Vec<f64> {
-    let (_, rest) = said.split_once(label).expect("the count is told");
+/// Returns the numbers after `label`, up to the end of the line.
+fn numbers(output: &str, label: &str) -> Vec<f64> {
+    let (_, rest) = output.split_once(label).expect("the label");
     let line = rest.lines().next().unwrap_or_default();
     let numbers = line.split_whitespace().map(|number| number.parse());
     numbers.collect::<Result<_, _>>().expect("numbers")

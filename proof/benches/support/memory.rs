@@ -1,4 +1,4 @@
-//! A server without a network, so that nothing but the client is measured.
+//! A server without a network, so that only the client is measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,23 +7,23 @@ use http::{Extensions, HeaderMap, StatusCode};
 use reqwest::{Request, Response};
 use reqwest_middleware::{Middleware, Next};
 
-/// A last middleware that answers from memory.
+/// A last middleware that responds from memory.
 ///
-/// Its answers carry two extensions, as every answer that reqwest read from a socket does (the
-/// connection's addresses, and the URL after redirects), unless `empty`.
+/// Unless `empty`, its responses have two extensions, like responses from a socket: the addresses of the connection, and
+/// the URL after redirects.
 #[derive(Clone)]
 pub(crate) struct Memory {
     pub(crate) status: StatusCode,
     pub(crate) empty: bool,
     pub(crate) headers: HeaderMap,
-    /// So many 503s come first.
+    /// The number of 503s before the first success.
     pub(crate) failures: Arc<AtomicU32>,
-    /// Every call waits until all that are there have been polled.
+    /// Whether every call waits until all current calls have been polled.
     pub(crate) waits: bool,
     pub(crate) waiting: Arc<Waiting>,
 }
 
-/// How many wait for an answer at once.
+/// Counts the calls that wait for a response.
 #[derive(Default)]
 pub(crate) struct Waiting {
     now: AtomicU32,
@@ -50,21 +50,21 @@ struct Addresses;
 struct LastUrl;
 
 impl Memory {
-    fn answer(&self) -> Response {
-        let mut answer = http::Response::new("ok");
-        *answer.status_mut() = self.status;
+    fn respond(&self) -> Response {
+        let mut response = http::Response::new("ok");
+        *response.status_mut() = self.status;
         if self.failures.load(Ordering::Relaxed) > 0 {
             self.failures.fetch_sub(1, Ordering::Relaxed);
-            *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         }
         if !self.headers.is_empty() {
-            *answer.headers_mut() = self.headers.clone();
+            *response.headers_mut() = self.headers.clone();
         }
         if !self.empty {
-            answer.extensions_mut().insert(Addresses);
-            answer.extensions_mut().insert(LastUrl);
+            response.extensions_mut().insert(Addresses);
+            response.extensions_mut().insert(LastUrl);
         }
-        Response::from(answer)
+        Response::from(response)
     }
 }
 
@@ -82,6 +82,6 @@ impl Middleware for Memory {
             tokio::task::yield_now().await;
             self.waiting.now.fetch_sub(1, Ordering::Relaxed);
         }
-        Ok(self.answer())
+        Ok(self.respond())
     }
 }

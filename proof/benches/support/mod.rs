@@ -1,9 +1,6 @@
-//! What the benches share: what is compared, what is asked of it, and how it is counted.
+//! Code that the benches share: stacks, calls, and counting.
 
-#![allow(
-    dead_code,
-    reason = "shared by several benches, and none needs all of it"
-)]
+#![allow(dead_code, reason = "no bench needs all of it")]
 
 pub(crate) mod cases;
 pub(crate) mod count;

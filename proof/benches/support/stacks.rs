@@ -1,4 +1,4 @@
-//! What clients are built from, to be compared.
+//! The middleware stacks that the benches compare.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,18 +16,18 @@ use reqwest_steady::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stack {
-    /// The middleware client, with nothing between it and the server.
+    /// The middleware client without middlewares.
     Bare,
     ReqwestRetry,
     Retry,
-    /// With an observer that does nothing.
+    /// A retry with an observer that does nothing.
     Observed,
     Throttled,
-    /// An observer, metrics, dead letters, both time limits, a throttle, and coalescing around it all.
+    /// Coalescing outside, a retry with observer, metrics, dead letters and both time limits, and a throttle inside.
     Everything,
 }
 
-/// Those that every kind of call is measured with.
+/// The stacks that run every kind of call.
 pub(crate) const STACKS: [Stack; 5] = [
     Stack::Bare,
     Stack::ReqwestRetry,
@@ -36,17 +36,16 @@ pub(crate) const STACKS: [Stack; 5] = [
     Stack::Everything,
 ];
 
-/// How a call goes, as far as it matters to who retries.
+/// The failures of a call, as far as the retry settings depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// It is over at once: everything is as it comes.
+    /// No failures. All settings are defaults.
     None,
-    /// It is sent again, up to so often. The waits are next to nothing and the budget is never empty,
-    /// so that nothing but the work is measured.
+    /// Up to this many retries. Waits are minimal and the budget is unlimited, so that only the work is measured.
     Retries(u32),
 }
 
-/// What tokio's clock rounds up to a millisecond.
+/// The shortest wait. tokio's clock rounds it up to 1 ms.
 const NEXT_TO_NOTHING: Duration = Duration::from_nanos(1);
 
 impl Stack {
@@ -67,7 +66,7 @@ impl Stack {
         found.next().unwrap_or_else(|| panic!("no stack {name}"))
     }
 
-    /// A client that ends in `server`, or on the wire.
+    /// Builds a client with `server` in place of the network, or with the network.
     pub(crate) fn client<M: Middleware>(
         self,
         trouble: Trouble,
@@ -76,16 +75,16 @@ impl Stack {
         self.client_with(ThrottleMiddleware::builder(), trouble, server)
     }
 
-    /// The same with another throttle, if there is one in it.
+    /// Builds the same client with another throttle, if the stack has one.
     pub(crate) fn client_with<M: Middleware>(
         self,
         throttle: ThrottleMiddlewareBuilder,
         trouble: Trouble,
         server: Option<M>,
     ) -> ClientWithMiddleware {
-        // Nothing but loopback is ever asked, and looking for a proxy takes time.
+        // All calls go to loopback, and the search for a proxy takes time.
         let client = reqwest::Client::builder().no_proxy().build();
-        let mut builder = ClientBuilder::new(client.expect("it is the default otherwise"));
+        let mut builder = ClientBuilder::new(client.expect("valid client settings"));
         for middleware in self.middlewares(throttle, trouble) {
             builder = builder.with_arc(middleware);
         }
@@ -140,13 +139,13 @@ fn reqwest_retry(trouble: Trouble) -> Arc<dyn Middleware> {
     Arc::new(RetryTransientMiddleware::new_with_policy(policy))
 }
 
-/// In the order of the guide: coalescing outside, the throttle inside.
+/// Adds all middlewares in the order of the guide: coalescing outside, the throttle inside.
 fn everything(
     retry: RetryMiddlewareBuilder,
     throttle: ThrottleMiddlewareBuilder,
 ) -> Vec<Arc<dyn Middleware>> {
     let metrics = Arc::new(prometheus());
-    // No call of the benches is given up, so nobody has to be there to receive.
+    // No call gives up, so the receiver is not needed.
     let (sink, _) = dead_letter_channel(100);
     let retry = retry
         .observe_fn(|_| {})
@@ -162,12 +161,12 @@ fn everything(
     ]
 }
 
-/// Metrics that are kept where most keep them. There is one recorder in a process.
+/// Creates metrics with a Prometheus recorder, the common choice. A process has only one recorder.
 fn prometheus() -> Metrics {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {
         let recorder = PrometheusBuilder::new().build_recorder();
-        metrics::set_global_recorder(recorder).expect("there is no other");
+        metrics::set_global_recorder(recorder).expect("the only recorder");
     });
     Metrics::new()
 }

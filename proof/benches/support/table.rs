@@ -1,4 +1,4 @@
-//! Tables that can be read as text and as Markdown.
+//! Tables that are readable as text and as Markdown.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ impl fmt::Display for Table {
         let widths: Vec<usize> = columns.map(width).collect();
         for (number, row) in self.rows.iter().enumerate() {
             for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                // Names stand to the left, numbers to the right.
+                // Names are left-aligned, numbers right-aligned.
                 match column {
                     0 => write!(f, "| {cell:<width$} ")?,
                     _ => write!(f, "| {cell:>width$} ")?,
@@ -51,7 +51,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// A number as people read it: 12,345.
+/// Formats a number with separators: 12,345.
 pub(crate) fn whole(number: f64) -> String {
     let digits = format!("{:.0}", number.abs());
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The workers' processes, as the one who starts them sees them.
+//! The worker processes, as seen by their parent.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use crate::worker::{END, Orders, Report};
 
-/// How long a worker may take to come up, and to end.
+/// How long a worker may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(5);
 
-/// They end when this is dropped, or when this process does.
+/// The worker processes. They end on drop, or with this process.
 pub(crate) struct Crew {
     processes: Vec<Child>,
-    /// By the number of the worker.
+    /// Indexed by the number of the worker.
     controls: Vec<BufReader<TcpStream>>,
 }
 
 impl Crew {
-    /// Starts so many, with a command that leads each to [`work`](crate::worker::work), and waits until all are there.
+    /// Starts workers with a command that runs [`work`](crate::worker::work), and waits until all have connected.
     pub(crate) fn start(
         count: usize,
         command: impl Fn(SocketAddr, usize) -> io::Result<Command>,
@@ -53,13 +53,13 @@ impl Crew {
         self.tell(&orders.to_string())
     }
 
-    /// What is said about lags is about the time from now on.
-    #[allow(dead_code, reason = "the example does not ask for them")]
+    /// Ignores all earlier lags.
+    #[allow(dead_code, reason = "the example does not use it")]
     pub(crate) fn mark(&mut self) -> io::Result<()> {
         self.tell("mark")
     }
 
-    /// No more calls. Those that were made before are waited for.
+    /// Stops new calls, and waits for those in progress.
     pub(crate) fn stop(mut self) -> anyhow::Result<Vec<Report>> {
         self.tell("stop")?;
         let mut reports = Vec::new();
@@ -89,7 +89,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Unless one has ended, or does not come.
+    /// Waits for the connection of a worker. Fails if a worker ends or takes too long.
     fn accept(&mut self, listener: &TcpListener) -> anyhow::Result<TcpStream> {
         for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
             if let Ok((control, _)) = listener.accept() {

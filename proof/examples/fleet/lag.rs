@@ -1,4 +1,4 @@
-//! Whether the machine lets this process run.
+//! Measures whether the machine lets this process run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 const STEP: Duration = Duration::from_millis(5);
 
-/// The longest time for which this process was not run though it wanted to.
+/// The longest time for which the machine delayed this process.
 pub(crate) struct Lag(Arc<AtomicU64>);
 
 impl Lag {
-    /// Looks every few milliseconds, until this is dropped.
+    /// Measures every few milliseconds, until this is dropped.
     pub(crate) fn watch() -> Self {
         let longest = Arc::new(AtomicU64::new(0));
         let watched = Arc::downgrade(&longest);
@@ -29,7 +29,7 @@ impl Lag {
         Self(longest)
     }
 
-    /// Since it was last asked.
+    /// Returns the longest lag since the last call.
     pub(crate) fn take(&self) -> Duration {
         Duration::from_micros(self.0.swap(0, Ordering::Relaxed))
     }

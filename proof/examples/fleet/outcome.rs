@@ -1,4 +1,4 @@
-//! What came of a fleet's calls.
+//! The results of a fleet's calls.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,7 +11,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) struct Outcome {
     pub(crate) arrivals: Vec<Arrival>,
     pub(crate) reports: Vec<Report>,
-    /// When all workers were there and made calls.
+    /// The time during which all workers made calls.
     pub(crate) time: Range<Duration>,
 }
 
@@ -20,7 +20,7 @@ impl Outcome {
         self.arrivals.len()
     }
 
-    /// Requests that were not refused.
+    /// Returns the number of accepted requests.
     pub(crate) fn successes(&self) -> usize {
         self.arrivals.iter().filter(|it| it.accepted).count()
     }
@@ -29,7 +29,7 @@ impl Outcome {
         self.requests() as f64 / self.successes() as f64
     }
 
-    /// How much of a quota was used, after the first second.
+    /// Returns the used share of a quota, after the first second.
     pub(crate) fn use_of(&self, per_second: f64) -> f64 {
         let time = self.time.start + SECOND..self.time.end;
         let used = self.arrivals.iter();
@@ -37,7 +37,7 @@ impl Outcome {
         used.count() as f64 / (per_second * (time.end - time.start).as_secs_f64())
     }
 
-    /// Most requests in any second, which may begin at any time.
+    /// Returns the most requests within any second.
     pub(crate) fn most_in_a_second(&self) -> usize {
         let mut first = 0;
         let mut most = 0;

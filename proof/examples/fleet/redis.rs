@@ -1,6 +1,6 @@
-//! A Redis of one's own: `redis-server` from the PATH, on loopback and in a directory of its own.
+//! Starts `redis-server` from PATH, on loopback and in a temporary directory.
 
-#![allow(dead_code, reason = "tests do more to it than the example")]
+#![allow(dead_code, reason = "the tests use more of it than the example")]
 
 use std::fs::{self, File};
 use std::io;
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{env, thread};
 
-/// How often to start it, if others take its port.
+/// The number of starts if another process takes the port.
 const TRIES: usize = 5;
 /// How long it may take to start, in steps of 5 ms.
 const STEPS: usize = 4000;
 
-/// One process, which ends when this is dropped, and a directory, which is removed.
+/// A process and its directory. Drop ends the process and removes the directory.
 pub(crate) struct RedisProcess {
     running: Running,
     directory: PathBuf,
@@ -25,7 +25,7 @@ pub(crate) struct RedisProcess {
 }
 
 impl RedisProcess {
-    /// `None` if there is no such program.
+    /// Starts Redis, or returns `None` if it is not installed.
     pub(crate) fn start(more_arguments: impl Fn() -> Vec<String>) -> io::Result<Option<Self>> {
         for _ in 0..TRIES {
             let (directory, port) = (fresh_directory()?, free_port()?);
@@ -52,7 +52,7 @@ impl RedisProcess {
         self.running.end();
     }
 
-    /// On the same port, where it has been killed.
+    /// Starts it again on the same port after a kill.
     pub(crate) fn restart(&mut self) -> io::Result<()> {
         let running = Running::start(&self.directory, &self.arguments)?;
         self.running = running.ok_or(io::ErrorKind::NotFound)?;
@@ -62,7 +62,7 @@ impl RedisProcess {
         }
     }
 
-    /// `STOP` or `CONT`.
+    /// Sends the signal `STOP` or `CONT`.
     pub(crate) fn signal(&self, name: &str) -> io::Result<()> {
         let process = self.running.process.id().to_string();
         let status = Command::new("kill").args(["-s", name, &process]).status()?;
@@ -76,10 +76,10 @@ impl RedisProcess {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// `false` if it has ended instead.
+    /// Waits until Redis is ready. Returns `false` if the process ends instead.
     fn listens(&mut self) -> io::Result<bool> {
         for _ in 0..STEPS {
-            // To knock at the port instead might be to knock at somebody else's.
+            // A connection to the port could reach another process.
             let log = fs::read_to_string(self.directory.join("log"))?;
             if log.contains("Ready to accept connections") {
                 return Ok(true);
@@ -96,12 +96,12 @@ impl RedisProcess {
 impl Drop for RedisProcess {
     fn drop(&mut self) {
         self.running.end();
-        // A panic in here would hide the first one.
+        // A panic here would hide the first one.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// The process, and one that ends it if nobody is left to do so.
+/// The process, and a guard that ends it if this process dies.
 struct Running {
     process: Child,
     guard: Option<Child>,
@@ -126,7 +126,7 @@ impl Running {
             process,
             guard: None,
         };
-        // Its input ends when this process does, however that happens.
+        // The input of the guard ends with this process, however that ends.
         let guard = Command::new("sh")
             .args(["-c", r#"read -r _; kill -9 "$1"; rm -rf "$2""#, "guard"])
             .arg(running.process.id().to_string())
@@ -145,7 +145,7 @@ impl Running {
         Ok(Some(running))
     }
 
-    /// The guard first, while the number of the process is certainly still its own. Either may be gone already.
+    /// Ends the guard first, while the id of the process is still valid. Either may have ended already.
     fn end(&mut self) {
         for child in self.guard.iter_mut().chain([&mut self.process]) {
             let _ = child.kill();
@@ -154,7 +154,7 @@ impl Running {
     }
 }
 
-/// From here on, another process may take the port. Then Redis gives up, and is tried again.
+/// Finds a free port. Another process may take it later. Then Redis ends and is started again.
 pub(crate) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
@@ -164,7 +164,7 @@ fn fresh_directory() -> io::Result<PathBuf> {
     let number = STARTED.fetch_add(1, Ordering::Relaxed);
     let name = format!("reqwest-steady-redis-{}-{number}", process::id());
     let directory = env::temp_dir().join(name);
-    // What an earlier process of the same number has left behind.
+    // Left behind by an earlier process with the same id.
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir(&directory)?;
     Ok(directory)

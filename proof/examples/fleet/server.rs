@@ -1,4 +1,4 @@
-//! A server with a quota, which writes down when each request came.
+//! A server with a quota, which records when each request arrives.
 
 use std::convert::Infallible;
 use std::io;
@@ -14,10 +14,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
-/// By this header the server knows who has sent a request.
+/// The header that identifies the worker.
 pub(crate) const WORKER: &str = "x-worker";
 
-/// So many requests a second, and some at once after a silence: a token bucket.
+/// A token bucket: a rate per second, and a burst after an idle time.
 #[derive(Clone, Copy)]
 pub(crate) struct Quota {
     pub(crate) per_second: f64,
@@ -27,21 +27,21 @@ pub(crate) struct Quota {
 /// One request, as the server saw it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// Since the server was started.
+    /// The time since the server started.
     pub(crate) at: Duration,
-    #[allow(dead_code, reason = "the example does not ask")]
+    #[allow(dead_code, reason = "the example does not use it")]
     pub(crate) worker: usize,
     pub(crate) accepted: bool,
 }
 
-/// It ends when this is dropped.
+/// The server. It ends on drop.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     desk: Arc<Desk>,
     _runtime: Runtime,
 }
 
-/// Where requests are answered.
+/// Handles the requests.
 struct Desk {
     born: Instant,
     room: Mutex<Room>,
@@ -52,9 +52,9 @@ struct Room {
     level: f64,
     filled_at: Duration,
     arrivals: Vec<Arrival>,
-    /// The next request of this worker is answered with so many seconds to wait.
+    /// The worker whose next request gets a 429, and its `Retry-After` in seconds.
     to_hold: Option<(usize, u32)>,
-    /// When that was.
+    /// The time of that 429.
     held_at: Option<Duration>,
 }
 
@@ -85,26 +85,26 @@ impl Server {
         })
     }
 
-    /// Since the server was started.
+    /// The time since the server started.
     pub(crate) fn now(&self) -> Duration {
         self.desk.born.elapsed()
     }
 
-    /// All requests so far, in the order in which they came.
+    /// Returns all requests so far, in order of arrival.
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {
         self.desk.room().arrivals.clone()
     }
 
-    /// Answers the next request of one worker with 429 and `Retry-After`, whatever is left of the quota.
-    #[allow(dead_code, reason = "the example does not")]
+    /// Responds to the next request of one worker with 429 and `Retry-After`, whatever the quota.
+    #[allow(dead_code, reason = "the example does not use it")]
     pub(crate) fn hold(&self, worker: usize, seconds: u32) {
         let mut room = self.desk.room();
         room.to_hold = Some((worker, seconds));
         room.held_at = None;
     }
 
-    /// When it did.
-    #[allow(dead_code, reason = "the example does not ask")]
+    /// Returns the time of that 429.
+    #[allow(dead_code, reason = "the example does not use it")]
     pub(crate) fn held_at(&self) -> Option<Duration> {
         self.desk.room().held_at
     }
@@ -115,8 +115,8 @@ async fn accept(listener: TcpListener, desk: Arc<Desk>) {
         let _ = stream.set_nodelay(true);
         let desk = desk.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let answer = desk.answer(&request);
-            async { Ok::<_, Infallible>(answer) }
+            let response = desk.respond(&request);
+            async { Ok::<_, Infallible>(response) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .serve_connection(TokioIo::new(stream), service);
@@ -125,12 +125,12 @@ async fn accept(listener: TcpListener, desk: Arc<Desk>) {
 }
 
 impl Desk {
-    fn answer(&self, request: &Request<Incoming>) -> Response<String> {
+    fn respond(&self, request: &Request<Incoming>) -> Response<String> {
         let worker = request.headers().get(WORKER);
         let worker = worker.and_then(|worker| worker.to_str().ok()?.parse().ok());
         let worker = worker.unwrap_or(usize::MAX);
         let mut room = self.room();
-        // Within the lock, so that times and order agree.
+        // The time is read under the lock, so that times and order agree.
         let at = self.born.elapsed();
         let hold = room.to_hold.filter(|(held, _)| *held == worker);
         let accepted = hold.is_none() && room.accepts(at);
@@ -139,16 +139,16 @@ impl Desk {
             worker,
             accepted,
         });
-        let mut answer = Response::new(String::new());
+        let mut response = Response::new(String::new());
         if !accepted {
-            *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         }
         if let Some((_, seconds)) = hold {
-            answer.headers_mut().insert(RETRY_AFTER, seconds.into());
+            response.headers_mut().insert(RETRY_AFTER, seconds.into());
             room.to_hold = None;
             room.held_at = Some(at);
         }
-        answer
+        response
     }
 
     fn room(&self) -> MutexGuard<'_, Room> {

@@ -1,4 +1,4 @@
-//! One worker, in a process of its own. It does what it is told over one connection, and ends with that.
+//! One worker process. It gets its orders over a control connection, and ends with that connection.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -20,53 +20,53 @@ use tokio::time::{interval, timeout};
 use crate::lag::Lag;
 use crate::server::WORKER;
 
-/// No more calls of one worker wait at once. Those that would come beyond are not made.
+/// The most concurrent calls of a worker. It skips calls beyond that.
 const MOST_WAITING: usize = 100;
-/// How long calls may take that were made before the end.
+/// How long calls may take after the end.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PREFIX: &str = "fleet-example";
 
-/// What all workers are to do.
+/// The orders for all workers.
 #[derive(Clone)]
 pub(crate) struct Orders {
     pub(crate) server: SocketAddr,
-    /// Through which they share their limits, if they do.
+    /// The Redis through which workers share their limits, if they do.
     pub(crate) redis: Option<String>,
-    /// Whether they slow down by themselves when they are refused.
+    /// Whether workers slow down after refusals.
     pub(crate) adaptive: bool,
-    /// What each has to keep to, or all together.
+    /// The rate limit of each worker, or of all together.
     pub(crate) rate: f64,
     pub(crate) burst: u32,
-    /// How many calls a second each would like to make.
+    /// The calls per second that each worker tries to make.
     pub(crate) offered: f64,
 }
 
-/// What became of the calls of one worker.
+/// The results of one worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     pub(crate) made: u64,
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
-    /// Neither, long after the end.
+    /// Calls that have not ended long after the end.
     pub(crate) lost: u64,
     pub(crate) round_trips: u64,
-    /// For how long the machine did not let it run.
+    /// The longest time for which the machine delayed the worker.
     pub(crate) lag: Duration,
     pub(crate) first_failure: Option<String>,
-    /// What the library has said in its log, if somebody listens.
-    pub(crate) said: Vec<String>,
+    /// The log lines of the library, if they are collected.
+    pub(crate) log_lines: Vec<String>,
 }
 
-/// Comes to the one who started it, does what it is told, and tells what came of it.
+/// Connects to the parent, follows its orders, and reports the results.
 pub(crate) fn work(
     control: SocketAddr,
     number: usize,
-    said: impl FnOnce() -> Vec<String>,
+    log: impl FnOnce() -> Vec<String>,
 ) -> anyhow::Result<()> {
     let mut control = TcpStream::connect(control)?;
     writeln!(control, "{number}")?;
     let mut lines = BufReader::new(control.try_clone()?).lines();
-    let orders: Orders = lines.next().context("no orders came")??.parse()?;
+    let orders: Orders = lines.next().context("no orders")??.parse()?;
     let lag = Arc::new(Lag::watch());
     let (stop, stopped) = oneshot::channel();
     let obeying = lag.clone();
@@ -78,7 +78,7 @@ pub(crate) fn work(
                 _ => drop(stop.take().map(|stop| stop.send(()))),
             }
         }
-        // Nobody is left to report to.
+        // The parent has gone.
         process::exit(1);
     });
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -86,7 +86,7 @@ pub(crate) fn work(
         .build()?;
     let mut report = runtime.block_on(make_calls(&orders, number, stopped))?;
     report.lag = lag.take();
-    report.said = said();
+    report.log_lines = log();
     control.write_all(report.to_string().as_bytes())?;
     Ok(())
 }
@@ -116,8 +116,8 @@ async fn make_calls(
                     report.made += 1;
                     calls.spawn(async move {
                         match request.send().await {
-                            Ok(answer) if answer.status().is_success() => None,
-                            Ok(answer) => Some(answer.status().to_string()),
+                            Ok(response) if response.status().is_success() => None,
+                            Ok(response) => Some(response.status().to_string()),
                             Err(error) => Some(format!("{error:#}")),
                         }
                     });
@@ -125,7 +125,7 @@ async fn make_calls(
             }
         }
     }
-    // Nobody is let down who was let in.
+    // Waits for all calls in progress.
     let rest = async {
         while let Some(ended) = calls.join_next().await {
             report.note(ended.unwrap_or_else(|error| Some(error.to_string())));
@@ -153,7 +153,7 @@ fn client(orders: &Orders, fleet: Option<FleetLimits>) -> anyhow::Result<ClientW
 }
 
 impl Report {
-    /// What a call ended with, if it has failed.
+    /// Counts the end of a call, and keeps its failure, if any.
     fn note(&mut self, failure: Option<String>) {
         match failure {
             None => self.succeeded += 1,
@@ -164,7 +164,7 @@ impl Report {
         }
     }
 
-    /// One line of the text that a worker sends.
+    /// Adds one line of the text that a worker sends.
     pub(crate) fn read(&mut self, line: &str) -> anyhow::Result<()> {
         let (name, value) = line.split_once(' ').unwrap_or((line, ""));
         match name {
@@ -175,14 +175,14 @@ impl Report {
             "round_trips" => self.round_trips = value.parse()?,
             "lag" => self.lag = Duration::from_micros(value.parse()?),
             "failure" => self.first_failure = Some(value.to_owned()),
-            "said" => self.said.push(value.to_owned()),
-            _ => anyhow::bail!("a worker said: {line}"),
+            "log" => self.log_lines.push(value.to_owned()),
+            _ => anyhow::bail!("unknown line of a worker: {line}"),
         }
         Ok(())
     }
 }
 
-/// A line for each, and one for the end.
+/// Formats a line for each value, and one for the end.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "made {}", self.made)?;
@@ -194,8 +194,8 @@ impl fmt::Display for Report {
         if let Some(failure) = &self.first_failure {
             writeln!(f, "failure {}", failure.replace('\n', " "))?;
         }
-        for line in &self.said {
-            writeln!(f, "said {}", line.replace('\n', " "))?;
+        for line in &self.log_lines {
+            writeln!(f, "log {}", line.replace('\n', " "))?;
         }
         writeln!(f, "{END}")
     }

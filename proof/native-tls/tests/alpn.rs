@@ -1,8 +1,8 @@
-//! Connections that turn out to be HTTP/2 (ALPN, RFC 7301): one is enough, so hyper-util cancels the calls that open
-//! another at the same moment. Nothing of them was sent.
+//! Connections that turn out to be HTTP/2 (ALPN, RFC 7301). One connection is enough, so hyper-util cancels calls that
+//! open another at the same time. Nothing of these calls was sent.
 //!
-//! With rustls that takes two threads and bad luck, which `proof/tests/torment` sometimes has. With native-tls one thread is
-//! enough.
+//! With rustls, that takes two threads and rare timing, which `proof/tests/torment` sometimes has. With native-tls, one
+//! thread is enough.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,22 +28,22 @@ use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 use crate::identity::Identity;
 use crate::support::raw::{client, in_time, outcomes, reported, retry};
 
-/// How often a task of tokio may go on before it has to let others.
+/// The budget of a tokio task: the steps before it must yield.
 const BUDGET: usize = 128;
 
-/// What the server has done.
+/// The progress of the server.
 #[derive(Default)]
 struct Progress {
     requests: AtomicUsize,
-    /// The first connection has ended, on both sides.
+    /// The first connection has ended on both sides.
     first_ended: Notify,
-    /// The handshakes of the other two are complete, as far as it is the server that completes them.
+    /// The server has completed its part of the other two handshakes.
     others_written: Notify,
 }
 
-/// Serves one connection until the client ends it. After the first of all requests it takes no more on this one.
+/// Serves one connection until the client ends it. The connection of the first request accepts no second one.
 async fn serve(tls: TlsStream<TcpStream>, progress: &Progress) {
-    // A client that wants another connection says nothing at all.
+    // A client that needs no second connection sends nothing.
     let Ok(mut connection) = h2::server::handshake(tls).await else {
         return;
     };
@@ -56,8 +56,8 @@ async fn serve(tls: TlsStream<TcpStream>, progress: &Progress) {
     }
 }
 
-/// Accepts three connections. It ends the first after one request, and only then completes the other two. Then it
-/// takes one more after the other.
+/// Accepts three connections. Ends the first after one request, and only then completes the other two. Then accepts
+/// further connections.
 async fn run(listener: TcpListener, config: Arc<ServerConfig>, progress: Arc<Progress>) {
     let accept = async || listener.accept().await.unwrap().0;
     let hello = async |tcp| {
@@ -73,7 +73,7 @@ async fn run(listener: TcpListener, config: Arc<ServerConfig>, progress: Arc<Pro
     let (second, third) = join(hello(second), hello(third)).await;
     let (second, third) = (complete(second), complete(third));
     let (second, third, ()) = join3(second, third, async {
-        // Both were polled before this, and have written what they had to.
+        // Both were polled before this, so they have written their part.
         progress.others_written.notify_one();
     })
     .await;
@@ -87,19 +87,22 @@ async fn run(listener: TcpListener, config: Arc<ServerConfig>, progress: Arc<Pro
     join3(serve(second, &progress), serve(third, &progress), more).await;
 }
 
-/// How the attempts of a call ended, and why it did.
+/// The outcomes of the attempts, and the stop reason.
 async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
     let (_, report) = reported(request).await;
     (outcomes(&report), report.stop_reason())
 }
 
-/// How the attempts of a call ended, why it did, and how many requests of all calls arrived.
+/// The outcomes of the attempts, the stop reason, and the number of requests of all calls.
 type Outcome = (Vec<String>, StopReason, usize);
 
-/// Three calls open a connection each. The first is done, and its connection ended, before the other two are polled
-/// again. They were handed that connection, so they fall back on the ones that they began to open.
+/// Makes three calls that open a connection each.
 ///
-/// The second has so many steps left before tokio makes it pause, as a thread can be. Returns the outcome of the third.
+/// The first call and its connection end before the other two are polled again. The others were handed that connection,
+/// so they fall back to the connections that they started to open.
+///
+/// The second call has this many steps left before tokio makes it yield, as a thread may be preempted. Returns the outcome
+/// of the third call.
 async fn three_calls(steps: usize, retry: RetryMiddlewareBuilder, method: &Method) -> Outcome {
     let identity = Identity::of("127.0.0.1");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -113,20 +116,20 @@ async fn three_calls(steps: usize, retry: RetryMiddlewareBuilder, method: &Metho
     let mut first = pin!(call(&Method::GET));
     let mut second = pin!(call(&Method::GET));
     let mut third = pin!(call(method));
-    // With this they have begun to connect, in this order.
+    // Now they start to connect, in this order.
     assert!(first.as_mut().now_or_never().is_none());
     assert!(second.as_mut().now_or_never().is_none());
     assert!(third.as_mut().now_or_never().is_none());
     assert_eq!(first.await.0, ["200"]);
     in_time(progress.first_ended.notified()).await;
 
-    // They send their hello, and are not polled when the response arrives.
+    // They send their first message, and are not polled when the reply arrives.
     let written = pin!(progress.others_written.notified());
     let hello = join(second.as_mut(), third.as_mut());
     let Either::Left(_) = in_time(select(written, hello)).await else {
-        panic!("the handshakes were not complete");
+        panic!("incomplete handshakes");
     };
-    // All that was written has then arrived.
+    // Then all written data has arrived.
     tokio::time::sleep(Duration::from_millis(5)).await;
     for _ in steps..BUDGET - 1 {
         consume_budget().await;
@@ -139,7 +142,7 @@ async fn three_calls(steps: usize, retry: RetryMiddlewareBuilder, method: &Metho
     (outcomes, stop, requests)
 }
 
-/// The outcome of the third call, if the second paused when it had its connection, and had not yet shared it.
+/// Returns the outcome of the third call, if the second yields after it connects and before it shares the connection.
 async fn cancelled(retry: impl Fn() -> RetryMiddlewareBuilder, method: Method) -> Outcome {
     for steps in 0..BUDGET {
         let outcome = three_calls(steps, retry(), &method).await;
@@ -147,7 +150,7 @@ async fn cancelled(retry: impl Fn() -> RetryMiddlewareBuilder, method: Method) -
             return outcome;
         }
     }
-    panic!("nothing was cancelled");
+    panic!("no call was cancelled");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The TLS tests of the crate, with a reqwest that has only native-tls.
+//! The TLS tests of the crate, with reqwest and native-tls only.
 
 #[allow(dead_code)] // the crate's other tests use the rest
 #[path = "../../../tests/steady/support"]

@@ -1,4 +1,4 @@
-//! One run of eight workers, from its beginning to its end.
+//! One whole run of eight workers.
 
 use std::env;
 use std::net::SocketAddr;
@@ -15,44 +15,46 @@ use crate::worker::Orders;
 
 pub(crate) const WORKERS: usize = 8;
 pub(crate) const QUOTA: f64 = 500.0;
-/// A little less than the quota: what a worker has leased may be sent a moment later.
+/// Slightly less than the quota, because a worker may use a lease a moment later.
 pub(crate) const RATE: f64 = 490.0;
-/// Of each: together, twice the quota.
+/// The calls per second of each worker. Together they are twice the quota.
 const OFFERED: f64 = 2.0 * QUOTA / WORKERS as f64;
-/// What the server takes at once after a silence.
+/// The burst that the server accepts after an idle time.
 const BURST: f64 = 100.0;
 
-/// Set where Redis is known to be there, so that these tests cannot be skipped unnoticed.
+/// Set this variable where Redis is installed, so that no test is skipped unnoticed.
 const REQUIRE: &str = "STEADY_REQUIRE_REDIS";
 const CONTROL: &str = "STEADY_FLEET_CONTROL";
 const NUMBER: &str = "STEADY_FLEET_NUMBER";
 
-/// `None` if there is no Redis here.
+/// Starts Redis, or returns `None` if it is not installed.
 pub(crate) fn find_redis(test: &str) -> Option<RedisProcess> {
     let redis = RedisProcess::start(Vec::new).unwrap();
     if redis.is_none() {
         assert!(
             env::var_os(REQUIRE).is_none(),
-            "{REQUIRE} is set, but there is no `redis-server` in PATH"
+            "{REQUIRE} is set, but `redis-server` is not in PATH"
         );
-        say(format_args!("{test}: skipped, no `redis-server` in PATH"));
+        say(format_args!(
+            "{test}: skipped, `redis-server` is not in PATH"
+        ));
     }
     redis
 }
 
-/// What anybody else could tell it.
-pub(crate) fn tell<T: redis::FromRedisValue>(redis: &RedisProcess, command: &[&str]) -> T {
+/// Sends a command through another connection.
+pub(crate) fn command<T: redis::FromRedisValue>(redis: &RedisProcess, words: &[&str]) -> T {
     let mut connection = redis::Client::open(redis.url())
         .and_then(|client| client.get_connection_with_timeout(Duration::from_secs(5)))
         .unwrap();
-    let mut words = redis::cmd(command[0]);
-    words.arg(&command[1..]);
-    words.query(&mut connection).unwrap()
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    command.query(&mut connection).unwrap()
 }
 
-/// How many questions it has been asked, since it was started.
-pub(crate) fn questions(redis: &RedisProcess) -> u64 {
-    let counted: String = tell(redis, &["INFO", "commandstats"]);
+/// Returns the number of store requests since Redis started.
+pub(crate) fn store_requests(redis: &RedisProcess) -> u64 {
+    let counted: String = command(redis, &["INFO", "commandstats"]);
     let calls = |name: &str| {
         let line = counted.lines().find_map(|line| line.strip_prefix(name));
         let calls = line.and_then(|line| line.strip_prefix(":calls=")?.split(',').next());
@@ -61,31 +63,31 @@ pub(crate) fn questions(redis: &RedisProcess) -> u64 {
     calls("cmdstat_evalsha") + calls("cmdstat_eval")
 }
 
-/// How many workers it knows of.
+/// Returns the number of workers in the store.
 pub(crate) fn workers_known(redis: &RedisProcess) -> usize {
-    let names: Vec<String> = tell(redis, &["KEYS", "*:workers"]);
+    let names: Vec<String> = command(redis, &["KEYS", "*:workers"]);
     let known = names
         .iter()
-        .map(|name| tell::<usize>(redis, &["ZCARD", name]));
+        .map(|name| command::<usize>(redis, &["ZCARD", name]));
     known.sum()
 }
 
-/// Where a worker finds the one that started it, and which it is.
-pub(crate) fn told_by_environment() -> Option<(SocketAddr, usize)> {
+/// Returns the control address and the number of a worker.
+pub(crate) fn environment() -> Option<(SocketAddr, usize)> {
     let read = |name| env::var(name).ok();
     Some((read(CONTROL)?.parse().ok()?, read(NUMBER)?.parse().ok()?))
 }
 
-/// What a worker does that is refused too often.
+/// The reaction of a worker to many refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterRefusals {
-    /// What it does unless it is told otherwise. That alone keeps a fleet near the quota.
+    /// The default. It alone keeps a fleet near the quota.
     SlowDown,
-    /// Then nothing but the rate keeps it there.
+    /// Only the rate keeps the fleet near the quota.
     GoOn,
 }
 
-/// Workers that make calls.
+/// Running workers and their server.
 pub(crate) struct Run {
     pub(crate) server: Server,
     crew: Crew,
@@ -94,14 +96,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// They share their limits if there is a Redis for it.
+    /// Starts the workers. They share their limits if a Redis is given.
     pub(crate) fn begin(redis: Option<&RedisProcess>, after: AfterRefusals) -> Self {
         let server = Server::start(Quota {
             per_second: QUOTA,
             burst: BURST,
         });
         let server = server.unwrap();
-        // This same program, started again to run the test that is a worker.
+        // Starts this program again, to run the test that is a worker.
         let crew = Crew::start(WORKERS, |control, number| {
             let mut command = Command::new(env::current_exe()?);
             command
@@ -129,13 +131,13 @@ impl Run {
         run
     }
 
-    /// Only what happens from now on counts as a lag.
+    /// Ignores all earlier lags.
     pub(crate) fn mark(&mut self) {
         self.crew.mark().unwrap();
         self.lag.take();
     }
 
-    /// No call has failed, and none is missing: that is so however busy the machine is.
+    /// Ends the run. Checks that no call failed or is missing, however busy the machine is.
     pub(crate) fn end(self, trial: &mut Trial) -> Outcome {
         let outcome = self.end_anyhow(trial);
         for report in &outcome.reports {
@@ -145,7 +147,7 @@ impl Run {
         outcome
     }
 
-    /// Calls may have failed.
+    /// Ends the run. Calls may have failed.
     pub(crate) fn end_anyhow(self, trial: &mut Trial) -> Outcome {
         let ended = self.server.now();
         let reports = self.crew.stop().unwrap();

@@ -1,31 +1,31 @@
-//! What is measured in real time on a machine that may have other things to do.
+//! Measurements in real time on a machine that may be busy.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often something is tried, if processes are kept waiting meanwhile.
+/// The number of tries if the machine delays processes.
 const TRIES: usize = 5;
-/// If one is not run for so long though it wants to, what is measured is the machine: a millisecond or two are usual.
+/// A longer delay of a process makes a try invalid. One or two milliseconds are normal.
 const STALL: Duration = Duration::from_millis(5);
 
-/// Past the capture of the test harness, which would hide it.
+/// Prints to stderr directly, because the test harness would capture the line.
 pub(crate) fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "fleet: {line}");
 }
 
-/// One test at a time, so that none takes the machine from another.
+/// Allows one test at a time, so that tests do not slow each other.
 pub(crate) fn alone_in_process() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One try, and what was wrong with it.
+/// One try, and its failed expectations.
 #[derive(Default)]
 pub(crate) struct Trial {
     wrong: Vec<String>,
-    /// The longest time for which any of the processes was kept waiting.
+    /// The longest delay of any process.
     lag: Duration,
 }
 
@@ -41,9 +41,8 @@ impl Trial {
     }
 }
 
-/// Fails if anything is wrong, unless the machine has kept some of the processes waiting: then it is tried again, a few
-/// times.
-pub(crate) fn in_peace(mut attempt: impl FnMut(&mut Trial)) {
+/// Runs a test, and repeats a failed one if the machine delayed processes.
+pub(crate) fn retry_on_busy_machine(mut attempt: impl FnMut(&mut Trial)) {
     for number in 1..=TRIES {
         let mut trial = Trial::default();
         attempt(&mut trial);
@@ -57,7 +56,7 @@ pub(crate) fn in_peace(mut attempt: impl FnMut(&mut Trial)) {
             "{wrong:?}, with a lag of {lag:?}"
         );
         say(format_args!(
-            "tried again, for the machine had no time for {lag:?}: {wrong:?}"
+            "trying again, because the machine delayed a process by {lag:?}: {wrong:?}"
         ));
     }
 }

@@ -1,16 +1,16 @@
-//! What many workers share, in memory and in Redis.
+//! Limits that workers share, in memory and in Redis.
 //!
-//! `sending.rs`, `retrying.rs` and `pausing.rs` say what any store does. Each test there runs on both: in
-//! memory under tokio's paused clock, and on a real Redis in real time.
+//! The tests in `sending.rs`, `retrying.rs` and `pausing.rs` hold for any store. Each runs twice: in memory under tokio's
+//! paused clock, and with a real Redis in real time.
 
 mod pausing;
 mod retrying;
 mod sending;
 
 #[cfg(unix)]
-mod redis_away;
-#[cfg(unix)]
 mod redis_connection;
+#[cfg(unix)]
+mod redis_outage;
 #[cfg(unix)]
 #[path = "../../examples/fleet/redis.rs"]
 mod redis_process;
@@ -26,12 +26,12 @@ use reqwest_steady::fleet::{LeaseAsk, WorkerId};
 const KEY: &str = "api.example.com";
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// A question of a new worker.
+/// Creates a lease request of a new worker.
 fn worker() -> LeaseAsk {
     LeaseAsk::new(WorkerId::random(), PERIOD)
 }
 
-/// Each test once on each store.
+/// Runs each test once with each store.
 macro_rules! on_both_stores {
     ($($name:ident),* $(,)?) => {
         mod in_memory {

@@ -1,4 +1,4 @@
-//! TLS on the server's side, and handshakes that end before they are done.
+//! TLS servers, and handshakes that end early.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Wire for TlsStream<TcpStream> {
     }
 }
 
-/// A private key for this name, and a self-signed certificate.
+/// A private key and a self-signed certificate for a name.
 pub(crate) struct Identity(CertifiedKey<rcgen::KeyPair>);
 
 impl Identity {
@@ -28,7 +28,7 @@ impl Identity {
         Self(generate_simple_self_signed([name.to_owned()]).unwrap())
     }
 
-    /// `protocols` are offered by ALPN (RFC 7301).
+    /// Builds a server configuration that offers `protocols` through ALPN (RFC 7301).
     pub(crate) fn config(&self, protocols: &[&str]) -> Arc<ServerConfig> {
         let key = PrivateKeyDer::try_from(self.0.signing_key.serialize_der()).unwrap();
         let mut config = ServerConfig::builder_with_provider(aws_lc_rs::default_provider().into())
@@ -46,33 +46,33 @@ impl Identity {
         self.config(&[]).into()
     }
 
-    /// A client that trusts only this certificate.
+    /// Builds a client that trusts only this certificate.
     pub(crate) fn trusted(&self) -> ClientBuilder {
         let certificate = Certificate::from_der(self.0.cert.der()).unwrap();
         direct().tls_certs_only([certificate])
     }
 }
 
-/// Where a server ends a handshake, or what it says instead.
+/// How a server ends a handshake early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// End of file before anything was read.
+    /// Closes before it reads anything.
     OnAccept,
-    /// End of file after the client's first message.
+    /// Closes after the client's first message.
     AfterClientHello,
-    /// End of file in the middle of the first record.
+    /// Closes in the middle of the first record.
     WithinServerHello,
-    /// End of file between the first record and the others.
+    /// Closes after the first record.
     AfterServerHello,
-    /// The connection is reset after the client's first message.
+    /// Resets the connection after the client's first message.
     Reset,
-    /// A warning that the connection ends in order (RFC 8446 §6.1).
+    /// Sends a warning that the connection closes in order (RFC 8446 §6.1).
     CloseNotify,
-    /// A fatal alert: no agreement on anything (RFC 8446 §6.2).
+    /// Sends a fatal alert: `handshake_failure` (RFC 8446 §6.2).
     HandshakeFailure,
-    /// A fatal alert: the server itself is in trouble.
+    /// Sends a fatal alert: `internal_error`.
     InternalError,
-    /// A response in plain HTTP.
+    /// Responds in plain HTTP.
     PlainHttp,
 }
 
@@ -99,13 +99,13 @@ impl Ending {
             Self::InternalError => alert(FATAL, 80),
             Self::PlainHttp => b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n".to_vec(),
         };
-        // A client that is gone has seen enough.
+        // The client may have closed the connection.
         let _ = tcp.write_all(&bytes).await;
         close(tcp).await;
     }
 }
 
-/// All that a server writes in response to the client's first message.
+/// Returns everything that a server writes after the client's first message.
 async fn flight(tcp: &mut TcpStream, config: Arc<ServerConfig>) -> Vec<u8> {
     let mut connection = ServerConnection::new(config).unwrap();
     let mut flight = Vec::new();
@@ -121,7 +121,7 @@ async fn flight(tcp: &mut TcpStream, config: Arc<ServerConfig>) -> Vec<u8> {
     flight
 }
 
-/// Without a reset, which the client could see before it has read everything: a close with anything unread is one.
+/// Closes without a reset. A close with unread data resets the connection, and the client could miss the last bytes.
 async fn close(mut tcp: TcpStream) {
     let _ = tcp.shutdown().await;
     let _ = tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await;

@@ -1,5 +1,5 @@
-//! The crate beside what is real: TLS libraries, proxies, nginx, Redis, Prometheus, and the crates that it is used with
-//! or compared to.
+//! Tests with real counterparts: TLS libraries, proxies, nginx, Redis, Prometheus, and crates that users combine or
+//! compare with this one.
 
 // Tests read tokio's paused clock themselves.
 #![allow(clippy::disallowed_methods)]

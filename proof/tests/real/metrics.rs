@@ -1,6 +1,6 @@
-//! What is counted of a call, value by value.
+//! The metrics of a call, value by value.
 //!
-//! A recorder of its own for each test, which holds for one thread: all runs in that of the test.
+//! Each test has a separate recorder for its thread, and runs on that thread only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn retry() -> RetryMiddlewareBuilder {
         .observer(metrics)
 }
 
-/// All that was counted, without what is still nothing. The host is always the same, and left out.
+/// Returns all metrics except zeros. The host is always the same and left out.
 fn counted(recorder: &DebuggingRecorder) -> Vec<String> {
     let mut lines = Vec::new();
     for (key, _, _, value) in recorder.snapshotter().snapshot().into_vec() {
@@ -53,7 +53,7 @@ fn counted(recorder: &DebuggingRecorder) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_gets_through_counts_its_retries_by_reason() {
+async fn a_call_that_succeeds_counts_its_retries_by_reason() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let server = Server::statuses([503, 503, 200]);
@@ -68,7 +68,7 @@ async fn a_call_that_gets_through_counts_its_retries_by_reason() {
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=succeeded: 1",
             "steady_retries_total reason=503: 2",
-            // 20 in reserve, two spent, and a fifth of one for the success.
+            // A reserve of 20, minus 2 retries, plus 0.2 for the success.
             "steady_retry_budget_balance: 18.2",
         ]
     );
@@ -101,10 +101,10 @@ async fn an_exhausted_call_is_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_retryable_never_counts_as_exhausted() {
+async fn calls_that_are_not_retryable_never_count_as_exhausted() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
-    // Not even without a single retry.
+    // Not even with zero retries.
     let client = |retry: RetryMiddlewareBuilder, server: &Arc<Server>| {
         server.client(
             retry
@@ -135,7 +135,7 @@ async fn what_is_not_retryable_never_counts_as_exhausted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permanent_answer_counts_a_request_and_nothing_else() {
+async fn a_permanent_response_counts_only_a_request() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let client = Server::statuses([404]).client(retry().build().unwrap());
@@ -147,7 +147,7 @@ async fn a_permanent_answer_counts_a_request_and_nothing_else() {
         [
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=not_retryable: 1",
-            // It shows that the server is well.
+            // The response shows that the server works, so it is deposited.
             "steady_retry_budget_balance: 20.2",
         ]
     );
@@ -173,7 +173,7 @@ async fn a_vetoed_call_counts_no_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_in_an_attempt_is_abandoned_and_no_longer_in_flight() {
+async fn a_call_dropped_in_an_attempt_is_abandoned() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let server = Server::new(|_| Reply::silence());
@@ -191,7 +191,7 @@ async fn a_call_that_is_dropped_in_an_attempt_is_abandoned_and_no_longer_in_flig
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_during_a_wait_has_made_no_retry() {
+async fn a_call_dropped_during_a_wait_counts_no_retry() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let server = Server::statuses([503]);
@@ -207,14 +207,14 @@ async fn a_call_that_is_dropped_during_a_wait_has_made_no_retry() {
             "steady_backoff_delay_seconds: [0.2]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=abandoned: 1",
-            // As last seen: it was given back, but nobody has looked since.
+            // The last reported value. The retry was refunded later, but no event has reported it.
             "steady_retry_budget_balance: 19",
         ]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_in_a_retry_has_made_it() {
+async fn a_call_dropped_in_a_retry_counts_the_retry() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let server = Server::new(|index| match index {
@@ -238,7 +238,7 @@ async fn a_call_that_is_dropped_in_a_retry_has_made_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_a_throttle_keeps_back_is_none() {
+async fn a_retry_that_a_throttle_refuses_does_not_count() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let server = Server::statuses([503]);
@@ -259,7 +259,7 @@ async fn a_retry_that_a_throttle_keeps_back_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_that_does_not_pay_is_counted_for_each_call_it_refuses() {
+async fn an_empty_budget_counts_each_refused_call() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let budget = Budget::builder().min_retries_per_sec(0.1).retry_ratio(0.1);
@@ -286,7 +286,7 @@ async fn a_budget_that_does_not_pay_is_counted_for_each_call_it_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn letters_are_counted_by_what_became_of_them_and_only_for_what_was_given_up() {
+async fn letters_are_counted_by_outcome_and_only_for_failures() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let (letters, unread) = dead_letter_channel(1);
@@ -307,7 +307,7 @@ async fn letters_are_counted_by_what_became_of_them_and_only_for_what_was_given_
         counted(&recorder),
         [
             "steady_backoff_delay_seconds: [0.2, 0.2, 0.2, 0.2]",
-            // The channel had room for one letter, and in the end nobody read it.
+            // The channel has capacity for one letter, and its receiver is dropped later.
             "steady_dead_letters_total outcome=delivered: 1",
             "steady_dead_letters_total outcome=failed: 1",
             "steady_dead_letters_total outcome=timed_out: 1",
@@ -321,7 +321,7 @@ async fn letters_are_counted_by_what_became_of_them_and_only_for_what_was_given_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_shows_its_queue_its_waits_and_what_it_refuses() {
+async fn a_throttle_shows_its_queue_waits_and_refusals() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let server = Server::new(|_| late(SECOND, answer(200)));
@@ -336,7 +336,7 @@ async fn a_throttle_shows_its_queue_its_waits_and_what_it_refuses() {
             .observer(metrics),
     );
 
-    // One goes, two wait, and the last is too many.
+    // One is sent, two wait, and the last one is refused.
     let (first, second, third, refused) = tokio::join!(
         call(&client, 1),
         call(&client, 2),
@@ -364,7 +364,7 @@ async fn a_throttle_shows_its_queue_its_waits_and_what_it_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_in_a_queue_are_not_in_flight_and_leave_it_when_they_are_dropped_or_refused() {
+async fn queued_attempts_are_not_in_flight_and_leave_when_dropped() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let scrape = recorder.handle();
     let _local = set_default_local_recorder(&recorder);
@@ -395,7 +395,7 @@ async fn attempts_in_a_queue_are_not_in_flight_and_leave_it_when_they_are_droppe
         tokio::time::sleep(SECOND).await;
         assert_eq!(gauges(), [Some(1.0), Some(2.0), Some(0.0)]);
         tokio::time::sleep(SECOND + SECOND / 2).await;
-        // The one that was dropped after 2 s told how long the other had waited.
+        // The drop after 2 s updates the age of the oldest attempt.
         assert_eq!(gauges(), [Some(1.0), Some(1.0), Some(2.0)]);
         tokio::time::sleep(SECOND).await;
         assert_eq!(gauges(), [Some(1.0), Some(0.0), Some(0.0)]);
@@ -405,7 +405,7 @@ async fn attempts_in_a_queue_are_not_in_flight_and_leave_it_when_they_are_droppe
     assert!(sent.is_err() && dropped.is_err() && refused.is_err());
     assert_eq!(gauges(), [Some(0.0); 3]);
     let text = scrape.render();
-    // The one that was refused after 3 s has waited; the one that was dropped is not known to.
+    // The refusal after 3 s counts as a wait. The dropped attempt does not.
     for line in [
         r#"steady_rate_limiter_wait_seconds_count{host="api.example.com"} 1"#,
         r#"steady_rate_limiter_wait_seconds_sum{host="api.example.com"} 3"#,
@@ -417,7 +417,7 @@ async fn attempts_in_a_queue_are_not_in_flight_and_leave_it_when_they_are_droppe
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_that_tell_of_limits_are_counted_for_each_answer() {
+async fn rate_limit_headers_are_counted_for_each_response() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let server = Server::new(|index| match index {

@@ -1,5 +1,4 @@
-//! Programs written for reqwest-retry and their translations, on the same answers: what the guide's page
-//! on migration says of both.
+//! Programs for reqwest-retry and their translations, with the same responses. Checks the migration page of the guide.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -26,18 +25,18 @@ use crate::support::{raw, scripted};
 
 const URL: &str = "https://api.example.com/orders";
 
-/// The program that most have: the example on the front page of reqwest-retry.
+/// The common program: the example in the README of reqwest-retry.
 fn theirs() -> RetryTransientMiddleware<ExponentialBackoff> {
     let policy = ExponentialBackoff::builder().build_with_max_retries(3);
     RetryTransientMiddleware::new_with_policy(policy)
 }
 
-/// What the guide recommends in its place.
+/// The translation that the guide recommends.
 fn ours() -> RetryMiddleware {
     RetryMiddleware::builder().max_retries(3).build().unwrap()
 }
 
-/// What the guide has for those who want as little as possible to change.
+/// The translation that changes the least.
 fn as_before() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder()
         .max_retries(3)
@@ -48,7 +47,7 @@ fn as_before() -> RetryMiddlewareBuilder {
         .retry_without_key(true)
 }
 
-/// How a program ended: how many requests arrived, and the last status, if there was one.
+/// The result of a program: the number of requests, and the last status if there is a response.
 #[derive(Debug, PartialEq)]
 struct Ended {
     requests: usize,
@@ -71,10 +70,10 @@ fn post(client: &ClientWithMiddleware) -> RequestBuilder {
 }
 
 async fn run(retry: impl Middleware, server: &Arc<ScriptedServer>, call: Call) -> Ended {
-    let answer = call(&server.client(retry)).send().await;
+    let response = call(&server.client(retry)).send().await;
     Ended {
         requests: server.count(),
-        status: answer.ok().map(|answer| answer.status().as_u16()),
+        status: response.ok().map(|response| response.status().as_u16()),
     }
 }
 
@@ -84,7 +83,7 @@ async fn on(statuses: &[u16], retry: impl Middleware, call: Call) -> Ended {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_usual_program_and_its_translation_send_the_same_and_end_the_same() {
+async fn the_common_program_and_its_translation_behave_the_same() {
     for (statuses, expected) in [
         (&[200][..], ended(1, 200)),
         (&[503, 502, 200], ended(3, 200)),
@@ -101,7 +100,7 @@ async fn the_usual_program_and_its_translation_send_the_same_and_end_the_same() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_waits_of_the_literal_translation_have_the_same_ceilings() {
+async fn the_literal_translation_has_the_same_longest_waits() {
     let exactly = ExponentialBackoff::builder()
         .jitter(reqwest_retry::Jitter::None)
         .build_with_max_retries(3);
@@ -118,18 +117,18 @@ async fn the_waits_of_the_literal_translation_have_the_same_ceilings() {
     run(as_before().backoff(exactly).build().unwrap(), &after, get).await;
     assert_eq!(after.gaps(), [second, 2 * second, 4 * second]);
     for (before, after) in before.gaps().into_iter().zip(after.gaps()) {
-        // Theirs is measured by the wall clock, which does not stand still.
+        // reqwest-retry measures with the wall clock, which is not paused.
         assert!(before.abs_diff(after) < second / 2, "{before:?}, {after:?}");
     }
 }
 
-/// The toy that reqwest-retry shows for strategies: a 201 is repeated, and no other answer.
+/// The example of reqwest-retry for strategies: retries a 201, and no other response.
 struct OnCreated;
 
 impl RetryableStrategy for OnCreated {
     fn handle(&self, result: &Result<Response>) -> Option<Retryable> {
         match result {
-            Ok(answer) if answer.status() == StatusCode::CREATED => Some(Retryable::Transient),
+            Ok(response) if response.status() == StatusCode::CREATED => Some(Retryable::Transient),
             Ok(_) => None,
             Err(error) => default_on_request_failure(error),
         }
@@ -151,7 +150,7 @@ fn our_strategy() -> RetryMiddlewareBuilder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strategy_and_its_translation_send_the_same_and_end_the_same() {
+async fn a_strategy_and_its_translation_behave_the_same() {
     for (statuses, expected) in [
         (&[201][..], ended(3, 201)),
         (&[201, 200], ended(2, 200)),
@@ -165,8 +164,8 @@ async fn a_strategy_and_its_translation_send_the_same_and_end_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn none_means_do_not_retry_there_and_as_the_tables_say_here() {
-    // What one gets who takes over the `None` of the strategy as it stands.
+async fn none_means_no_retry_there_and_the_default_tables_here() {
+    // A translation that keeps the `None` of the strategy.
     let trap = RetryMiddleware::builder()
         .max_retries(2)
         .classify_fn(|attempt| (attempt.status()? == 201).then_some(StatusClass::Conditional));
@@ -176,7 +175,7 @@ async fn none_means_do_not_retry_there_and_as_the_tables_say_here() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_post_is_repeated_there_and_here_only_if_it_may_be() {
+async fn a_post_is_always_retried_there_and_here_only_if_safe() {
     let keyed: Call = |client| post(client).idempotency_key("order-4711");
     let marked: Call = |client| post(client).mark_idempotent();
     let without_key = || as_before().build().unwrap();
@@ -187,7 +186,7 @@ async fn a_post_is_repeated_there_and_here_only_if_it_may_be() {
         assert_eq!(on(&[status], ours(), keyed).await, all);
         assert_eq!(on(&[status], ours(), marked).await, all);
     }
-    // What the opt-in covers, and what it does not.
+    // The statuses that the opt-in covers, and others.
     for (status, requests) in [(429, 4), (502, 4), (503, 4), (504, 4), (500, 1), (408, 1)] {
         let opted_in = on(&[status], without_key(), post).await;
         assert_eq!(opted_in, ended(requests, status));
@@ -196,7 +195,7 @@ async fn a_post_is_repeated_there_and_here_only_if_it_may_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_all_statuses_these_are_treated_differently() {
+async fn these_statuses_are_treated_differently() {
     let (mut no_longer, mut now) = (Vec::new(), Vec::new());
     for status in 200..=599 {
         let before = on(&[status], theirs(), get).await.requests;
@@ -220,7 +219,7 @@ async fn of_all_statuses_these_are_treated_differently() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_servers_word_is_ignored_there_and_kept_here() {
+async fn the_servers_directives_are_ignored_there_and_applied_here() {
     let asks_for = |pause: &'static str| {
         ScriptedServer::new(move |before| match before {
             0 => Reply::status(503).header("retry-after", pause),
@@ -247,7 +246,7 @@ async fn the_servers_word_is_ignored_there_and_kept_here() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_failures_at_once_are_all_repeated_there_and_bounded_here() {
+async fn many_failures_are_all_retried_there_and_limited_here() {
     async fn requests(retry: impl Middleware) -> usize {
         let server = ScriptedServer::statuses([503]);
         let client = server.client(retry);
@@ -255,7 +254,7 @@ async fn many_failures_at_once_are_all_repeated_there_and_bounded_here() {
         server.count()
     }
     assert_eq!(requests(theirs()).await, 400);
-    // The reserve: 2 a second, saved up over 10 s.
+    // The reserve: 2 per second × 10 s.
     assert_eq!(requests(ours()).await, 120);
     assert_eq!(requests(as_before().build().unwrap()).await, 400);
 }
@@ -302,7 +301,7 @@ async fn a_stream_is_an_error_there_and_sent_once_here() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_inside_another_middlewares_error_is_final_there_and_known_here() {
+async fn a_failure_inside_a_middleware_error_is_final_only_there() {
     let broken = || ScriptedServer::new(|_| Reply::fail(ErrorKind::ConnectionReset));
     let all = |requests| Ended {
         requests,
@@ -312,7 +311,7 @@ async fn a_failure_inside_another_middlewares_error_is_final_there_and_known_her
     assert_eq!(run(ours(), &broken(), get).await, all(4));
 }
 
-/// Leaves a mark in the extensions of each attempt, and a header if there was one already.
+/// Inserts a mark into the extensions of each attempt, and a header if the mark already exists.
 struct Marks;
 
 #[derive(Clone)]
@@ -335,7 +334,7 @@ impl Middleware for Marks {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_attempt_leaves_in_the_extensions_stays_there_and_goes_here() {
+async fn extensions_of_an_attempt_stay_there_and_are_reset_here() {
     for (retry, marked) in [
         (Arc::new(theirs()) as Arc<dyn Middleware>, 3),
         (Arc::new(ours()), 0),
@@ -351,7 +350,7 @@ async fn what_an_attempt_leaves_in_the_extensions_stays_there_and_goes_here() {
     }
 }
 
-/// On a socket, so without waits.
+/// Has no waits, because the test uses a real socket.
 fn their_quick(retries: u32) -> RetryTransientMiddleware<ExponentialBackoff> {
     let policy = ExponentialBackoff::builder()
         .retry_bounds(Duration::from_millis(1), Duration::from_millis(5))
@@ -376,7 +375,7 @@ fn with_retries(error: &Error) -> Option<u32> {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_wrapped_there_and_comes_back_as_it_is_here() {
+async fn a_refused_connection_is_wrapped_there_and_unchanged_here() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     drop(listener);
@@ -397,7 +396,7 @@ async fn a_refused_connection_is_wrapped_there_and_comes_back_as_it_is_here() {
 }
 
 #[tokio::test]
-async fn a_timeout_is_wrapped_there_and_comes_back_as_it_is_here() {
+async fn a_timeout_is_wrapped_there_and_unchanged_here() {
     let hangs = || raw::Server::start(|_| raw::reply("", raw::Then::Silence));
     let impatient = || raw::direct().timeout(Duration::from_millis(50));
 
@@ -417,8 +416,8 @@ async fn a_timeout_is_wrapped_there_and_comes_back_as_it_is_here() {
 }
 
 #[tokio::test]
-async fn a_strategy_that_leaves_failures_to_the_defaults_repeats_them_in_both() {
-    // Closed without an answer, and then a 200, which the strategy takes as it is.
+async fn a_strategy_with_default_failures_retries_them_in_both() {
+    // First a close without a response, then a 200, which the strategy does not retry.
     let server = || {
         raw::Server::start(|before| match before {
             0 => raw::reply("", raw::Then::Close),
@@ -431,15 +430,15 @@ async fn a_strategy_that_leaves_failures_to_the_defaults_repeats_them_in_both() 
     let before = server().await;
     let retry = RetryTransientMiddleware::new_with_policy_and_strategy(quick, OnCreated);
     let client = socket(retry, raw::direct());
-    let answer = raw::in_time(client.get(before.url()).send()).await.unwrap();
-    assert_eq!((answer.status().as_u16(), before.count()), (200, 2));
+    let response = raw::in_time(client.get(before.url()).send()).await.unwrap();
+    assert_eq!((response.status().as_u16(), before.count()), (200, 2));
 
     let after = server().await;
     let backoff = Backoff::exponential(Duration::from_millis(1));
     let client = raw::client(raw::direct(), our_strategy().backoff(backoff));
-    let answer = raw::in_time(client.get(after.url()).send()).await.unwrap();
-    assert_eq!((answer.status().as_u16(), after.count()), (200, 2));
-    assert_eq!(RetryReport::of(&answer).unwrap().retries(), 1);
+    let response = raw::in_time(client.get(after.url()).send()).await.unwrap();
+    assert_eq!((response.status().as_u16(), after.count()), (200, 2));
+    assert_eq!(RetryReport::of(&response).unwrap().retries(), 1);
 }
 
 #[tokio::test(start_paused = true)]

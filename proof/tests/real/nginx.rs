@@ -1,7 +1,6 @@
-//! A real server that throttles: nginx with `limit_req`, which refuses what comes too fast and says
-//! nothing about when to come again.
+//! A real server that throttles: nginx with `limit_req`, which refuses requests without `Retry-After`.
 //!
-//! Without nginx these tests are skipped, and say so; with `STEADY_REQUIRE_NGINX` set they fail.
+//! Without nginx, these tests print that they are skipped. With `STEADY_REQUIRE_NGINX` set, they fail.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -24,22 +23,21 @@ use crate::support::raw::{direct, in_time};
 
 const CALLS: usize = 500;
 
-/// At 200 a second the calls take three seconds. This keeps a test that went wrong from hanging.
+/// At 200 per second, the calls take 3 s. This timeout ends a test that hangs.
 const LONG_ENOUGH: Duration = Duration::from_secs(60);
 
-/// How often to start it, if others take its port.
+/// The number of starts if another process takes the port.
 const TRIES: usize = 5;
 
-/// Set where nginx is known to be there, so that these tests cannot be skipped unnoticed.
+/// Set this variable where nginx is installed, so that no test is skipped unnoticed.
 const REQUIRE: &str = "STEADY_REQUIRE_NGINX";
 
-/// Past the capture of the test harness, which would hide it: numbers that nobody sees, and a test
-/// that did not run, are worth nothing.
+/// Prints to stderr directly, because the test harness would capture figures and skipped tests.
 fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "nginx: {line}");
 }
 
-/// One process, which ends when this is dropped, and a directory, which is removed.
+/// A process and its directory. Drop ends the process and removes the directory.
 struct Nginx {
     process: Child,
     directory: Directory,
@@ -47,7 +45,7 @@ struct Nginx {
 }
 
 impl Nginx {
-    /// `None` if there is no nginx here.
+    /// Starts nginx, or returns `None` if it is not installed.
     async fn start(site: Site) -> Option<Self> {
         for _ in 0..TRIES {
             let mut nginx = Self::spawn(site)?;
@@ -62,7 +60,7 @@ impl Nginx {
     fn spawn(site: Site) -> Option<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        // From here on, another process may take the port. Then nginx gives up, and is tried again.
+        // From here on, another process may take the port. Then nginx ends and is started again.
         drop(listener);
         let directory = Directory::new();
         fs::write(directory.file("nginx.conf"), config(site, port)).unwrap();
@@ -85,17 +83,16 @@ impl Nginx {
                 assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
                 assert!(
                     env::var_os(REQUIRE).is_none(),
-                    "{REQUIRE} is set, but there is no `nginx` in PATH"
+                    "{REQUIRE} is set, but `nginx` is not in PATH"
                 );
                 None
             }
         }
     }
 
-    /// `false` if it has ended instead.
+    /// Waits until nginx listens. Returns `false` if the process ends instead.
     async fn listens(&mut self) -> bool {
-        // It is written once the port is open. To knock at the port instead might be to knock at
-        // somebody else's.
+        // nginx writes the file once the port is open. A connection to the port could reach another process.
         while !self.directory.file("pid").exists() {
             if self.process.try_wait().unwrap().is_some() {
                 return false;
@@ -113,12 +110,11 @@ impl Nginx {
         fs::read_to_string(self.directory.file(file)).unwrap_or_default()
     }
 
-    /// How often it answered with each status. It writes this down after it has answered, so there
-    /// may be something to wait for.
-    async fn answers(&self, expected: usize) -> BTreeMap<u16, usize> {
+    /// Counts the responses by status. Waits for `expected` lines, because nginx logs after it responds.
+    async fn statuses(&self, expected: usize) -> BTreeMap<u16, usize> {
         let written = async {
             loop {
-                let log = self.read("answers");
+                let log = self.read("statuses");
                 if log.lines().count() >= expected && log.ends_with('\n') {
                     return log;
                 }
@@ -135,25 +131,25 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // It may be gone already, and a panic in here would hide the first one.
+        // The process may have ended already. A panic here would hide the first one.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// What its only site does.
+/// The settings of the only site.
 #[derive(Clone, Copy)]
 struct Site {
     /// Added to `listen`.
     protocol: &'static str,
-    /// How many requests a connection takes.
+    /// The number of requests per connection.
     keepalive_requests: u32,
-    /// Whom it refuses.
+    /// The limit.
     limit: &'static str,
 }
 
 impl Site {
-    /// Connections over HTTP/1.1 that last.
+    /// HTTP/1.1 with persistent connections.
     const fn limited(limit: &'static str) -> Self {
         Self {
             protocol: "",
@@ -162,7 +158,7 @@ impl Site {
         }
     }
 
-    /// HTTP/2, with a GOAWAY after so many requests.
+    /// HTTP/2, with a GOAWAY after this many requests.
     const fn leaving_after(keepalive_requests: u32) -> Self {
         Self {
             protocol: "http2",
@@ -172,10 +168,9 @@ impl Site {
     }
 }
 
-/// A single process: killed, it leaves no worker behind; and started by root, it stays what it is.
+/// A single process, so that a kill leaves no worker behind. Started by root, it keeps its user.
 ///
-/// `return` in the limited location would answer before the limit is looked at, so the answer comes
-/// from a second one.
+/// A second location responds, because `return` in the limited location would respond before the limit applies.
 fn config(site: Site, port: u16) -> String {
     let Site {
         protocol,
@@ -201,7 +196,7 @@ http {{
     server {{
         listen 127.0.0.1:{port} {protocol};
         keepalive_requests {keepalive_requests};
-        access_log answers status;
+        access_log statuses status;
         location / {{
             {limit}
             try_files /nothing @accepted;
@@ -227,16 +222,16 @@ fn with_throttle() -> ClientWithMiddleware {
         .build()
 }
 
-/// What came of [`CALLS`] calls.
+/// The outcome of [`CALLS`] calls.
 struct Outcome {
     succeeded: usize,
-    answers: BTreeMap<u16, usize>,
+    statuses: BTreeMap<u16, usize>,
     took: Duration,
 }
 
 impl Outcome {
     fn requests(&self) -> usize {
-        self.answers.values().sum()
+        self.statuses.values().sum()
     }
 
     fn requests_per_success(&self) -> f64 {
@@ -248,19 +243,19 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} of {CALLS} calls succeeded, {:.3} requests for each success {:?}, {:.1} s",
+            "{} of {CALLS} calls succeeded, {:.3} requests per success {:?}, {:.1} s",
             self.succeeded,
             self.requests_per_success(),
-            self.answers,
+            self.statuses,
             self.took.as_secs_f64(),
         )
     }
 }
 
-/// All calls at once, each with an idempotency key. `None` if there is no nginx here.
+/// Makes all calls at once, each with an idempotency key. Returns `None` if nginx is not installed.
 async fn calls(name: &str, limit: &'static str, client: ClientWithMiddleware) -> Option<Outcome> {
     let Some(nginx) = Nginx::start(Site::limited(limit)).await else {
-        say(format_args!("{name}: skipped, no `nginx` in PATH"));
+        say(format_args!("{name}: skipped, `nginx` is not in PATH"));
         return None;
     };
     let begun = tokio::time::Instant::now();
@@ -272,37 +267,38 @@ async fn calls(name: &str, limit: &'static str, client: ClientWithMiddleware) ->
         let post = post.report_to(&slot);
         under_way.spawn(async move {
             let result = post.send().await;
-            let succeeded = result.is_ok_and(|answer| answer.status() == 200);
+            let succeeded = result.is_ok_and(|response| response.status() == 200);
             (succeeded, slot.get().unwrap())
         });
     }
     let ended = timeout(LONG_ENOUGH, under_way.join_all()).await;
-    let ended = ended.expect("should end within seconds");
+    let ended = ended.expect("calls that end within seconds");
     let took = begun.elapsed();
     let attempts = ended.iter().flat_map(|(_, report)| report.attempts());
-    let answered = attempts
+    let responses = attempts
         .filter(|attempt| matches!(attempt.outcome(), AttemptOutcome::Status(_)))
         .count();
     let outcome = Outcome {
         succeeded: ended.iter().filter(|(succeeded, _)| *succeeded).count(),
-        answers: nginx.answers(answered).await,
+        statuses: nginx.statuses(responses).await,
         took,
     };
     say(format_args!("{name}: {outcome}"));
-    // Each report tells of every request, and nothing else repeats any.
-    assert_eq!(outcome.requests(), answered);
-    assert_eq!(outcome.answers.get(&200), Some(&outcome.succeeded));
+    // The reports contain every request, so nothing else has retried.
+    assert_eq!(outcome.requests(), responses);
+    assert_eq!(outcome.statuses.get(&200), Some(&outcome.succeeded));
     Some(outcome)
 }
 
 const REFUSES_WITH_429: &str = "limit_req zone=one burst=10 nodelay; limit_req_status 429;";
 const DELAYS_THEN_REFUSES: &str = "limit_req zone=one burst=10; limit_req_status 429;";
-/// What it does unless told otherwise.
+/// The default status of nginx.
 const REFUSES_WITH_503: &str = "limit_req zone=one burst=10 nodelay;";
 
-/// All get through, at the price of a few requests more. It was 1.02 requests for each success on a
-/// quiet machine; the limit leaves room for one that is not.
-async fn lets_all_through(name: &str, limit: &'static str) {
+/// Checks that all calls succeed with few extra requests.
+///
+/// An idle machine needs 1.02 requests per success. The limit leaves room for a busy one.
+async fn all_succeed(name: &str, limit: &'static str) {
     let Some(outcome) = calls(name, limit, with_throttle()).await else {
         return;
     };
@@ -311,42 +307,43 @@ async fn lets_all_through(name: &str, limit: &'static str) {
 }
 
 #[tokio::test]
-async fn through_the_throttle_all_calls_pass_a_server_that_refuses_with_429() {
-    lets_all_through("429, with the throttle", REFUSES_WITH_429).await;
+async fn with_the_throttle_all_calls_succeed_despite_429s() {
+    all_succeed("429, with the throttle", REFUSES_WITH_429).await;
 }
 
 #[tokio::test]
-async fn through_the_throttle_all_calls_pass_a_server_that_delays_before_it_refuses() {
-    lets_all_through("delays and 429, with the throttle", DELAYS_THEN_REFUSES).await;
+async fn with_the_throttle_all_calls_succeed_despite_delays() {
+    all_succeed("delays and 429, with the throttle", DELAYS_THEN_REFUSES).await;
 }
 
 #[tokio::test]
-async fn through_the_throttle_nearly_all_calls_pass_a_server_that_refuses_with_503() {
+async fn with_the_throttle_nearly_all_calls_succeed_despite_503s() {
     let name = "503, with the throttle";
     let Some(outcome) = calls(name, REFUSES_WITH_503, with_throttle()).await else {
         return;
     };
-    // A 503 may mean anything, so it takes several to show that there are too many requests, and
-    // each retry is paid from the budget. A call that finds it empty fails.
+    // A 503 has many causes, so the throttle needs several to recognize a limit. Each retry is paid from the budget. A
+    // call fails if the budget is empty.
     assert!(outcome.succeeded >= CALLS * 9 / 10, "{outcome}");
     assert!(outcome.requests_per_success() <= 1.3, "{outcome}");
 }
 
-/// What the throttle is worth: its own numbers are printed by the tests above. How many calls come
-/// through here depends on how fast they are made, so only the books are checked.
-// Elsewhere a process may not have 500 connections, which all of its tests have to share.
+/// Prints the figures without a throttle, for comparison with the tests above.
+///
+/// How many calls succeed depends on their speed, so the test only compares reports and server log.
+// Elsewhere, a process may not be allowed 500 connections, which all of its tests share.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_retry_alone_reports_every_request_that_the_server_answered() {
+async fn a_retry_alone_reports_every_response_of_the_server() {
     calls("429, retry alone", REFUSES_WITH_429, retry_alone()).await;
 }
 
-/// A connection that nginx ends with a GOAWAY after seven requests leaves many unprocessed. Those cost no budget.
+/// Makes GETs on connections that nginx ends with a GOAWAY after seven requests. Unprocessed requests cost no budget.
 async fn gets_on_short_lived_connections(name: &str, add: fn(ClientBuilder) -> ClientBuilder) {
     const GETS: usize = 5000;
     const AT_ONCE: usize = 100;
     let Some(nginx) = Nginx::start(Site::leaving_after(7)).await else {
-        say(format_args!("{name}: skipped, no `nginx` in PATH"));
+        say(format_args!("{name}: skipped, `nginx` is not in PATH"));
         return;
     };
     let inner = direct().http2_prior_knowledge().build().unwrap();
@@ -355,7 +352,10 @@ async fn gets_on_short_lived_connections(name: &str, add: fn(ClientBuilder) -> C
         let slot = ReportSlot::new();
         let get = client.get(nginx.url()).report_to(&slot);
         async move {
-            let succeeded = get.send().await.is_ok_and(|answer| answer.status() == 200);
+            let succeeded = get
+                .send()
+                .await
+                .is_ok_and(|response| response.status() == 200);
             (succeeded, slot.get().unwrap())
         }
     });
@@ -366,12 +366,12 @@ async fn gets_on_short_lived_connections(name: &str, add: fn(ClientBuilder) -> C
     let stops = ended.iter().filter(|(succeeded, _)| !succeeded);
     let stops: Vec<_> = stops.map(|(_, report)| report).take(3).collect();
     say(format_args!(
-        "{name}: {succeeded} of {GETS} gets succeeded, {retries} retries"
+        "{name}: {succeeded} of {GETS} GETs succeeded, {retries} retries"
     ));
     assert_eq!(succeeded, GETS, "{stops:?}");
     assert!(
         retries > 0,
-        "nothing was left unprocessed, so nothing was shown"
+        "all requests were processed, so the test shows nothing"
     );
 }
 

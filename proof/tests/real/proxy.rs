@@ -1,6 +1,6 @@
-//! A forward proxy that opens no tunnel: the request never left, so it is a failure to connect.
+//! A forward proxy that opens no tunnel. The request was never sent, so the failure is a connect failure.
 //!
-//! reqwest tells only 200 and 407 (RFC 9110 §15.5.8) from the other statuses of a proxy.
+//! reqwest distinguishes only 200 and 407 (RFC 9110 §15.5.8) from the other statuses of a proxy.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use crate::support::raw::{Server, answer, client, outcomes, reported, retry};
 
 const URL: &str = "https://payments.test/orders";
 
-/// What the proxy writes to one connection after the other. After the last of these it opens tunnels.
+/// The responses of the proxy to consecutive connections. After the last one, it opens tunnels.
 type Refusals = Vec<String>;
 
 /// A proxy that is also the server behind the tunnel.
@@ -62,7 +62,7 @@ impl Forward {
     }
 }
 
-/// The first line of the request, when all of it is there.
+/// Reads a request, and returns its first line.
 async fn read_connect(tcp: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -76,7 +76,7 @@ fn refusal(status: u16) -> String {
     format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 5\r\n\r\nsorry")
 }
 
-/// How the attempts of a call ended, and why it did.
+/// Returns the outcomes of the attempts and the stop reason.
 async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
     let (result, report) = reported(request).await;
     if let Err(error) = &result {
@@ -88,7 +88,7 @@ async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
 
 const CONNECT: &str = "CONNECT payments.test:443 HTTP/1.1";
 
-/// Two connections are refused like this, and the third gets its tunnel.
+/// Refuses two connections like this, and opens a tunnel for the third.
 async fn is_retried(refusal: String) {
     let start = || Forward::start(vec![refusal.clone(); 2]);
     let proxy = start().await;
@@ -112,21 +112,21 @@ async fn is_retried(refusal: String) {
 }
 
 #[tokio::test]
-async fn a_proxy_that_cannot_open_a_tunnel_now_is_asked_again() {
+async fn a_proxy_that_cannot_open_a_tunnel_now_is_retried() {
     for status in [429, 502, 503, 504] {
         is_retried(refusal(status)).await;
     }
 }
 
 #[tokio::test]
-async fn a_proxy_that_ends_the_connection_is_asked_again() {
+async fn a_proxy_that_ends_the_connection_is_retried() {
     is_retried(String::new()).await;
     is_retried("HTTP/1.1 200".to_owned()).await;
 }
 
-// Nobody can tell it from a 503. The retries are safe, and the budget bounds them.
+// reqwest does not distinguish it from a 503. The retries are safe, and the budget limits them.
 #[tokio::test]
-async fn a_proxy_that_forbids_the_host_is_asked_again_too() {
+async fn a_proxy_that_forbids_the_host_is_retried_too() {
     let proxy = Forward::start(vec![refusal(403); 9]).await;
     let get = client(proxy.inner(), retry()).get(URL).max_retries(2);
     let (outcomes, stop) = attempts(get).await;

@@ -1,4 +1,4 @@
-//! One secret in every place where requests carry them, and a search for it in all that we put out.
+//! Puts a secret into every place where requests carry one, and searches all output for it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,9 +21,9 @@ use crate::support::trace::Trace;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// In every secret, and nowhere else.
+/// A text in every secret, and nowhere else.
 const SECRET: &str = "hush";
-/// No secret, but only for who sends the letter again.
+/// Not a secret, but only for a replay of the letter.
 const PRIVATE: [&str; 2] = ["page-seven", "key-of-this-order"];
 
 const HEADERS: [&str; 19] = [
@@ -50,7 +50,7 @@ const HEADERS: [&str; 19] = [
     "x-harmless",
 ];
 
-/// URLs where others stand: in headers, and in parameters.
+/// Secrets inside URLs in headers and parameters.
 const URLS: [(&str, &str); 3] = [
     ("referer", "https://me:hush@other.example.com/"),
     ("x-copy-source", "https://store.example.com/a?sp=r&sig=hush"),
@@ -76,7 +76,7 @@ const PARAMETERS: [&str; 15] = [
     "ticket",
 ];
 
-/// A request that is full of secrets, to a path that says what the server is to do.
+/// Builds a request full of secrets. The path selects the behaviour of the server.
 fn request(method: Method, path: &str) -> Request {
     let mut url =
         format!("http://{SECRET}-user:{SECRET}-word@api.example.com/{path}?page=page-seven");
@@ -109,14 +109,14 @@ fn secrets() -> Secrets {
     Secrets::default().header("X-Tenant").parameter("ticket")
 }
 
-/// All that was put out, with where it was.
+/// All output, with its place.
 #[derive(Clone, Default)]
 struct Output(Arc<Mutex<Vec<(String, String)>>>);
 
 impl Output {
     fn add(&self, place: &str, text: impl Into<String>) {
         let text = text.into();
-        assert!(!text.is_empty(), "{place} says nothing");
+        assert!(!text.is_empty(), "no output of {place}");
         self.0.lock().unwrap().push((place.to_owned(), text));
     }
 
@@ -132,7 +132,7 @@ impl Output {
     }
 }
 
-/// Answers by the path.
+/// Responds by path.
 fn server() -> Arc<Server> {
     let cookie = || format!("session={SECRET}");
     Server::by_request(move |request| match request.url().path() {
@@ -188,7 +188,7 @@ async fn a_secret_appears_in_no_output_of_any_kind() {
     ];
     let client = server.client_behind(chain);
 
-    // Given up, with and without a key; with a pause that is too long.
+    // Calls that give up: with and without a key, and with a hint that is too long.
     for (method, path) in [
         (Method::GET, "down"),
         (Method::PUT, "down"),
@@ -202,7 +202,7 @@ async fn a_secret_appears_in_no_output_of_any_kind() {
         );
         tokio::time::sleep(200_000 * MS).await;
     }
-    // Cut off, and while that is waited for, refused; the middlewares are looked at meanwhile.
+    // A call that fails with a broken connection, and one that is refused meanwhile. The middlewares are shown, too.
     let (late, refused, ()) = tokio::join!(
         client.execute(request(Method::GET, "silence")),
         client.execute(request(Method::POST, "down")),
@@ -222,12 +222,12 @@ async fn a_secret_appears_in_no_output_of_any_kind() {
     for error in &errors {
         output.add("error", format!("{error} {error:?} {error:#?}"));
     }
-    // Dropped.
+    // A dropped call.
     tokio::time::sleep(200_000 * MS).await;
     let dropped = timeout(MS, client.execute(request(Method::GET, "silence"))).await;
     assert!(dropped.is_err());
     tokio::time::sleep(200_000 * MS).await;
-    // With a key that is none, and user info that reqwest makes a header of.
+    // An invalid key, and user info that reqwest turns into a header.
     let slot = ReportSlot::new();
     let url = format!("http://{SECRET}:{SECRET}@api.example.com/?token={SECRET}");
     let send = || {
@@ -251,7 +251,7 @@ async fn a_secret_appears_in_no_output_of_any_kind() {
     send().idempotency_key(PRIVATE[1]).send().await.unwrap();
     output.add("report", format!("{slot:?}"));
 
-    // The letters, as they are kept and as they are shown.
+    // The letters, as stored and as shown.
     let mut letters = Vec::new();
     for letter in JsonLinesReader::open_all(&file).unwrap() {
         letters.push(letter.unwrap());
@@ -291,7 +291,7 @@ async fn a_secret_appears_in_no_output_of_any_kind() {
     }
     output.add("metrics", recorder.handle().render());
 
-    // Nothing of this is empty, or the search would be.
+    // Each kind of output exists, so the search is not empty.
     for (place, least) in [
         ("event", 40),
         ("throttle event", 20),
@@ -306,8 +306,8 @@ async fn a_secret_appears_in_no_output_of_any_kind() {
         assert!(output.len(place) >= least, "{place}: {}", output.len(place));
     }
     for private in PRIVATE {
-        assert_eq!(output.find(private), [], "in what is shown");
-        assert!(whole.contains(private), "it cannot be sent again without");
+        assert_eq!(output.find(private), [], "in shown output");
+        assert!(whole.contains(private), "needed for a replay");
     }
     output.add("file", whole);
     assert_eq!(output.find(SECRET), []);

@@ -1,4 +1,4 @@
-//! reqwest-tracing inside the retry: one span for each attempt.
+//! reqwest-tracing inside the retry: one span per attempt.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tracing::Span;
 use crate::support::scripted::{Server, URL};
 use crate::support::trace::Trace;
 
-/// What a user of reqwest-tracing writes to have the number of the attempt in each span.
+/// The code that a user of reqwest-tracing writes to get the number of the attempt into each span.
 struct WithResendCount;
 
 impl ReqwestOtelSpanBackend for WithResendCount {
@@ -29,7 +29,7 @@ impl ReqwestOtelSpanBackend for WithResendCount {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reqwest_tracing_inside_has_one_span_for_each_attempt_with_its_resend_count() {
+async fn reqwest_tracing_inside_has_a_span_per_attempt() {
     let trace = Trace::default();
     let _listening = trace.listen();
     let server = Server::statuses([503, 503, 200]);

@@ -1,7 +1,6 @@
-//! TLS: a certificate that is not trusted today will not be in a second, but a peer that went away
-//! during the handshake may be back.
+//! TLS failures. An untrusted certificate is final, but a peer that closes during the handshake may recover.
 //!
-//! `proof/native-tls/` runs the same tests with that library in place of rustls.
+//! `proof/native-tls/` runs the same tests with native-tls instead of rustls.
 
 use reqwest::ClientBuilder;
 use reqwest_steady::{RetryReport, StopReason};
@@ -9,7 +8,7 @@ use reqwest_steady::{RetryReport, StopReason};
 use crate::identity::{Ending, Identity};
 use crate::support::raw::{Server, answer, client, in_time, outcomes, reported, retry};
 
-/// Ends the first handshakes like this, and completes the others: first 503, then 200.
+/// Ends the first handshakes like this, and completes the others. The first response is a 503, then 200s follow.
 async fn start(identity: &Identity, endings: &'static [Ending]) -> (Server, String) {
     let config = identity.config(&[]);
     let acceptor = identity.acceptor();
@@ -33,7 +32,7 @@ async fn start(identity: &Identity, endings: &'static [Ending]) -> (Server, Stri
 }
 
 #[tokio::test]
-async fn an_answer_over_tls_is_retried_like_any_other() {
+async fn a_response_over_tls_is_retried_like_any_other() {
     let identity = Identity::of("127.0.0.1");
     let (server, url) = start(&identity, &[]).await;
     let client = client(identity.trusted(), retry());
@@ -43,7 +42,7 @@ async fn an_answer_over_tls_is_retried_like_any_other() {
     assert_eq!(server.count(), 2);
 }
 
-/// The client makes one connection, and never a second.
+/// Checks that the client makes exactly one connection.
 async fn is_final(identity: &Identity, endings: &'static [Ending], inner: ClientBuilder) {
     let (server, url) = start(identity, endings).await;
     let client = client(inner, retry().retry_unsent(true));
@@ -82,7 +81,7 @@ async fn a_fatal_alert_or_plain_http_during_the_handshake_is_final() {
     }
 }
 
-/// Each two times in a row: a load balancer that has no live server behind it does this to every connection.
+/// Each ending occurs twice in a row, as with a load balancer that has no live server.
 const GONE: [&[Ending]; 6] = [
     &[Ending::OnAccept; 2],
     &[Ending::AfterClientHello; 2],
@@ -93,7 +92,7 @@ const GONE: [&[Ending]; 6] = [
 ];
 
 #[tokio::test]
-async fn a_peer_that_goes_away_during_the_handshake_is_tried_again() {
+async fn a_peer_that_closes_during_the_handshake_is_retried() {
     let identity = Identity::of("127.0.0.1");
     for endings in GONE {
         let (server, url) = start(&identity, endings).await;
@@ -111,7 +110,7 @@ async fn a_peer_that_goes_away_during_the_handshake_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_post_that_met_no_handshake_was_never_sent() {
+async fn a_post_without_a_completed_handshake_was_never_sent() {
     let identity = Identity::of("127.0.0.1");
     for endings in GONE {
         let (server, url) = start(&identity, &endings[..1]).await;

@@ -1,4 +1,4 @@
-//! Clients as a payment team would build them, and the calls that they make.
+//! Clients as a payment team builds them, and their calls.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,11 +21,11 @@ use crate::faults::Weather;
 use crate::ledger::{Receipt, body_of};
 use crate::process::Addresses;
 
-/// So many calls are under way at once.
+/// The number of concurrent calls.
 pub(crate) const CONCURRENCY: u32 = 200;
 
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(300);
-/// Short, so that a pool soon forgets connections that the server has ended.
+/// A short time, so that the pool soon drops connections that the server has ended.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 const HTTP1: &str = "http://one.payments.test/orders";
 const HTTP2: &str = "http://two.payments.test/orders";
@@ -33,30 +33,31 @@ const TLS: &str = "https://tls.payments.test/orders";
 const TUNNELLED: &str = "https://behind-proxy.payments.test/orders";
 const PROXY: &str = "http://proxy.payments.test";
 
-/// A retry that has the time and the means to outlast any bad luck.
+/// Builds a retry with enough time and budget for any series of faults.
 pub(crate) fn persistent() -> RetryMiddlewareBuilder {
     let backoff = Backoff::exponential(Duration::from_millis(5)).cap(Duration::from_millis(50));
     RetryMiddleware::builder()
         .backoff(backoff)
-        // Over TLS a connection carries fifty calls, and few live for long: some calls need more than sixty attempts.
+        // Over TLS a connection carries fifty calls and often ends early, so some calls need more than sixty attempts.
         .max_retries(200)
         .attempt_timeout(ATTEMPT_TIMEOUT)
         .deadline(Duration::from_secs(120))
         .budget(Budget::unlimited())
 }
 
-/// A retry as it comes, but for time limits.
+/// Builds a retry with default settings and time limits.
 pub(crate) fn usual() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder()
         .attempt_timeout(ATTEMPT_TIMEOUT)
         .deadline(Duration::from_secs(5))
 }
 
-/// Of a thousand connections so many are refused.
+/// The number of refused connections per thousand.
 const REFUSED: u32 = 40;
 
-/// Finds the server's addresses; and, by the same chance as everything else goes wrong, one where
-/// connections are refused. The pool asks whenever it opens a connection.
+/// Resolves the server's address, or at random an address that refuses connections.
+///
+/// The pool resolves the name whenever it opens a connection.
 pub(crate) struct Names {
     addresses: Addresses,
     generator: Mutex<StdRng>,
@@ -74,7 +75,7 @@ impl Names {
         })
     }
 
-    /// How many connections were sent where nobody listens.
+    /// The number of connections to the address that refuses them.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -103,14 +104,15 @@ impl Resolve for Lookup {
     }
 }
 
-/// A client, and where it sends to.
+/// A client and its URL.
 pub(crate) struct Caller {
     url: &'static str,
     pub(crate) client: ClientWithMiddleware,
 }
 
-/// One for each version of HTTP; then HTTP/2 over TLS, if both sides want it, and HTTP/1.1 over TLS through a proxy.
-/// What reqwest repeats and follows by itself is left on, as most leave it.
+/// Builds four clients: HTTP/1.1, HTTP/2, HTTP/2 over TLS by ALPN, and HTTP/1.1 over TLS through a proxy.
+///
+/// They keep reqwest's own retries and redirects, as most users do.
 pub(crate) fn callers(names: &Arc<Names>, stack: &[Arc<dyn Middleware>]) -> [Caller; 4] {
     callers_with(names, stack, Policy::default)
 }
@@ -126,7 +128,7 @@ pub(crate) fn callers_with(
             .redirect(redirects())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .dns_resolver(Lookup(names.clone()))
-            // Certificates are not what goes wrong here.
+            // This test has no invalid certificates.
             .tls_danger_accept_invalid_certs(true)
     };
     let proxy = reqwest::Proxy::https(PROXY).unwrap();
@@ -148,10 +150,10 @@ pub(crate) fn callers_with(
     })
 }
 
-/// What the caller was told.
+/// What a call returned to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// That it is done, with this receipt.
+pub(crate) enum CallResult {
+    /// The payment is done, with this receipt.
     Done(u64),
     /// The receipt of another call.
     MixedUp,
@@ -159,13 +161,13 @@ pub(crate) enum Told {
     Error,
 }
 
-/// Calls with numbers from 0, and what became of them.
+/// Calls, numbered from 0, and their results.
 pub(crate) struct Calls {
     callers: Vec<Caller>,
     keyed: fn(u32) -> bool,
-    told: Vec<OnceLock<Told>>,
+    results: Vec<OnceLock<CallResult>>,
     retries: AtomicU64,
-    /// How calls ended that were not done, and how often.
+    /// How unsuccessful calls ended, with counts.
     endings: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -174,7 +176,7 @@ impl Calls {
         Self {
             callers: Vec::new(),
             keyed,
-            told: (0..count).map(|_| OnceLock::new()).collect(),
+            results: (0..count).map(|_| OnceLock::new()).collect(),
             retries: AtomicU64::new(0),
             endings: Mutex::default(),
         }
@@ -184,7 +186,7 @@ impl Calls {
         self.callers = callers;
     }
 
-    /// Makes the calls of one round, so many at once.
+    /// Makes the calls of one round.
     pub(crate) async fn run(self: &Arc<Self>, round: std::ops::Range<u32>) {
         let next = Arc::new(AtomicU32::new(round.start));
         let mut workers = JoinSet::new();
@@ -196,8 +198,8 @@ impl Calls {
                     if call >= end {
                         return;
                     }
-                    let told = calls.make(call).await;
-                    calls.told[call as usize].set(told).unwrap();
+                    let result = calls.make(call).await;
+                    calls.results[call as usize].set(result).unwrap();
                 }
             });
         }
@@ -206,7 +208,7 @@ impl Calls {
         }
     }
 
-    async fn make(&self, call: u32) -> Told {
+    async fn make(&self, call: u32) -> CallResult {
         let caller = &self.callers[call as usize % self.callers.len()];
         let slot = ReportSlot::new();
         let mut request = (caller.client.post(caller.url))
@@ -217,31 +219,31 @@ impl Calls {
         if (self.keyed)(call) {
             request = request.idempotency_key(IdempotencyKey::random());
         }
-        let told = match request.send().await {
-            Err(_) => Told::Error,
+        let result = match request.send().await {
+            Err(_) => CallResult::Error,
             Ok(response) if response.status() == 200 => {
                 let body = response.text().await;
                 let receipt = body.ok().and_then(|body| Receipt::from_text(&body));
                 match receipt {
-                    Some(receipt) if receipt.call == call => Told::Done(receipt.number),
-                    _ => Told::MixedUp,
+                    Some(receipt) if receipt.call == call => CallResult::Done(receipt.number),
+                    _ => CallResult::MixedUp,
                 }
             }
-            Ok(response) => Told::Status(response.status().as_u16()),
+            Ok(response) => CallResult::Status(response.status().as_u16()),
         };
         let report = slot.get().unwrap();
         let retries = report.retries().into();
         self.retries.fetch_add(retries, Ordering::Relaxed);
-        if !matches!(told, Told::Done(_)) {
+        if !matches!(result, CallResult::Done(_)) {
             let last = report.attempts().last().unwrap().outcome();
             let ending = format!("{last}: {}", report.stop_reason());
             *self.endings.lock().unwrap().entry(ending).or_default() += 1;
         }
-        told
+        result
     }
 
     pub(crate) fn count(&self) -> u32 {
-        self.told.len() as u32
+        self.results.len() as u32
     }
 
     pub(crate) fn retries(&self) -> u64 {
@@ -252,14 +254,14 @@ impl Calls {
         (self.keyed)(call)
     }
 
-    /// How calls ended that were not done, and how often.
+    /// How unsuccessful calls ended, with counts.
     pub(crate) fn endings(&self) -> BTreeMap<String, u64> {
         self.endings.lock().unwrap().clone()
     }
 
-    /// Every call, and what its caller was told.
-    pub(crate) fn told(&self) -> impl Iterator<Item = (u32, Told)> {
-        let told = self.told.iter().map(|told| *told.get().unwrap());
-        (0..).zip(told)
+    /// Returns every call and its result.
+    pub(crate) fn results(&self) -> impl Iterator<Item = (u32, CallResult)> {
+        let results = self.results.iter().map(|result| *result.get().unwrap());
+        (0..).zip(results)
     }
 }

@@ -1,4 +1,4 @@
-//! What the server can do to a request, and how often it does.
+//! The faults of the server, and their probabilities.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// What becomes of one connection or one request.
+/// A fault of one connection or one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// None: it is answered.
-    Answered,
-    /// The connection is broken off as soon as it is there.
+    /// The server responds.
+    None,
+    /// Resets the connection right after it is accepted.
     ResetOnAccept,
 
     // Before the work.
@@ -26,37 +26,36 @@ pub(crate) enum Fault {
     CloseAfterWork,
     ErrorAfterWork,
     SilenceAfterWork,
-    /// Over HTTP/2 it ends the connection, within a frame or between two.
+    /// Ends the connection. Over HTTP/2 it ends within a frame or between two.
     HalfAHead,
     BodyCut,
-    /// Fewer bytes than were announced.
+    /// Sends fewer bytes than announced.
     WrongLength,
     SlowDrip,
 
-    /// The work takes longer than the client waits, and goes on without it.
+    /// The work takes longer than the client waits, and continues.
     SlowWork,
     /// A 303 to the same URL, where every `GET` fails.
     SeeOtherAfterWork,
     /// A 307 to the same URL, before the work.
     TemporaryRedirect,
-    /// The answer is right, and not the first thing that is sent.
+    /// Sends a correct response after an informational one.
     EarlyHints,
-    /// The answer is right, and more bytes follow than it announced.
+    /// Sends a correct response, and more bytes than announced.
     Surplus,
-    /// The answer is right, and sent twice. Over HTTP/2 that is a violation, for which a client may end the
-    /// connection.
-    DuplicateAnswer,
+    /// Sends a correct response twice. Over HTTP/2 that is a violation, so the client may end the connection.
+    DuplicateResponse,
 
     // HTTP/2 only.
     RefusedStream,
     StreamResetAfterWork,
     StreamCancelledAfterWork,
     BodyReset,
-    /// No new streams, and those that are there are answered.
+    /// Accepts no new streams, and responds on the existing ones.
     GoAway,
-    /// No new streams, and none of those that are there is answered.
+    /// Accepts no new streams, and ends the existing ones without a response.
     GoAwayAtOnce,
-    /// With an error code, which may also end what was processed.
+    /// The same with an error code, which may also end processed streams.
     GoAwayInTrouble,
     ConnectionBroken,
 
@@ -74,7 +73,7 @@ pub(crate) enum Fault {
     TunnelClosed,
 }
 
-/// Faults, and how many of a thousand requests meet each.
+/// Faults, with their frequency per thousand requests.
 pub(crate) type Odds = &'static [(Fault, u32)];
 
 pub(crate) const ON_ACCEPT: Odds = &[(Fault::ResetOnAccept, 40)];
@@ -96,12 +95,12 @@ pub(crate) const HTTP1: Odds = &[
     (Fault::SlowWork, 10),
     (Fault::EarlyHints, 15),
     (Fault::Surplus, 20),
-    (Fault::DuplicateAnswer, 40),
+    (Fault::DuplicateResponse, 40),
     (Fault::SeeOtherAfterWork, 40),
     (Fault::TemporaryRedirect, 20),
 ];
 
-/// What ends a connection ends a hundred streams with it, so it is rare.
+/// Faults that end a connection are rare, because they end a hundred streams.
 pub(crate) const HTTP2: Odds = &[
     (Fault::RefusedStream, 60),
     (Fault::Silence, 10),
@@ -118,7 +117,7 @@ pub(crate) const HTTP2: Odds = &[
     (Fault::Surplus, 20),
     (Fault::SlowDrip, 15),
     (Fault::HalfAHead, 8),
-    (Fault::DuplicateAnswer, 8),
+    (Fault::DuplicateResponse, 8),
     (Fault::GoAway, 8),
     (Fault::GoAwayAtOnce, 8),
     (Fault::GoAwayInTrouble, 8),
@@ -127,15 +126,15 @@ pub(crate) const HTTP2: Odds = &[
     (Fault::TemporaryRedirect, 20),
 ];
 
-/// A quota that is far from used up, as many servers tell of it with every response.
+/// A quota that is far from spent, as many servers send it with every response.
 pub(crate) const RATE_LIMIT: &str = "\"q\";r=4990;t=900";
 
-/// How bad it is.
+/// Whether faults occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
-    /// Nothing goes wrong.
+    /// No faults.
     Calm,
-    /// As the odds say.
+    /// Faults with the given probabilities.
     Foul,
 }
 
@@ -154,7 +153,7 @@ impl Weather {
     }
 }
 
-/// Draws faults and counts what was drawn.
+/// Draws random faults and counts them.
 pub(crate) struct Dice(Mutex<Rolls>);
 
 struct Rolls {
@@ -179,7 +178,7 @@ impl Dice {
     pub(crate) fn draw(&self, odds: Odds) -> Fault {
         let mut rolls = self.rolls();
         if rolls.weather == Weather::Calm {
-            return Fault::Answered;
+            return Fault::None;
         }
         let mut roll: u32 = rolls.generator.random_range(0..1000);
         let hit = odds
@@ -191,17 +190,17 @@ impl Dice {
                 }
                 None => true,
             });
-        let fault = hit.map_or(Fault::Answered, |(fault, _)| *fault);
+        let fault = hit.map_or(Fault::None, |(fault, _)| *fault);
         *rolls.drawn.entry(fault).or_default() += 1;
         fault
     }
 
-    /// A number below `end`.
+    /// Returns a random number below `end`.
     pub(crate) fn below(&self, end: u64) -> u64 {
         self.rolls().generator.random_range(0..end)
     }
 
-    /// What was drawn since this was last asked.
+    /// Returns the faults since the last call.
     pub(crate) fn take_drawn(&self) -> BTreeMap<Fault, u64> {
         std::mem::take(&mut self.rolls().drawn)
     }

@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 that no library would send, between those of one that does.
+//! Invalid HTTP/2 frames, inserted between the frames of a library.
 
 use std::io;
 
@@ -12,32 +12,32 @@ const HEADERS: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What a frame begins with: length, type, flags, stream.
+/// The length of a frame header: length, type, flags, stream.
 const HEAD: usize = 9;
 
-/// What is done to a connection, between two frames.
+/// What to write to a connection, between two frames.
 pub(crate) enum Raw {
     /// More frames.
     Frames(Vec<u8>),
-    /// These are the last, whatever they promise: the connection is closed.
+    /// These frames, and then a close.
     Last(Vec<u8>),
     Break,
 }
 
-/// A whole answer: a head and a body.
-pub(crate) fn answer(stream: u32, body: &str) -> Vec<u8> {
+/// Returns a complete response: headers and a body.
+pub(crate) fn response(stream: u32, body: &str) -> Vec<u8> {
     let mut frames = frame(HEADERS, END_HEADERS, stream, &block(body.len()));
     frames.extend(frame(DATA, END_STREAM, stream, body.as_bytes()));
     frames
 }
 
-/// A head that is to be continued (RFC 9113 §6.10).
-pub(crate) fn head_without_end(stream: u32) -> Vec<u8> {
+/// Returns headers that need a CONTINUATION frame (RFC 9113 §6.10).
+pub(crate) fn headers_without_end(stream: u32) -> Vec<u8> {
     frame(HEADERS, 0, stream, &block(100))
 }
 
-/// A head in a frame that is shorter than it says.
-pub(crate) fn torn_head(stream: u32) -> Vec<u8> {
+/// Returns headers in a frame that is shorter than announced.
+pub(crate) fn torn_headers(stream: u32) -> Vec<u8> {
     let mut head = frame(HEADERS, END_HEADERS, stream, &block(100));
     head.truncate(HEAD + 2);
     head
@@ -51,8 +51,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Status 200 and a length. Of what both sides keep for later heads it uses nothing and adds nothing, so that
-/// those of the library still mean what they say.
+/// Encodes status 200 and a length. It does not use or change the dynamic table of HPACK, so the headers of the library
+/// stay valid.
 fn block(length: usize) -> Vec<u8> {
     // Entry 8 of HPACK's static table (RFC 7541, appendix A) is `:status: 200`, and 28 `content-length`: a literal
     // without indexing.
@@ -63,7 +63,7 @@ fn block(length: usize) -> Vec<u8> {
     block
 }
 
-/// Carries what the library and the client say to each other, until one of them has ended it.
+/// Copies bytes between the library and the client until either ends the connection.
 pub(crate) async fn carry(
     tcp: &mut TcpStream,
     library: DuplexStream,
@@ -72,22 +72,22 @@ pub(crate) async fn carry(
     let (mut from_client, mut to_client) = tcp.split();
     let (mut from_library, mut to_library) = tokio::io::split(library);
     let inbound = async {
-        // However it ends, the library is told, and has the last word.
+        // However the connection ends, the library sees the end and may write last bytes.
         let _ = tokio::io::copy(&mut from_client, &mut to_library).await;
         let _ = to_library.shutdown().await;
         std::future::pending().await
     };
     let outbound = async {
-        let mut said = Vec::new();
+        let mut written = Vec::new();
         loop {
             tokio::select! {
-                read = from_library.read_buf(&mut said) => {
+                read = from_library.read_buf(&mut written) => {
                     if read? == 0 {
                         return Ok(());
                     }
-                    let whole = whole_frames(&said);
-                    to_client.write_all(&said[..whole]).await?;
-                    said.drain(..whole);
+                    let whole = whole_frames(&written);
+                    to_client.write_all(&written[..whole]).await?;
+                    written.drain(..whole);
                 }
                 Some(raw) = raws.recv() => match raw {
                     Raw::Frames(frames) => to_client.write_all(&frames).await?,
@@ -106,7 +106,7 @@ pub(crate) async fn carry(
     }
 }
 
-/// How many of these bytes are frames that are complete.
+/// Returns the number of bytes in complete frames.
 fn whole_frames(bytes: &[u8]) -> usize {
     let mut whole = 0;
     while let Some(&[l0, l1, l2]) = bytes.get(whole..whole + 3) {

@@ -1,5 +1,6 @@
-//! What stands in front of the server: a load balancer that ends TLS, and a forward proxy that opens tunnels to it.
-//! Both pass bytes on, and both fail in ways of their own. No request gets past them then.
+//! A load balancer that terminates TLS, and a forward proxy that opens tunnels to it.
+//!
+//! Both forward bytes and have their own faults. After such a fault, no request reaches the server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,9 +15,9 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use crate::faults::{Fault, Odds};
-use crate::server::World;
+use crate::server::ServerState;
 
-/// For each connection to the load balancer.
+/// The faults per connection to the load balancer.
 pub(crate) const TLS: Odds = &[
     (Fault::EndOnAccept, 30),
     (Fault::EndAfterClientHello, 30),
@@ -24,7 +25,7 @@ pub(crate) const TLS: Odds = &[
     (Fault::CloseNotify, 30),
 ];
 
-/// For each tunnel that the proxy is asked for.
+/// The faults per tunnel.
 pub(crate) const CONNECT: Odds = &[
     (Fault::TunnelLimited, 20),
     (Fault::TunnelBadGateway, 20),
@@ -33,14 +34,14 @@ pub(crate) const CONNECT: Odds = &[
     (Fault::TunnelClosed, 20),
 ];
 
-/// Where requests go from here, by what the client speaks.
+/// The addresses of the server, by the protocol of the client.
 #[derive(Clone, Copy)]
 pub(crate) struct Behind {
     pub(crate) http1: SocketAddr,
     pub(crate) http2: SocketAddr,
 }
 
-/// A key and a certificate that clients are told to trust.
+/// Creates a key and a certificate that the clients trust.
 pub(crate) fn acceptor() -> TlsAcceptor {
     let identity = generate_simple_self_signed(["payments.test".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(identity.signing_key.serialize_der()).unwrap();
@@ -51,25 +52,25 @@ pub(crate) fn acceptor() -> TlsAcceptor {
         .with_single_cert(vec![identity.cert.der().clone()], key)
         .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // Clients keep tickets for later, and that would look like a leak.
+    // Clients cache session tickets, which would look like a leak.
     config.send_tls13_tickets = 0;
     Arc::new(config).into()
 }
 
-/// Ends the handshake, or passes on what comes after it.
+/// Fails the handshake, or forwards the data after it.
 pub(crate) async fn balance(
     mut tcp: TcpStream,
     acceptor: TlsAcceptor,
     behind: Behind,
-    world: Arc<World>,
+    state: Arc<ServerState>,
 ) -> io::Result<()> {
     tcp.set_nodelay(true)?;
-    let last_words: &[u8] = match world.dice.draw(TLS) {
+    let last_words: &[u8] = match state.dice.draw(TLS) {
         Fault::EndOnAccept => return close(tcp).await,
         Fault::EndAfterClientHello => &[],
-        // A record of 122 bytes (RFC 8446 §5.1), of which these are the first.
+        // The first bytes of a record of 122 bytes (RFC 8446 §5.1).
         Fault::EndWithinServerHello => &[22, 3, 3, 0, 122, 2, 0, 0, 118, 3, 3],
-        // An alert: a warning, and its number (RFC 8446 §6.1).
+        // An alert: its level and its number (RFC 8446 §6.1).
         Fault::CloseNotify => &[21, 3, 3, 0, 2, 1, 0],
         _ => {
             let mut tls = acceptor.accept(tcp).await?;
@@ -89,24 +90,24 @@ pub(crate) async fn balance(
             return Ok(());
         }
     };
-    // A first message fits into one read, or its rest is read by `close`.
+    // The first message usually fits into one read. `close` reads the rest.
     let _ = tcp.read(&mut [0; 4096]).await?;
     tcp.write_all(last_words).await?;
     close(tcp).await
 }
 
-/// Opens a tunnel to the load balancer, or says why not.
+/// Opens a tunnel to the load balancer, or responds with an error.
 pub(crate) async fn tunnel(
     mut tcp: TcpStream,
     balancer: SocketAddr,
-    world: Arc<World>,
+    state: Arc<ServerState>,
 ) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(tcp.read_u8().await?);
     }
-    let refusal = match world.dice.draw(CONNECT) {
+    let refusal = match state.dice.draw(CONNECT) {
         Fault::TunnelLimited => "429 Too Many",
         Fault::TunnelBadGateway => "502 Bad Gateway",
         Fault::TunnelUnavailable => "503 Unavailable",
@@ -133,7 +134,7 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(tcp)
 }
 
-/// Without a reset, which a close with anything unread would be.
+/// Closes without a reset. A close with unread data resets the connection.
 async fn close(mut tcp: TcpStream) -> io::Result<()> {
     tcp.shutdown().await?;
     tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await?;
@@ -145,17 +146,17 @@ pub(crate) async fn accept(
     balancer: TcpListener,
     proxy: TcpListener,
     behind: Behind,
-    world: &Arc<World>,
+    state: &Arc<ServerState>,
 ) -> io::Result<()> {
     let acceptor = acceptor();
     let address = balancer.local_addr()?;
     loop {
         tokio::select! {
             accepted = balancer.accept() => {
-                tokio::spawn(balance(accepted?.0, acceptor.clone(), behind, world.clone()));
+                tokio::spawn(balance(accepted?.0, acceptor.clone(), behind, state.clone()));
             }
             accepted = proxy.accept() => {
-                tokio::spawn(tunnel(accepted?.0, address, world.clone()));
+                tokio::spawn(tunnel(accepted?.0, address, state.clone()));
             }
         }
     }

@@ -1,5 +1,6 @@
-//! The stack as it comes, with a budget that may be empty and a throttle that may refuse: what is given
-//! up is in a dead letter, and what is replayed from there has its effect once.
+//! Default middlewares, with a budget that may be empty and a throttle that may refuse.
+//!
+//! Each failed call is in a dead letter, and each replayed letter has its effect once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,21 +10,21 @@ use reqwest_middleware::Middleware;
 use reqwest_steady::ThrottleMiddleware;
 use reqwest_steady::dead_letter::{DeadLetter, DeadLetterReceiver, dead_letter_channel};
 
-use crate::client::{Calls, Names, Told, callers, persistent, usual};
+use crate::client::{CallResult, Calls, Names, callers, persistent, usual};
 use crate::faults::Weather;
 use crate::process::ServerProcess;
 use crate::run::alone;
 use crate::{alone_in_process, block_on, call_count, seed};
 
 #[test]
-fn what_is_given_up_is_in_a_dead_letter_and_nothing_else_is_lost() {
+fn each_failed_call_is_in_a_dead_letter_and_no_other() {
     let _turn = alone_in_process();
     let mut server = ServerProcess::start("the_server", seed());
     block_on(give_up_and_replay(&mut server));
 }
 
 async fn give_up_and_replay(server: &mut ServerProcess) {
-    // They wait for a throttle that does not hurry.
+    // Calls may wait long for the throttle.
     let count = call_count() / 10;
     let (sink, letters) = dead_letter_channel(count as usize);
     let throttle = ThrottleMiddleware::builder().max_queue_wait(Duration::from_secs(2));
@@ -41,20 +42,20 @@ async fn give_up_and_replay(server: &mut ServerProcess) {
 
     let letters = by_call(letters);
     let mut done = 0;
-    for (call, told) in calls.told() {
-        let is_done = matches!(told, Told::Done(_));
+    for (call, result) in calls.results() {
+        let is_done = matches!(result, CallResult::Done(_));
         done += usize::from(is_done);
-        assert_eq!(letters.contains_key(&call), !is_done, "{call}: {told:?}");
+        assert_eq!(letters.contains_key(&call), !is_done, "{call}: {result:?}");
     }
     let print = |what: &str, count: usize| println!("  {what:<46}{count:>9}");
-    print("as it comes: calls", count as usize);
-    print("told: done", done);
+    print("default settings: calls", count as usize);
+    print("reported as done", done);
     print("in a dead letter", letters.len());
     for (reason, times) in reasons(&letters) {
         print(&format!("  … {reason}"), times);
     }
 
-    // By another client, for this one may still be holding back.
+    // Uses another client, because the throttle of this one may still be closed.
     let calm = Names::new(server.addresses, Weather::Calm, seed());
     let callers = alone(&calm, persistent());
     let mut replayed = 0;
@@ -67,7 +68,7 @@ async fn give_up_and_replay(server: &mut ServerProcess) {
             replayed += 1;
         }
     }
-    print("replayed when all is well", replayed);
+    print("replayed without faults", replayed);
     assert!(replayed > 0);
     let account = server.close_the_ledger();
     assert_eq!(account.garbled, 0);
@@ -82,7 +83,7 @@ async fn give_up_and_replay(server: &mut ServerProcess) {
     print("effects", effects as usize);
 }
 
-/// No call has two.
+/// Groups letters by call. No call has two.
 fn by_call(mut letters: DeadLetterReceiver) -> BTreeMap<u32, Arc<DeadLetter>> {
     let mut by_call = BTreeMap::new();
     while let Some(letter) = letters.try_recv() {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand, for no library would answer like this.
+//! HTTP/1.1 written by hand, because libraries send no invalid responses.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::faults::{Fault, HTTP1, ON_ACCEPT, RATE_LIMIT};
 use crate::ledger::{Entry, Receipt};
-use crate::server::{SLOW_WORK, World};
+use crate::server::{SLOW_WORK, ServerState};
 
 type Wire = BufReader<TcpStream>;
 
@@ -20,13 +20,13 @@ enum Then {
     Reset,
 }
 
-pub(crate) async fn serve(tcp: TcpStream, world: Arc<World>) -> io::Result<()> {
-    if world.dice.draw(ON_ACCEPT) == Fault::ResetOnAccept {
+pub(crate) async fn serve(tcp: TcpStream, state: Arc<ServerState>) -> io::Result<()> {
+    if state.dice.draw(ON_ACCEPT) == Fault::ResetOnAccept {
         return tcp.set_zero_linger();
     }
     tcp.set_nodelay(true)?;
     let mut wire = BufReader::new(tcp);
-    let mut hang_up = world.hang_up.subscribe();
+    let mut hang_up = state.hang_up.subscribe();
     loop {
         let idle = tokio::select! {
             begun = wire.fill_buf() => begun?.is_empty(),
@@ -35,7 +35,7 @@ pub(crate) async fn serve(tcp: TcpStream, world: Arc<World>) -> io::Result<()> {
         if idle {
             return Ok(());
         }
-        match answer(&mut wire, &world).await? {
+        match respond(&mut wire, &state).await? {
             Then::KeepOpen => {}
             Then::Close => return wire.shutdown().await,
             Then::Reset => return wire.get_ref().set_zero_linger(),
@@ -43,8 +43,8 @@ pub(crate) async fn serve(tcp: TcpStream, world: Arc<World>) -> io::Result<()> {
     }
 }
 
-async fn answer(wire: &mut Wire, world: &Arc<World>) -> io::Result<Then> {
-    let fault = world.dice.draw(HTTP1);
+async fn respond(wire: &mut Wire, state: &Arc<ServerState>) -> io::Result<Then> {
+    let fault = state.dice.draw(HTTP1);
     if fault == Fault::ResetBeforeReading {
         return Ok(Then::Reset);
     }
@@ -53,61 +53,66 @@ async fn answer(wire: &mut Wire, world: &Arc<World>) -> io::Result<Then> {
         return Ok(Then::Reset);
     }
     if head.is_get {
-        // It comes after a 303, which has accepted the payment.
-        return write_answer(wire, "502 Bad Gateway", "lost").await;
+        // The client follows a 303 that has accepted the payment.
+        return write_response(wire, "502 Bad Gateway", "lost").await;
     }
     let mut body = vec![0; head.length];
     wire.read_exact(&mut body).await?;
-    let order = world.ledger.read(head.call, head.key, &body);
+    let order = state.ledger.read(head.call, head.key, &body);
     let order = order.ok_or(io::ErrorKind::InvalidData)?;
     match fault {
         Fault::Silence => return silence(wire).await,
         Fault::Busy => {
-            let head = match world.dice.below(40) {
+            let head = match state.dice.below(40) {
                 hint @ 0..20 => format!("503 Busy\r\nretry-after-ms: {hint}"),
                 _ => "503 Busy".to_owned(),
             };
-            return write_answer(wire, &head, "later").await;
+            return write_response(wire, &head, "later").await;
         }
         Fault::Limited => {
-            let head = match world.dice.below(2) {
+            let head = match state.dice.below(2) {
                 0 => "429 Too Many\r\nretry-after: 0",
                 _ => "429 Too Many",
             };
-            return write_answer(wire, head, "slower").await;
+            return write_response(wire, head, "slower").await;
         }
         Fault::TemporaryRedirect => {
             let head = "307 Temporary Redirect\r\nlocation: /orders";
-            return write_answer(wire, head, "").await;
+            return write_response(wire, head, "").await;
         }
         _ => {}
     }
-    let receipt = match world.ledger.begin(&order) {
-        Entry::InProgress => return write_answer(wire, "409 In Progress", "wait").await,
+    let receipt = match state.ledger.begin(&order) {
+        Entry::InProgress => return write_response(wire, "409 In Progress", "wait").await,
         Entry::Known(receipt) => receipt,
         Entry::Fresh if fault == Fault::SlowWork => {
-            // It goes on when the client has gone.
-            let (world, order) = (world.clone(), order.clone());
+            // The work continues after the client has gone.
+            let (state, order) = (state.clone(), order.clone());
             let work = tokio::spawn(async move {
                 tokio::time::sleep(SLOW_WORK).await;
-                world.ledger.finish(&order)
+                state.ledger.finish(&order)
             });
             work.await.map_err(io::Error::other)?
         }
-        Entry::Fresh => world.ledger.finish(&order),
+        Entry::Fresh => state.ledger.finish(&order),
     };
-    tell(wire, world, fault, receipt).await
+    report(wire, state, fault, receipt).await
 }
 
-/// The work is done: now the client is told, or not.
-async fn tell(wire: &mut Wire, world: &World, fault: Fault, receipt: Receipt) -> io::Result<Then> {
+/// Responds after the work, unless the fault prevents it.
+async fn report(
+    wire: &mut Wire,
+    state: &ServerState,
+    fault: Fault,
+    receipt: Receipt,
+) -> io::Result<Then> {
     let body = receipt.to_string();
-    let whole = whole_answer("200 OK", &body);
+    let whole = whole_response("200 OK", &body);
     match fault {
         Fault::ResetAfterWork => Ok(Then::Reset),
         Fault::CloseAfterWork => Ok(Then::Close),
         Fault::SilenceAfterWork => silence(wire).await,
-        Fault::ErrorAfterWork => write_answer(wire, "500 Oops", "done, or not?").await,
+        Fault::ErrorAfterWork => write_response(wire, "500 Oops", "done, or not?").await,
         Fault::HalfAHead => {
             wire.write_all(&whole.as_bytes()[..25]).await?;
             Ok(Then::Close)
@@ -123,7 +128,7 @@ async fn tell(wire: &mut Wire, world: &World, fault: Fault, receipt: Receipt) ->
             Ok(Then::Close)
         }
         Fault::SlowDrip => {
-            let pause = Duration::from_millis(1 + world.dice.below(10));
+            let pause = Duration::from_millis(1 + state.dice.below(10));
             for byte in whole.as_bytes() {
                 wire.write_all(&[*byte]).await?;
                 tokio::time::sleep(pause).await;
@@ -132,12 +137,12 @@ async fn tell(wire: &mut Wire, world: &World, fault: Fault, receipt: Receipt) ->
         }
         Fault::SeeOtherAfterWork => {
             let head = "303 See Other\r\nlocation: /orders";
-            if world.dice.below(2) == 0 {
-                return write_answer(wire, head, "").await;
+            if state.dice.below(2) == 0 {
+                return write_response(wire, head, "").await;
             }
-            // The next request then needs a connection of its own, which may be refused.
+            // The next request then needs a new connection, which may be refused.
             let head = format!("{head}\r\nconnection: close");
-            write_answer(wire, &head, "").await?;
+            write_response(wire, &head, "").await?;
             Ok(Then::Close)
         }
         Fault::EarlyHints => {
@@ -150,7 +155,7 @@ async fn tell(wire: &mut Wire, world: &World, fault: Fault, receipt: Receipt) ->
             wire.write_all((whole + "and more").as_bytes()).await?;
             Ok(Then::KeepOpen)
         }
-        Fault::DuplicateAnswer => {
+        Fault::DuplicateResponse => {
             wire.write_all(whole.repeat(2).as_bytes()).await?;
             Ok(Then::KeepOpen)
         }
@@ -161,20 +166,21 @@ async fn tell(wire: &mut Wire, world: &World, fault: Fault, receipt: Receipt) ->
     }
 }
 
-/// Until the client goes.
+/// Waits until the client closes.
 async fn silence(wire: &mut Wire) -> io::Result<Then> {
     while wire.read(&mut [0; 1024]).await? > 0 {}
     Ok(Then::Close)
 }
 
-fn whole_answer(head: &str, body: &str) -> String {
+fn whole_response(head: &str, body: &str) -> String {
     let length = body.len();
     let head = format!("HTTP/1.1 {head}\r\nratelimit: {RATE_LIMIT}");
     format!("{head}\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
-async fn write_answer(wire: &mut Wire, head: &str, body: &str) -> io::Result<Then> {
-    wire.write_all(whole_answer(head, body).as_bytes()).await?;
+async fn write_response(wire: &mut Wire, head: &str, body: &str) -> io::Result<Then> {
+    wire.write_all(whole_response(head, body).as_bytes())
+        .await?;
     Ok(Then::KeepOpen)
 }
 

@@ -1,4 +1,4 @@
-//! HTTP/2, where one connection carries all requests and its end is the end of a hundred.
+//! HTTP/2, where the end of one connection ends a hundred requests.
 
 use std::io;
 use std::sync::Arc;
@@ -16,37 +16,37 @@ use tokio::task::JoinSet;
 use crate::faults::{Fault, HTTP2, ON_ACCEPT, RATE_LIMIT};
 use crate::frames::{self, Raw};
 use crate::ledger::{Entry, Order, Receipt};
-use crate::server::{SLOW_WORK, World};
+use crate::server::{SLOW_WORK, ServerState};
 
-/// What is said to all streams of a connection.
-enum Word {
+/// A signal of a stream to its connection.
+enum Signal {
     GoAway,
     GoAwayAtOnce(Reason),
     Raw(Raw),
 }
 
-pub(crate) async fn serve(mut tcp: TcpStream, world: Arc<World>) -> io::Result<()> {
-    if world.dice.draw(ON_ACCEPT) == Fault::ResetOnAccept {
+pub(crate) async fn serve(mut tcp: TcpStream, state: Arc<ServerState>) -> io::Result<()> {
+    if state.dice.draw(ON_ACCEPT) == Fault::ResetOnAccept {
         return tcp.set_zero_linger();
     }
     tcp.set_nodelay(true)?;
-    // `h2` is not told all that is said.
+    // Some frames bypass `h2`.
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (raw, raws) = mpsc::unbounded_channel();
     let (carried, talked) =
-        tokio::join!(frames::carry(&mut tcp, far, raws), talk(near, world, raw));
+        tokio::join!(frames::carry(&mut tcp, far, raws), talk(near, state, raw));
     carried.and(talked)
 }
 
 async fn talk(
     wire: DuplexStream,
-    world: Arc<World>,
+    state: Arc<ServerState>,
     raw: mpsc::UnboundedSender<Raw>,
 ) -> io::Result<()> {
     let handshake = h2::server::handshake(wire).await;
     let mut connection = handshake.map_err(io::Error::other)?;
-    let mut hang_up = world.hang_up.subscribe();
-    let (say, mut words) = mpsc::unbounded_channel();
+    let mut hang_up = state.hang_up.subscribe();
+    let (say, mut signals) = mpsc::unbounded_channel();
     let mut streams = JoinSet::new();
     loop {
         tokio::select! {
@@ -54,13 +54,13 @@ async fn talk(
                 let Some(Ok((request, respond))) = accepted else {
                     return Ok(());
                 };
-                streams.spawn(answer(request, respond, world.clone(), say.clone()));
+                streams.spawn(respond_to(request, respond, state.clone(), say.clone()));
             }
-            Some(word) = words.recv() => match word {
-                Word::GoAway => connection.graceful_shutdown(),
-                Word::GoAwayAtOnce(reason) => connection.abrupt_shutdown(reason),
-                Word::Raw(word) => {
-                    let _ = raw.send(word);
+            Some(signal) = signals.recv() => match signal {
+                Signal::GoAway => connection.graceful_shutdown(),
+                Signal::GoAwayAtOnce(reason) => connection.abrupt_shutdown(reason),
+                Signal::Raw(frames) => {
+                    let _ = raw.send(frames);
                 }
             },
             Ok(()) = hang_up.changed() => connection.graceful_shutdown(),
@@ -69,28 +69,28 @@ async fn talk(
     }
 }
 
-/// What goes wrong with a stream goes wrong: the client has left.
-async fn answer(
+/// Responds to one request. Errors of the stream are ignored, because the client has gone.
+async fn respond_to(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-    world: Arc<World>,
-    say: mpsc::UnboundedSender<Word>,
+    state: Arc<ServerState>,
+    say: mpsc::UnboundedSender<Signal>,
 ) -> Option<()> {
-    let fault = world.dice.draw(HTTP2);
+    let fault = state.dice.draw(HTTP2);
     if fault == Fault::RefusedStream {
         respond.send_reset(Reason::REFUSED_STREAM);
         return None;
     }
     if request.method() == Method::GET {
-        // It comes after a 303, which has accepted the payment.
+        // The client follows a 303 that has accepted the payment.
         return send(&mut respond, Response::builder().status(502), "lost");
     }
-    let order = read_order(request, &world).await?;
+    let order = read_order(request, &state).await?;
     match fault {
         Fault::Silence => return silence(&mut respond).await,
         Fault::Busy => {
             let head = Response::builder().status(503);
-            let head = match world.dice.below(40) {
+            let head = match state.dice.below(40) {
                 hint @ 0..20 => head.header("retry-after-ms", hint),
                 _ => head,
             };
@@ -98,7 +98,7 @@ async fn answer(
         }
         Fault::Limited => {
             let head = Response::builder().status(429);
-            let head = match world.dice.below(2) {
+            let head = match state.dice.below(2) {
                 0 => head.header("retry-after", "0"),
                 _ => head,
             };
@@ -110,30 +110,30 @@ async fn answer(
         }
         _ => {}
     }
-    let receipt = match world.ledger.begin(&order) {
+    let receipt = match state.ledger.begin(&order) {
         Entry::InProgress => {
             return send(&mut respond, Response::builder().status(409), "wait");
         }
         Entry::Known(receipt) => receipt,
         Entry::Fresh if fault == Fault::SlowWork => {
-            // It goes on when the stream, or its connection, has gone.
-            let world = world.clone();
+            // The work continues after the stream or its connection has ended.
+            let state = state.clone();
             let work = tokio::spawn(async move {
                 tokio::time::sleep(SLOW_WORK).await;
-                world.ledger.finish(&order)
+                state.ledger.finish(&order)
             });
             work.await.ok()?
         }
-        Entry::Fresh => world.ledger.finish(&order),
+        Entry::Fresh => state.ledger.finish(&order),
     };
-    tell(&mut respond, &world, say, fault, receipt).await
+    report(&mut respond, &state, say, fault, receipt).await
 }
 
-/// The work is done: now the client is told, or not.
-async fn tell(
+/// Responds after the work, unless the fault prevents it.
+async fn report(
     respond: &mut SendResponse<Bytes>,
-    world: &World,
-    say: mpsc::UnboundedSender<Word>,
+    state: &ServerState,
+    say: mpsc::UnboundedSender<Signal>,
     fault: Fault,
     receipt: Receipt,
 ) -> Option<()> {
@@ -151,7 +151,7 @@ async fn tell(
             let mut stream = respond.send_response(head.body(()).ok()?, false).ok()?;
             let half = Bytes::from(body).slice(..5);
             stream.send_data(half, false).ok()?;
-            // `hyper` takes this for the end of the body.
+            // hyper reads this as the end of the body.
             stream.send_reset(Reason::NO_ERROR);
         }
         Fault::WrongLength | Fault::Surplus => {
@@ -173,7 +173,7 @@ async fn tell(
             return send(respond, Response::builder(), &body);
         }
         Fault::SlowDrip => {
-            let pause = Duration::from_millis(1 + world.dice.below(20));
+            let pause = Duration::from_millis(1 + state.dice.below(20));
             let head = Response::builder().header("content-length", body.len());
             let mut stream = respond.send_response(head.body(()).ok()?, false).ok()?;
             for byte in body.into_bytes() {
@@ -182,33 +182,35 @@ async fn tell(
             }
             stream.send_data(Bytes::new(), true).ok()?;
         }
-        Fault::DuplicateAnswer => {
+        Fault::DuplicateResponse => {
             send(respond, Response::builder(), &body)?;
-            // While the stream is still known there, or when it is forgotten.
-            tokio::time::sleep(Duration::from_millis(world.dice.below(3))).await;
-            let again = frames::answer(stream, &body);
-            say.send(Word::Raw(Raw::Frames(again))).ok()?;
+            // Before or after the client forgets the stream.
+            tokio::time::sleep(Duration::from_millis(state.dice.below(3))).await;
+            let again = frames::response(stream, &body);
+            say.send(Signal::Raw(Raw::Frames(again))).ok()?;
         }
         Fault::HalfAHead => {
-            let half = match world.dice.below(2) {
-                0 => frames::head_without_end(stream),
-                _ => frames::torn_head(stream),
+            let half = match state.dice.below(2) {
+                0 => frames::headers_without_end(stream),
+                _ => frames::torn_headers(stream),
             };
-            say.send(Word::Raw(Raw::Last(half))).ok()?;
+            say.send(Signal::Raw(Raw::Last(half))).ok()?;
         }
         Fault::GoAway => {
-            say.send(Word::GoAway).ok()?;
+            say.send(Signal::GoAway).ok()?;
             return send(respond, Response::builder(), &body);
         }
-        Fault::GoAwayAtOnce => say.send(Word::GoAwayAtOnce(Reason::NO_ERROR)).ok()?,
-        Fault::GoAwayInTrouble => say.send(Word::GoAwayAtOnce(Reason::INTERNAL_ERROR)).ok()?,
-        Fault::ConnectionBroken => say.send(Word::Raw(Raw::Break)).ok()?,
+        Fault::GoAwayAtOnce => say.send(Signal::GoAwayAtOnce(Reason::NO_ERROR)).ok()?,
+        Fault::GoAwayInTrouble => say
+            .send(Signal::GoAwayAtOnce(Reason::INTERNAL_ERROR))
+            .ok()?,
+        Fault::ConnectionBroken => say.send(Signal::Raw(Raw::Break)).ok()?,
         _ => return send(respond, Response::builder(), &body),
     }
     Some(())
 }
 
-/// Until the client gives the stream up.
+/// Waits until the client resets the stream.
 async fn silence(respond: &mut SendResponse<Bytes>) -> Option<()> {
     std::future::poll_fn(|context| respond.poll_reset(context))
         .await
@@ -228,7 +230,7 @@ fn send(
     stream.send_data(Bytes::from(body.to_owned()), true).ok()
 }
 
-async fn read_order(request: Request<RecvStream>, world: &World) -> Option<Order> {
+async fn read_order(request: Request<RecvStream>, state: &ServerState) -> Option<Order> {
     let header = |name| request.headers().get(name)?.to_str().ok();
     let call = header("x-call").and_then(|call| call.parse().ok());
     let key = header("idempotency-key").map(str::to_owned);
@@ -239,5 +241,5 @@ async fn read_order(request: Request<RecvStream>, world: &World) -> Option<Order
         stream.flow_control().release_capacity(chunk.len()).ok()?;
         body.extend_from_slice(&chunk);
     }
-    world.ledger.read(call, key, &body)
+    state.ledger.read(call, key, &body)
 }

@@ -1,29 +1,28 @@
-//! What the server has done, as a payment server keeps it: one effect for each key, and one for each
-//! request without a key.
+//! The ledger of a payment server: one effect per key, and one per request without a key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// A request that has arrived in whole.
+/// A request that arrived completely.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
-    /// The caller's number for it, the same for every attempt.
+    /// The number of the call, the same for every attempt.
     pub(crate) call: u32,
     pub(crate) key: Option<String>,
 }
 
-/// What the client sends.
+/// Returns the body of a call.
 pub(crate) fn body_of(call: u32) -> String {
     format!("order of call {call}")
 }
 
-/// What the server answers when the work is done.
+/// The response of the server after the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receipt {
     pub(crate) call: u32,
-    /// No two effects have the same.
+    /// Unique for each effect.
     pub(crate) number: u64,
 }
 
@@ -43,23 +42,23 @@ impl Receipt {
     }
 }
 
-/// What the ledger says to an order.
+/// The state of an order in the ledger.
 pub(crate) enum Entry {
-    /// To be worked on, and then [finished](Ledger::finish).
+    /// New. The work comes next, then [`Ledger::finish`].
     Fresh,
-    /// Done before, for the same key.
+    /// Already done for this key.
     Known(Receipt),
-    /// Being worked on, for the same key.
+    /// In progress for this key.
     InProgress,
 }
 
-/// What became of one call.
+/// The ledger's record of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Requests that were not turned away before they came to the ledger.
+    /// Requests that reached the ledger.
     pub(crate) arrivals: u32,
     pub(crate) effects: u32,
-    /// Of the last effect.
+    /// The receipt of the last effect.
     pub(crate) receipt: u64,
 }
 
@@ -67,7 +66,7 @@ pub(crate) struct Record {
 struct Pages {
     by_call: BTreeMap<u32, Record>,
     by_key: HashMap<String, Option<Receipt>>,
-    /// Orders that were begun and are not finished.
+    /// Orders in progress.
     open: usize,
     last_receipt: u64,
     replays: u64,
@@ -75,23 +74,23 @@ struct Pages {
     garbled: u64,
 }
 
-/// All that has been done since it was last closed.
+/// All work since the ledger was last closed.
 #[derive(Default)]
 pub(crate) struct Ledger(Mutex<Pages>);
 
-/// A ledger that is closed.
+/// The contents of a closed ledger.
 pub(crate) struct Closed {
     pub(crate) by_call: BTreeMap<u32, Record>,
-    /// How often an order was answered with the receipt of an earlier one.
+    /// How often an order got the receipt of an earlier one.
     pub(crate) replays: u64,
-    /// How often an order met another one that was being worked on.
+    /// How often an order arrived while another one with its key was in progress.
     pub(crate) in_progress: u64,
-    /// How often a request was not what the client had sent.
+    /// How often a request differed from what the client sent.
     pub(crate) garbled: u64,
 }
 
 impl Ledger {
-    /// Reads an order, if it is one.
+    /// Reads an order, if the request is valid.
     pub(crate) fn read(
         &self,
         call: Option<u32>,
@@ -147,7 +146,7 @@ impl Ledger {
         receipt
     }
 
-    /// When all that was begun is finished: an effect that comes late counts as well.
+    /// Waits until no order is in progress, so that late effects count, and closes the ledger.
     pub(crate) async fn close(&self) -> Closed {
         while self.pages().open > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;

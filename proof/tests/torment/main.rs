@@ -1,10 +1,10 @@
-//! Payments over real sockets, to a server that for each connection and each request draws what it
-//! does wrong, and keeps a ledger of what it has done.
+//! Payments over real sockets, to a server with random faults for each connection and request. The server keeps a ledger
+//! of its effects.
 //!
-//! `cargo test -p proof --test torment -- --nocapture` prints what came of it. With
-//! `STEADY_TORMENT_CALLS=100000` it is the long run; `STEADY_TORMENT_SEED` draws other faults.
+//! `cargo test -p proof --test torment -- --nocapture` prints the results. `STEADY_TORMENT_CALLS=100000` makes it the long
+//! run. `STEADY_TORMENT_SEED` changes the faults.
 
-#![cfg(target_os = "linux")] // what a process holds is read from /proc
+#![cfg(target_os = "linux")] // reads /proc
 
 mod client;
 mod faults;
@@ -45,7 +45,7 @@ fn seed() -> u64 {
     setting(process::SEED, 1)
 }
 
-/// One test at a time: what the process holds is then held by that one.
+/// Allows one test at a time, so that all resources of the process belong to it.
 fn alone_in_process() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -60,7 +60,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-#[ignore = "the server, which the other tests start in a process of its own"]
+#[ignore = "the server, which the other tests start as a process"]
 fn the_server() {
     if let Ok(control) = std::env::var(process::CONTROL) {
         block_on(server::run(control.parse().unwrap(), seed())).unwrap();
@@ -81,13 +81,13 @@ fn payments_with_a_key_have_their_effect_once_and_none_is_lost() {
     assert_eq!(tally.done, calls);
     assert_eq!(tally.mixed_up, 0);
     assert_eq!(tally.misled, 0);
-    // Or there was nothing to hold out against.
+    // Otherwise there were no faults to survive.
     assert!(outcome.account.replays > 0);
     assert!(outcome.account.in_progress > 0);
     assert!(outcome.calls.retries() > calls / 4);
     assert_every_fault_was_met(&outcome);
-    assert_nothing_is_sent_in_secret(&outcome);
-    assert_nothing_is_held(&outcome);
+    assert_reports_contain_all_requests(&outcome);
+    assert_nothing_leaks(&outcome);
 }
 
 #[test]
@@ -109,12 +109,12 @@ fn payments_without_a_key_have_their_effect_at_most_once() {
     assert_eq!(tally.repeated(), 0);
     assert_eq!(tally.mixed_up, 0);
     assert_eq!(tally.misled, 0);
-    // Or nobody was ever in doubt, and nothing was repeated.
+    // Otherwise no result was unclear, and no key was needed.
     assert!(tally.unclear_and_done > 0);
     assert!(outcome.calls.retries() > 0);
     assert_every_fault_was_met(&outcome);
-    assert_nothing_is_sent_in_secret(&outcome);
-    assert_nothing_is_held(&outcome);
+    assert_reports_contain_all_requests(&outcome);
+    assert_nothing_leaks(&outcome);
 }
 
 fn assert_every_fault_was_met(outcome: &Outcome) {
@@ -126,20 +126,21 @@ fn assert_every_fault_was_met(outcome: &Outcome) {
     assert_eq!(outcome.account.garbled, 0);
 }
 
-/// The ledger would hide a client that sends a payment oftener than it says. What reqwest repeats by itself, the
-/// server has refused before it was read.
-fn assert_nothing_is_sent_in_secret(outcome: &Outcome) {
+/// Checks that reports contain every request. The ledger hides duplicates with a key.
+///
+/// Requests that reqwest itself retries were refused before the server read them.
+fn assert_reports_contain_all_requests(outcome: &Outcome) {
     let attempts = u64::from(outcome.calls.count()) + outcome.calls.retries();
     let arrivals = outcome.account.sum(|record| record.arrivals);
     assert!(arrivals <= attempts, "{arrivals} of {attempts}");
-    // Or not even what was told to be sent has arrived.
+    // Otherwise most reported requests never arrived.
     assert!(arrivals > attempts / 4, "{arrivals} of {attempts}");
 }
 
-/// Room for a table that grew once. Three bytes for each call would be more.
+/// Enough for a table that grew once. A leak of three bytes per call would exceed it.
 const NEXT_TO_NOTHING: usize = 8 * 1024;
 
-fn assert_nothing_is_held(outcome: &Outcome) {
+fn assert_nothing_leaks(outcome: &Outcome) {
     let before = outcome.before;
     for held in outcome.between.iter().chain([&outcome.after]) {
         assert!(held.descriptors <= before.descriptors, "{held}");

@@ -1,4 +1,4 @@
-//! The server's process, as the client's process sees it.
+//! The server process, as seen by the client.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -9,34 +9,34 @@ use std::time::Duration;
 use crate::faults::Weather;
 use crate::ledger::Record;
 
-/// Where the server's process finds the one that started it, and what it draws faults from.
+/// The environment variables of the server process: the address of its parent, and the seed of its faults.
 pub(crate) const CONTROL: &str = "STEADY_TORMENT_CONTROL";
 pub(crate) const SEED: &str = "STEADY_TORMENT_SEED";
 
-/// How long the server may take for anything.
+/// The timeout of every step of the server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where to send requests.
+/// The addresses of the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     pub(crate) http1: SocketAddr,
     pub(crate) http2: SocketAddr,
     /// Both versions of HTTP over TLS.
     pub(crate) balancer: SocketAddr,
-    /// It opens tunnels to the balancer.
+    /// The proxy, which opens tunnels to the balancer.
     pub(crate) proxy: SocketAddr,
-    /// Nobody listens there.
+    /// An address without a listener.
     pub(crate) refusing: SocketAddr,
 }
 
-/// It ends when this is dropped.
+/// The server process. It ends on drop.
 pub(crate) struct ServerProcess {
     child: Child,
     control: BufReader<TcpStream>,
     pub(crate) addresses: Addresses,
 }
 
-/// What the server has counted.
+/// The counts of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     pub(crate) by_call: BTreeMap<u32, Record>,
@@ -46,7 +46,7 @@ pub(crate) struct Account {
     pub(crate) garbled: u64,
 }
 
-/// Unless it has ended, or does not come.
+/// Waits for the connection of the server. Panics if it ends or takes too long.
 fn accept(listener: &TcpListener, child: &mut Child) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
     let step = Duration::from_millis(10);
@@ -60,11 +60,11 @@ fn accept(listener: &TcpListener, child: &mut Child) -> TcpStream {
         }
         std::thread::sleep(step);
     }
-    panic!("the server did not come up in {PATIENCE:?}");
+    panic!("the server did not start within {PATIENCE:?}");
 }
 
 impl ServerProcess {
-    /// This same program, started again to run the test of that name, which is the server.
+    /// Starts this program again, to run the test of that name, which is the server.
     pub(crate) fn start(test: &str, seed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -100,12 +100,12 @@ impl ServerProcess {
         self.ask(weather.word(), |_| {});
     }
 
-    /// Ends all connections that have nothing to do.
+    /// Ends all idle connections.
     pub(crate) fn hang_up(&mut self) {
         self.ask("hang up", |_| {});
     }
 
-    /// What was done since this was last asked.
+    /// Returns the account since the last call.
     pub(crate) fn close_the_ledger(&mut self) -> Account {
         let mut account = Account::default();
         self.ask("close the ledger", |line| account.add(line));

@@ -1,4 +1,4 @@
-//! What this process holds: bytes, descriptors, tasks.
+//! The resources of this process: bytes, descriptors, tasks.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-/// The system's allocator, which counts what is in use, to the byte.
+/// The system's allocator, which counts the bytes in use.
 struct Counting;
 
 #[global_allocator]
@@ -15,11 +15,11 @@ static ALLOCATOR: Counting = Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is passed on as it is, and the counter allocates nothing.
+// SAFETY: every call is forwarded unchanged, and the counter does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: what the caller promises is what is asked for.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -37,18 +37,18 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Longer than a pool keeps a connection that is not used.
+/// Longer than a pool keeps an idle connection.
 const SETTLING: Duration = Duration::from_millis(120);
 
-/// What is held at one moment.
+/// The resources at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     /// Allocated and not freed.
     pub(crate) bytes: usize,
-    /// Resident memory, which also has what the allocator keeps for later.
+    /// Resident memory, including what the allocator caches.
     pub(crate) resident_kib: usize,
     pub(crate) descriptors: usize,
-    /// Of the runtime, beside the one that asks.
+    /// The tasks of the runtime, except the current one.
     pub(crate) tasks: usize,
 }
 
@@ -57,15 +57,15 @@ impl Held {
         Self {
             bytes: IN_USE.load(Ordering::Relaxed),
             resident_kib: resident_kib(),
-            // One of them reads the directory.
+            // One descriptor is open to read the directory.
             descriptors: std::fs::read_dir("/proc/self/fd").unwrap().count() - 1,
             tasks: Handle::current().metrics().num_alive_tasks(),
         }
     }
 
-    /// What is held when connections that were ended from the other side are gone here as well, and
-    /// nothing changes any more. There is an end to it, so that a leak ends the test and not the patience
-    /// of its reader.
+    /// Waits until closed connections are gone and nothing changes any more.
+    ///
+    /// The wait is limited, so that a leak fails the test instead of hanging it.
     pub(crate) async fn when_settled(start: Self) -> Self {
         let mut last = Self::now();
         for _ in 0..80 {

@@ -1,4 +1,4 @@
-//! One run from its beginning to its end, with what was held on the way.
+//! One whole run, and its resources at each step.
 
 use std::sync::Arc;
 
@@ -13,34 +13,34 @@ use crate::resources::Held;
 
 const ROUNDS: u32 = 10;
 
-/// What a run leaves.
+/// The results of a run.
 pub(crate) struct Outcome {
     pub(crate) calls: Arc<Calls>,
     pub(crate) account: Account,
-    /// Connections that were refused.
+    /// The number of refused connections.
     pub(crate) refused: u64,
-    /// Before the client was built.
+    /// The resources before the client is built.
     pub(crate) before: Held,
-    /// After each round, when the server has hung up. The client is still there.
+    /// After each round, when the server has closed idle connections. The client still exists.
     pub(crate) between: Vec<Held>,
-    /// When the client is gone.
+    /// After the client is dropped.
     pub(crate) after: Held,
 }
 
-/// A retry with nothing else.
+/// Builds clients with only a retry.
 pub(crate) fn alone(names: &Arc<Names>, retry: RetryMiddlewareBuilder) -> [Caller; 4] {
     let retry: Arc<dyn Middleware> = Arc::new(retry.build().unwrap());
     callers(names, &[retry])
 }
 
-/// The same, for a retry that needs a client which follows no redirects.
+/// Builds the same with clients that follow no redirects.
 pub(crate) fn without_redirects(names: &Arc<Names>, retry: RetryMiddlewareBuilder) -> [Caller; 4] {
     let retry = retry.client_follows_redirects(false);
     let retry: Arc<dyn Middleware> = Arc::new(retry.build().unwrap());
     callers_with(names, &[retry], Policy::none)
 }
 
-/// Makes so many calls in foul weather, in ten rounds.
+/// Makes this many calls with faults, in ten rounds.
 pub(crate) async fn run(
     server: &mut ServerProcess,
     seed: u64,
@@ -76,7 +76,7 @@ pub(crate) async fn run(
     }
 }
 
-/// What is made once in the life of a process is made here, so that it is not taken for a leak.
+/// Makes all allocations that happen once per process, so that they do not look like a leak.
 async fn warm_up(server: &mut ServerProcess) {
     server.set_weather(Weather::Calm);
     let names = Names::new(server.addresses, Weather::Calm, 0);

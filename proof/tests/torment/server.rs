@@ -1,7 +1,6 @@
-//! The server, in a process of its own: what the client's process holds is then the client's alone.
+//! The server, in a separate process, so that the resources of the client process belong to the client alone.
 //!
-//! The client's process tells it over one more connection what to do, a line each, and it ends when
-//! that does.
+//! The client sends commands over a control connection, one per line. The server ends with that connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,22 +15,22 @@ use crate::faults::{Dice, Weather};
 use crate::ledger::Ledger;
 use crate::{front, http1, http2};
 
-/// Longer than the client waits for an answer.
+/// Longer than the client waits for a response.
 pub(crate) const SLOW_WORK: Duration = Duration::from_millis(450);
-/// No run takes so long. It keeps a server that was left behind from staying.
+/// Longer than any run. It ends a server whose client is gone.
 const LONGEST_LIFE: Duration = Duration::from_secs(60 * 60);
 
-/// What all connections share.
-pub(crate) struct World {
+/// The state that all connections share.
+pub(crate) struct ServerState {
     pub(crate) dice: Dice,
     pub(crate) ledger: Ledger,
-    /// Changes when connections that have nothing to do should end.
+    /// Signals idle connections to end.
     pub(crate) hang_up: watch::Sender<()>,
 }
 
-/// Runs until the client's process closes its end.
+/// Runs until the client closes the control connection.
 pub(crate) async fn run(control: SocketAddr, seed: u64) -> io::Result<()> {
-    let world = Arc::new(World {
+    let state = Arc::new(ServerState {
         dice: Dice::seeded(seed),
         ledger: Ledger::default(),
         hang_up: watch::Sender::new(()),
@@ -40,7 +39,7 @@ pub(crate) async fn run(control: SocketAddr, seed: u64) -> io::Result<()> {
     let http2 = TcpListener::bind("127.0.0.1:0").await?;
     let balancer = TcpListener::bind("127.0.0.1:0").await?;
     let proxy = TcpListener::bind("127.0.0.1:0").await?;
-    // Bound, so that nobody else has it, and not listening: connections are refused.
+    // The port is reserved but does not listen, so connections are refused.
     let refusing = TcpSocket::new_v4()?;
     refusing.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
 
@@ -58,61 +57,65 @@ pub(crate) async fn run(control: SocketAddr, seed: u64) -> io::Result<()> {
         http1: http1.local_addr()?,
         http2: http2.local_addr()?,
     };
-    let accepting = accept(http1, http2, &world);
-    let in_front = front::accept(balancer, proxy, behind, &world);
-    let obeying = tokio::time::timeout(LONGEST_LIFE, obey(control, &world));
+    let accepting = accept(http1, http2, &state);
+    let in_front = front::accept(balancer, proxy, behind, &state);
+    let controlled = tokio::time::timeout(LONGEST_LIFE, run_commands(control, &state));
     tokio::select! {
         ended = accepting => ended,
         ended = in_front => ended,
-        ended = obeying => ended?,
+        ended = controlled => ended?,
     }
 }
 
-async fn accept(http1: TcpListener, http2: TcpListener, world: &Arc<World>) -> io::Result<()> {
+async fn accept(
+    http1: TcpListener,
+    http2: TcpListener,
+    state: &Arc<ServerState>,
+) -> io::Result<()> {
     loop {
         tokio::select! {
             accepted = http1.accept() => {
-                tokio::spawn(http1::serve(accepted?.0, world.clone()));
+                tokio::spawn(http1::serve(accepted?.0, state.clone()));
             }
             accepted = http2.accept() => {
-                tokio::spawn(http2::serve(accepted?.0, world.clone()));
+                tokio::spawn(http2::serve(accepted?.0, state.clone()));
             }
         }
     }
 }
 
-/// Does what it is told, and answers each line with a word, or with what was done and a word.
-async fn obey(mut control: BufReader<TcpStream>, world: &World) -> io::Result<()> {
+/// Runs commands. The reply to each is its output, if any, and the line `done`.
+async fn run_commands(mut control: BufReader<TcpStream>, state: &ServerState) -> io::Result<()> {
     loop {
         let mut line = String::new();
         if control.read_line(&mut line).await? == 0 {
             return Ok(());
         }
-        let mut said = String::new();
+        let mut reply = String::new();
         match line.trim_end() {
-            "hang up" => world.hang_up.send_replace(()),
-            "close the ledger" => said = account(world).await,
+            "hang up" => state.hang_up.send_replace(()),
+            "close the ledger" => reply = account(state).await,
             word => {
                 let weather = Weather::from_word(word).ok_or(io::ErrorKind::InvalidInput)?;
-                world.dice.set_weather(weather);
+                state.dice.set_weather(weather);
             }
         }
-        said.push_str("done\n");
-        control.write_all(said.as_bytes()).await?;
+        reply.push_str("done\n");
+        control.write_all(reply.as_bytes()).await?;
     }
 }
 
-/// One line for each call, fault and count.
-async fn account(world: &World) -> String {
+/// Formats the account: a line for each call, fault and count.
+async fn account(state: &ServerState) -> String {
     use std::fmt::Write;
 
     let mut text = String::new();
-    let closed = world.ledger.close().await;
+    let closed = state.ledger.close().await;
     for (call, record) in closed.by_call {
         let (arrivals, effects, receipt) = (record.arrivals, record.effects, record.receipt);
         let _ = writeln!(text, "call {call} {arrivals} {effects} {receipt}");
     }
-    for (fault, times) in world.dice.take_drawn() {
+    for (fault, times) in state.dice.take_drawn() {
         let _ = writeln!(text, "drawn {fault:?} {times}");
     }
     let _ = writeln!(text, "replays {}", closed.replays);

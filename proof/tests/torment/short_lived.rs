@@ -1,5 +1,6 @@
-//! HTTP/2 connections over TLS that take seven requests each, as with nginx's `keepalive_requests 7`, and far more calls
-//! at once. Connections end all the time while others are opened, so calls meet every moment of that.
+//! HTTP/2 connections over TLS that accept seven requests each, as with nginx's `keepalive_requests 7`.
+//!
+//! Far more calls run at once. So connections end while others open, and calls hit every stage of that.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,9 +22,9 @@ use crate::front::acceptor;
 use crate::{alone_in_process, call_count};
 
 const KEEPALIVE_REQUESTS: u32 = 7;
-/// More than there are cores: threads are then stopped anywhere.
+/// More threads than cores, so that threads are preempted anywhere.
 const THREADS: usize = 8;
-/// It is crowded here, and nothing is slow on purpose.
+/// A long timeout, because the machine is busy and no response is slow on purpose.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn runtime() -> Runtime {
@@ -42,7 +43,7 @@ async fn accept(listener: TcpListener, requests: Arc<AtomicU32>) {
     }
 }
 
-/// Until the client has gone, or the connection has taken enough.
+/// Serves until the client closes, or the connection has its seven requests.
 async fn serve(tcp: TcpStream, acceptor: TlsAcceptor, requests: Arc<AtomicU32>) -> Option<()> {
     tcp.set_nodelay(true).ok()?;
     let tls = acceptor.accept(tcp).await.ok()?;
@@ -61,7 +62,7 @@ async fn serve(tcp: TcpStream, acceptor: TlsAcceptor, requests: Arc<AtomicU32>) 
     Some(())
 }
 
-/// Makes calls as long as there are some left. Returns how their attempts ended, and how the calls did.
+/// Makes calls while some are left. Returns the outcomes of the attempts and of the calls.
 async fn make_calls(
     client: ClientWithMiddleware,
     address: SocketAddr,
@@ -71,7 +72,7 @@ async fn make_calls(
     while made.fetch_add(1, Ordering::Relaxed) < call_count() {
         let slot = ReportSlot::new();
         let get = client.get(format!("https://{address}/orders"));
-        // The report says all of it.
+        // The report contains the result.
         let _ = get.report_to(&slot).send().await;
         let report = slot.get().unwrap();
         for attempt in report.attempts() {

@@ -1,47 +1,47 @@
-//! What came of a run, in figures.
+//! The results of a run, in figures.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::client::Told;
+use crate::client::CallResult;
 use crate::run::Outcome;
 
-/// What callers were told, and whether it was true.
+/// What calls returned, and whether it matches the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) done: u64,
-    /// Told that it is done, with the receipt of another call, or with one that the ledger does not have.
+    /// Returned as done, with the receipt of another call or an unknown one.
     pub(crate) mixed_up: u64,
-    /// Told that it is not done (503, 429).
+    /// Returned as not done (503, 429).
     pub(crate) refused: u64,
-    /// Told neither.
+    /// Returned without a clear result.
     pub(crate) unclear: u64,
-    /// … and it was done.
+    /// … although the payment was done.
     pub(crate) unclear_and_done: u64,
-    /// Told that it is done, and it is not; or that it is not, and it is.
+    /// Returned as done although it is not, or as not done although it is.
     pub(crate) misled: u64,
-    /// Calls by how often they had their effect.
+    /// Calls by the number of their effects.
     pub(crate) by_effects: BTreeMap<u32, u64>,
 }
 
 impl Tally {
     pub(crate) fn of(outcome: &Outcome) -> Self {
         let mut tally = Self::default();
-        for (call, told) in outcome.calls.told() {
+        for (call, result) in outcome.calls.results() {
             let record = outcome.account.of(call);
             *tally.by_effects.entry(record.effects).or_default() += 1;
-            match told {
-                Told::Done(receipt) => {
+            match result {
+                CallResult::Done(receipt) => {
                     tally.done += 1;
                     tally.misled += u64::from(record.effects == 0);
                     tally.mixed_up += u64::from(record.receipt != receipt);
                 }
-                Told::MixedUp => tally.mixed_up += 1,
-                Told::Status(503 | 429) => {
+                CallResult::MixedUp => tally.mixed_up += 1,
+                CallResult::Status(503 | 429) => {
                     tally.refused += 1;
                     tally.misled += u64::from(record.effects > 0);
                 }
-                Told::Status(_) | Told::Error => {
+                CallResult::Status(_) | CallResult::Error => {
                     tally.unclear += 1;
                     tally.unclear_and_done += u64::from(record.effects > 0);
                 }
@@ -50,13 +50,13 @@ impl Tally {
         tally
     }
 
-    /// How many calls had their effect more than once.
+    /// Returns the number of calls with more than one effect.
     pub(crate) fn repeated(&self) -> u64 {
         self.by_effects.range(2..).map(|(_, calls)| calls).sum()
     }
 }
 
-/// An outcome, to be printed.
+/// Formats an outcome.
 pub(crate) struct Table<'a>(pub(crate) &'a str, pub(crate) &'a Outcome);
 
 impl fmt::Display for Table<'_> {
@@ -66,28 +66,28 @@ impl fmt::Display for Table<'_> {
         let tally = Tally::of(outcome);
         let mut line = |what: &str, count: u64| writeln!(f, "  {what:<46}{count:>9}");
         line(&format!("{name}: calls"), calls.count().into())?;
-        line("told: done, with the ledger's receipt", tally.done)?;
-        line("told: not done (503, 429)", tally.refused)?;
-        line("told: neither (errors, 500, 502, 409, 30x)", tally.unclear)?;
+        line("returned as done, with the ledger's receipt", tally.done)?;
+        line("returned as not done (503, 429)", tally.refused)?;
+        line("unclear (errors, 500, 502, 409, 30x)", tally.unclear)?;
         line("  … of these done", tally.unclear_and_done)?;
-        line("told what is not true", tally.misled)?;
-        line("given another call's receipt", tally.mixed_up)?;
+        line("returned a wrong result", tally.misled)?;
+        line("returned another call's receipt", tally.mixed_up)?;
         line("effects", account.sum(|record| record.effects))?;
         line("calls with more than one effect", tally.repeated())?;
         line(
-            "requests that came to the ledger",
+            "requests that reached the ledger",
             account.sum(|record| record.arrivals),
         )?;
-        line("  … answered again from the ledger", account.replays)?;
+        line("  … with a repeated receipt", account.replays)?;
         line(
             "  … while the first was in progress (409)",
             account.in_progress,
         )?;
-        line("  … not as they were sent", account.garbled)?;
+        line("  … different from what was sent", account.garbled)?;
         line("retries", calls.retries())?;
         writeln!(
             f,
-            "  not told that it is done, by the last attempt and why it was the last:"
+            "  calls not returned as done, by last attempt and stop reason:"
         )?;
         for (ending, times) in calls.endings() {
             writeln!(f, "    {ending:<44}{times:>9}")?;
@@ -99,7 +99,7 @@ impl fmt::Display for Table<'_> {
         }
         writeln!(
             f,
-            "  held by the client's process, whenever all connections were ended:"
+            "  resources of the client process, with all connections closed:"
         )?;
         writeln!(f, "    before     {}", outcome.before)?;
         for (round, held) in outcome.between.iter().enumerate() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::catalogue::{
@@ -45,10 +46,18 @@ struct ThrottleMetrics {
     queue_age: Gauge,
     limiter_wait: Histogram,
     pause: Gauge,
-    /// Until when `pause` is above 0.
-    paused_until: Mutex<Option<Instant>>,
+    shown_pause: Mutex<ShownPause>,
     /// Registered with the first pace. At 0, it would look like a throttle that lets nothing through.
     pace: OnceLock<Gauge>,
+}
+
+/// The pause that the gauge shows.
+#[derive(Default)]
+struct ShownPause {
+    /// `None` if the gauge is 0.
+    until: Option<Instant>,
+    /// The task that resets the gauge. A host has at most one.
+    timer: Option<AbortHandle>,
 }
 
 impl HostMetrics {
@@ -145,29 +154,34 @@ impl HostMetrics {
     pub(super) fn throttle_pause(self: Arc<Self>, pause: Duration) {
         let end = clock::after(clock::now(), pause);
         let throttle = self.throttle();
-        let mut shown = lock(&throttle.paused_until);
+        let mut shown = lock(&throttle.shown_pause);
         // Another gate of the host may be closed for longer.
-        if shown.is_some_and(|shown| end <= shown) {
+        if shown.until.is_some_and(|until| end <= until) {
             return;
         }
         // Under the lock, so that the end of an earlier pause does not overtake it.
-        *shown = Some(end);
+        shown.until = Some(end);
         throttle.pause.set(pause);
-        drop(shown);
         // A request can be dropped outside a runtime. Then the next pause or release resets the gauge.
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
+        let host = Arc::clone(&self);
+        let timer = Handle::try_current().map(|runtime| {
+            let timer = runtime.spawn(async move {
                 sleep_until(end).await;
-                self.end_throttle_pause();
+                host.end_throttle_pause();
             });
+            timer.abort_handle()
+        });
+        if let Some(earlier) = std::mem::replace(&mut shown.timer, timer.ok()) {
+            earlier.abort();
         }
     }
 
     /// Resets the gauge if no gate of the host is closed for longer.
     pub(super) fn end_throttle_pause(&self) {
         let throttle = self.throttle();
-        let mut shown = lock(&throttle.paused_until);
-        if shown.take_if(|end| *end <= clock::now()).is_some() {
+        let mut shown = lock(&throttle.shown_pause);
+        let is_over = |until: &mut Instant| *until <= clock::now();
+        if shown.until.take_if(is_over).is_some() {
             throttle.pause.set(0);
         }
     }
@@ -184,7 +198,7 @@ impl HostMetrics {
             queue_age: gauge!(QUEUE_AGE, "host" => self.host.clone()),
             limiter_wait: histogram!(LIMITER_WAIT, "host" => self.host.clone()),
             pause: gauge!(PAUSE, "host" => self.host.clone()),
-            paused_until: Mutex::default(),
+            shown_pause: Mutex::default(),
             pace: OnceLock::new(),
         })
     }

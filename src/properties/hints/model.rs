@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::values::{Meaning, Said};
+use super::values::{Meaning, ModelValue};
 
 /// The headers that give a wait directly, in order of precedence.
 pub(super) const FIRST_THAT_PARSES: &[&str] =
@@ -47,7 +47,7 @@ const SECOND: i128 = 1_000_000_000;
 const FOR_EVER: i128 = (1 << 60) * SECOND;
 
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ModelResponse {
     pub(super) status: u16,
     /// Nanoseconds since 1970.
     pub(super) received: i128,
@@ -57,7 +57,7 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) name: &'static str,
-    pub(super) said: Said,
+    pub(super) value: ModelValue,
 }
 
 /// Nanoseconds, and the rounding error of a floating-point number.
@@ -87,7 +87,7 @@ impl Reading {
         Self::Wait(Wait { length, give: 0 })
     }
 
-    /// Returns the time until then. A time in the past says nothing.
+    /// Returns the time until then. A time in the past is no hint.
     fn until(moment: Wait, now: i128) -> Self {
         let length = moment.length - now;
         match moment.give {
@@ -132,11 +132,11 @@ enum Left {
     Unknown,
 }
 
-impl Answer {
+impl ModelResponse {
     pub(super) fn hint(&self) -> Reading {
         let now = self.now();
         for name in FIRST_THAT_PARSES {
-            let asked = self.latest(name, |said| match (*name, &said.means) {
+            let asked = self.latest(name, |value| match (*name, &value.means) {
                 ("retry-after-ms" | "x-ms-retry-after-ms", Meaning::Number(whole, fraction)) => {
                     Reading::Wait(number(whole, fraction, 1000))
                 }
@@ -159,24 +159,24 @@ impl Answer {
     /// Returns the `Date` of the response, or the time it was received.
     fn now(&self) -> i128 {
         let dates = self.lines.iter().filter(|line| line.name == "date");
-        let dates = dates.filter_map(|line| match line.said.means {
+        let dates = dates.filter_map(|line| match line.value.means {
             Meaning::HttpDate(date) => Some(date),
             _ => None,
         });
         dates.max().unwrap_or(self.received)
     }
 
-    fn latest(&self, name: &str, read: impl Fn(&Said) -> Reading) -> Reading {
+    fn latest(&self, name: &str, read: impl Fn(&ModelValue) -> Reading) -> Reading {
         let lines = self.lines.iter().filter(|line| line.name == name);
         lines
-            .map(|line| read(&line.said))
+            .map(|line| read(&line.value))
             .fold(Reading::Nothing, Reading::later)
     }
 
     /// Returns the smallest number in the lines of a header.
     fn least(&self, name: &str) -> Option<Wait> {
         let lines = self.lines.iter().filter(|line| line.name == name);
-        let numbers = lines.filter_map(|line| match &line.said.means {
+        let numbers = lines.filter_map(|line| match &line.value.means {
             Meaning::Number(whole, fraction) => Some(number(whole, fraction, 1)),
             _ => None,
         });
@@ -186,16 +186,16 @@ impl Answer {
     /// Returns what is left of each window, and when it refills.
     fn windows(&self, names: &[(&str, &str)], now: i128) -> Vec<(Left, Reading)> {
         let windows = names.iter().map(|(remaining, reset)| {
-            let said = self.least(remaining);
-            let left = match said {
+            let number = self.least(remaining);
+            let left = match number {
                 // A fraction of a request is none.
                 Some(left) if left.length < SECOND => Left::Nothing,
                 Some(_) => Left::Some,
                 None => Left::Unknown,
             };
-            let is_almost_one =
-                said.is_some_and(|left| left.give > 0 && (left.length - SECOND).abs() <= left.give);
-            let reset = self.latest(reset, |said| reset_time(said, now));
+            let is_almost_one = number
+                .is_some_and(|left| left.give > 0 && (left.length - SECOND).abs() <= left.give);
+            let reset = self.latest(reset, |value| reset_time(value, now));
             match is_almost_one && reset.is_something() {
                 // Its reset is not known.
                 true => (Left::Nothing, Reading::Unsure),
@@ -206,7 +206,7 @@ impl Answer {
     }
 
     fn windows_of_the_field(&self) -> Vec<(Left, Reading)> {
-        let windows = self.lines.iter().filter_map(|line| match line.said.means {
+        let windows = self.lines.iter().filter_map(|line| match line.value.means {
             Meaning::Window(left, reset) => {
                 let reset = Reading::exactly(i128::from(reset) * SECOND);
                 let left = match left {
@@ -246,8 +246,8 @@ fn until(date: i128, now: i128) -> Reading {
 }
 
 /// Reads a number below 10⁹ as seconds from now, below 10¹¹ as seconds since 1970, others as milliseconds.
-fn reset_time(said: &Said, now: i128) -> Reading {
-    match &said.means {
+fn reset_time(value: &ModelValue, now: i128) -> Reading {
+    match &value.means {
         Meaning::Number(whole, fraction) => {
             let seconds = number(whole, fraction, 1);
             let is_about = |limit: i128| {

@@ -4,7 +4,7 @@ use arbitrary::{Result, Unstructured};
 
 /// A text and its meaning.
 #[derive(Clone)]
-pub(super) struct Said {
+pub(super) struct ModelValue {
     pub(super) text: Vec<u8>,
     pub(super) means: Meaning,
 }
@@ -23,7 +23,7 @@ pub(super) enum Meaning {
     Window(Option<u64>, u64),
 }
 
-impl std::fmt::Debug for Said {
+impl std::fmt::Debug for ModelValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = String::from_utf8_lossy(&self.text);
         write!(f, "{text:?} ({:?})", self.means)
@@ -58,7 +58,7 @@ const UNREADABLE: &[&[u8]] = &[
     b"Sun, 06 Nov 100000 12:00:00 GMT",
 ];
 
-impl Said {
+impl ModelValue {
     fn new(text: String, means: Meaning) -> Self {
         let text = text.into_bytes();
         Self { text, means }
@@ -71,12 +71,12 @@ impl Said {
 }
 
 /// Returns a value in any of the forms. Dates are close to `now`, in seconds since 1970.
-pub(super) fn said(input: &mut Unstructured<'_>, now: i128) -> Result<Said> {
-    let mut said = match input.int_in_range(0..=9)? {
+pub(super) fn model_value(input: &mut Unstructured<'_>, now: i128) -> Result<ModelValue> {
+    let mut value = match input.int_in_range(0..=9)? {
         0 => {
             let text = input.choose(UNREADABLE)?.to_vec();
             let means = Meaning::Nothing;
-            Said { text, means }
+            ModelValue { text, means }
         }
         1 => number(digits(input, 24)?, String::new()),
         2 => number(digits(input, 11)?, digits(input, 12)?),
@@ -94,10 +94,10 @@ pub(super) fn said(input: &mut Unstructured<'_>, now: i128) -> Result<Said> {
     };
     if input.ratio(1, 8)? {
         let spaces = input.choose(&[(" ", ""), ("", "  "), ("\t", " ")])?;
-        said.text.splice(0..0, spaces.0.bytes());
-        said.text.extend(spaces.1.bytes());
+        value.text.splice(0..0, spaces.0.bytes());
+        value.text.extend(spaces.1.bytes());
     }
-    Ok(said)
+    Ok(value)
 }
 
 /// Returns 1 to `most` digits.
@@ -107,15 +107,15 @@ pub(super) fn digits(input: &mut Unstructured<'_>, most: usize) -> Result<String
     digits.collect()
 }
 
-fn number(whole: String, fraction: String) -> Said {
+fn number(whole: String, fraction: String) -> ModelValue {
     let text = match &fraction[..] {
         "" => whole.clone(),
         _ => format!("{whole}.{fraction}"),
     };
-    Said::new(text, Meaning::Number(whole, fraction))
+    ModelValue::new(text, Meaning::Number(whole, fraction))
 }
 
-fn date(input: &mut Unstructured<'_>, now: i128) -> Result<Said> {
+fn date(input: &mut Unstructured<'_>, now: i128) -> Result<ModelValue> {
     // The years that all forms can express. One form has only two digits for the year.
     let last_second = 3_155_759_999;
     let now = now.clamp(0, last_second);
@@ -140,7 +140,7 @@ fn date(input: &mut Unstructured<'_>, now: i128) -> Result<Said> {
         let (fraction, more) = *input.choose(&[("", 0), (".25", SECOND / 4), (".000000001", 1)])?;
         let text = format!("{year}-{month:02}-{day:02}T{clock}{fraction}{zone}");
         let moment = (seconds - offset) * SECOND + more;
-        return Ok(Said::new(text, Meaning::OtherDate(moment)));
+        return Ok(ModelValue::new(text, Meaning::OtherDate(moment)));
     }
     // RFC 9110 §5.6.7.
     let text = match form {
@@ -151,11 +151,11 @@ fn date(input: &mut Unstructured<'_>, now: i128) -> Result<Said> {
         ),
         _ => format!("{short} {month_name} {day:2} {clock} {year}"),
     };
-    Ok(Said::new(text, Meaning::HttpDate(seconds * SECOND)))
+    Ok(ModelValue::new(text, Meaning::HttpDate(seconds * SECOND)))
 }
 
 /// Returns a duration such as `6m0s`.
-fn span(input: &mut Unstructured<'_>) -> Result<Said> {
+fn span(input: &mut Unstructured<'_>) -> Result<ModelValue> {
     let number = i128::from(input.int_in_range(0..=9999_u32)?);
     let seconds = i128::from(input.int_in_range(0..=59_u32)?);
     let (text, length) = match input.int_in_range(0..=5)? {
@@ -172,7 +172,7 @@ fn span(input: &mut Unstructured<'_>) -> Result<Said> {
         ),
         _ => (format!("{number}s"), number * SECOND),
     };
-    Ok(Said::new(text, Meaning::Span(length)))
+    Ok(ModelValue::new(text, Meaning::Span(length)))
 }
 
 const WEEKDAYS: [&str; 7] = [

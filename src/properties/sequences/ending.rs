@@ -3,12 +3,12 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use super::script::{Answer, AnswerBody, Hint};
+use super::script::{Hint, ModelBody, ModelResponse};
 use crate::outcome::{AttemptOutcome, FailureKind, TimeLimit};
 
 #[derive(Clone, Debug)]
 pub(super) enum Ending {
-    Answer(Answer),
+    Response(ModelResponse),
     Fail(ErrorKind),
     TimedOut(TimeLimit),
     /// The body was to be buffered, and the connection broke.
@@ -26,8 +26,8 @@ impl Ending {
     /// Returns the outcome that a report shows.
     pub(super) fn outcome(&self) -> AttemptOutcome {
         AttemptOutcome::Failure(match self {
-            Self::Answer(answer) => {
-                let status = http::StatusCode::from_u16(answer.status).unwrap();
+            Self::Response(response) => {
+                let status = http::StatusCode::from_u16(response.status).unwrap();
                 return AttemptOutcome::Status(status);
             }
             Self::TimedOut(_) | Self::Fail(ErrorKind::TimedOut) => FailureKind::Timeout,
@@ -40,21 +40,21 @@ impl Ending {
 
     pub(super) fn status(&self) -> Option<u16> {
         match self {
-            Self::Answer(answer) => Some(answer.status),
+            Self::Response(response) => Some(response.status),
             _ => None,
         }
     }
 
     pub(super) fn directive(&self) -> Option<bool> {
         match self {
-            Self::Answer(answer) => answer.directive,
+            Self::Response(response) => response.directive,
             _ => None,
         }
     }
 
     pub(super) fn hint(&self) -> Option<Duration> {
         match self {
-            Self::Answer(answer) => answer.hint.map(Hint::asked),
+            Self::Response(response) => response.hint.map(Hint::wait),
             _ => None,
         }
     }
@@ -65,7 +65,7 @@ impl Ending {
 
     pub(super) fn class(&self, still_running: bool) -> Class {
         match self {
-            Self::Answer(answer) => match answer.status {
+            Self::Response(response) => match response.status {
                 429 | 502 | 503 | 504 => Class::Retry,
                 408 | 425 | 500 | 520 | 599 => Class::Conditional,
                 409 if still_running => Class::Conditional,
@@ -78,7 +78,7 @@ impl Ending {
 }
 
 impl Hint {
-    fn asked(self) -> Duration {
+    fn wait(self) -> Duration {
         match self {
             Self::Seconds(seconds) => Duration::from_secs(seconds.into()),
             Self::Milliseconds(millis) => Duration::from_millis(millis.into()),
@@ -89,15 +89,15 @@ impl Hint {
 
 /// Buffers a body. Returns how that fails, if it does, and when.
 pub(super) fn read(
-    answer: &Answer,
+    response: &ModelResponse,
     now: Duration,
     limit: Duration,
     which: TimeLimit,
 ) -> (Option<Ending>, Duration) {
-    let (failed, at) = match answer.body {
-        AnswerBody::Whole => (None, now),
-        AnswerBody::Late(takes) => (None, now + takes),
-        AnswerBody::Cut(takes) => (Some(Ending::CutOff), now + takes),
+    let (failed, at) = match response.body {
+        ModelBody::Whole => (None, now),
+        ModelBody::Late(takes) => (None, now + takes),
+        ModelBody::Cut(takes) => (Some(Ending::CutOff), now + takes),
     };
     if limit <= now {
         (Some(Ending::TimedOut(which)), now)

@@ -7,8 +7,8 @@ use rand::{RngExt, SeedableRng};
 
 use super::ending::{Class, Ending, read};
 use super::ledger::Ledger;
-use super::plan::{Asked, Plan};
-use super::script::{AnswerBody, Step, What};
+use super::plan::{Plan, PlannedCall};
+use super::script::{ModelBody, Step, What};
 use crate::admit::Deposit;
 use crate::outcome::{StopReason, TimeLimit};
 
@@ -27,15 +27,15 @@ pub(super) struct Model<'p> {
 
 /// What one call did.
 #[derive(Debug, Default)]
-pub(super) struct Course {
+pub(super) struct ExpectedCall {
     pub(super) arrivals: Vec<Duration>,
-    pub(super) attempts: Vec<Tried>,
+    pub(super) attempts: Vec<ExpectedAttempt>,
     /// When and why it ended. `None` if the caller dropped the call.
     pub(super) end: Option<(Duration, StopReason)>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Tried {
+pub(super) struct ExpectedAttempt {
     pub(super) sent_at: Duration,
     pub(super) waited: Duration,
     pub(super) ending: Ending,
@@ -44,7 +44,7 @@ pub(super) struct Tried {
 
 /// One call while it runs.
 struct Run<'p> {
-    asked: &'p Asked,
+    planned: &'p PlannedCall,
     start: Duration,
     max_retries: u32,
     deadline: Option<Duration>,
@@ -59,38 +59,38 @@ impl<'p> Model<'p> {
         Self {
             plan,
             rng: SmallRng::seed_from_u64(plan.settings.seed),
-            ledger: Ledger::new(plan.settings.purse.as_ref()),
+            ledger: Ledger::new(plan.settings.budget_plan.as_ref()),
             left: (plan.shared.as_ref()).map_or(u32::MAX, |shared| shared.max_retries),
             shared_end: None,
             received: 0,
         }
     }
 
-    pub(super) fn call(&mut self, asked: &'p Asked, start: Duration) -> Course {
+    pub(super) fn call(&mut self, planned: &'p PlannedCall, start: Duration) -> ExpectedCall {
         let settings = &self.plan.settings;
         let shared = self.plan.shared.as_ref().and_then(|shared| shared.deadline);
         if let (Some(deadline), None) = (shared, self.shared_end) {
             self.shared_end = Some(start.saturating_add(deadline));
         }
         let left = self.shared_end.map(|end| end.saturating_sub(start));
-        let own = asked.deadline.or(settings.deadline);
+        let own = planned.deadline.or(settings.deadline);
         let mut run = Run {
-            asked,
+            planned,
             start,
-            max_retries: asked.max_retries.unwrap_or(settings.max_retries),
+            max_retries: planned.max_retries.unwrap_or(settings.max_retries),
             deadline: own.into_iter().chain(left).min(),
-            repeatable: asked.key || asked.idempotent || asked.method != "POST",
+            repeatable: planned.key || planned.idempotent || planned.method != "POST",
             retries: 0,
             unclear: false,
         };
-        let gives_up = start + asked.patience;
+        let gives_up = start + planned.patience;
         // A call that cannot be retried neither uses the budget nor deposits into it.
         let could_retry =
             run.max_retries > 0 && (run.repeatable || settings.without_key || settings.unsent);
-        if could_retry && self.is_fed_by(Deposit::Request) {
+        if could_retry && self.deposits_on(Deposit::Request) {
             self.ledger.deposit(start);
         }
-        let mut course = Course::default();
+        let mut course = ExpectedCall::default();
         let (mut now, mut waited) = (start, Duration::ZERO);
         loop {
             let sent_at = now;
@@ -111,11 +111,11 @@ impl<'p> Model<'p> {
                 decided,
                 Err(StopReason::Succeeded | StopReason::NotRetryable)
             );
-            if let (Ending::Answer(answer), true, true) =
-                (&ending, is_final, asked.buffer.is_some())
+            if let (Ending::Response(response), true, true) =
+                (&ending, is_final, planned.buffer.is_some())
             {
                 let failed;
-                (failed, now) = read(answer, now, limit, which);
+                (failed, now) = read(response, now, limit, which);
                 if now > gives_up {
                     return course;
                 }
@@ -129,14 +129,14 @@ impl<'p> Model<'p> {
             let paid = scheduled.and_then(|wait| {
                 let paid = self.ledger.withdraw(now).ok_or(StopReason::BudgetEmpty)?;
                 if self.left == 0 {
-                    self.ledger.give_back(paid);
+                    self.ledger.refund(paid);
                     return Err(StopReason::AllowanceSpent);
                 }
                 self.left -= 1;
                 Ok((wait, paid))
             });
             run.unclear |= ending.is_unclear();
-            course.attempts.push(Tried {
+            course.attempts.push(ExpectedAttempt {
                 sent_at: sent_at - start,
                 waited,
                 ending: ending.clone(),
@@ -148,7 +148,7 @@ impl<'p> Model<'p> {
                     let is_success =
                         matches!(stop, StopReason::Succeeded | StopReason::NotRetryable)
                             && ending.status().is_some_and(|status| status < 500);
-                    if is_success && could_retry && self.is_fed_by(Deposit::Success) {
+                    if is_success && could_retry && self.deposits_on(Deposit::Success) {
                         self.ledger.deposit(now);
                     }
                     course.end = Some((now, stop));
@@ -158,7 +158,7 @@ impl<'p> Model<'p> {
             now = self.arrival(&run, &ending, now, wait);
             if now > gives_up {
                 // The retry is paid for, but not sent.
-                self.ledger.give_back(paid);
+                self.ledger.refund(paid);
                 self.left += 1;
                 return course;
             }
@@ -167,9 +167,9 @@ impl<'p> Model<'p> {
         }
     }
 
-    fn is_fed_by(&self, deposit: Deposit) -> bool {
-        let purse = self.ledger.purse();
-        purse.is_some_and(|purse| purse.deposit_on == deposit)
+    fn deposits_on(&self, deposit: Deposit) -> bool {
+        let budget_plan = self.ledger.budget_plan();
+        budget_plan.is_some_and(|budget_plan| budget_plan.deposit_on == deposit)
     }
 
     /// Returns when an attempt that is sent now must end.
@@ -177,7 +177,7 @@ impl<'p> Model<'p> {
         let after = |start: Duration, limit: Option<Duration>| {
             limit.map_or(Duration::MAX, |limit| start.saturating_add(limit))
         };
-        let timeout = run.asked.attempt_timeout;
+        let timeout = run.planned.attempt_timeout;
         let own = after(now, timeout.or(self.plan.settings.attempt_timeout));
         let deadline = after(run.start, run.deadline);
         match deadline <= own {
@@ -189,11 +189,11 @@ impl<'p> Model<'p> {
     /// Returns the result of a request that arrives now, and its time.
     fn reply(&mut self, now: Duration, limit: Duration, which: TimeLimit) -> (Ending, Duration) {
         let step = self.plan.steps.get(self.received);
-        let step = step.cloned().unwrap_or_else(Step::well);
+        let step = step.cloned().unwrap_or_else(Step::success);
         self.received += 1;
         let at = now + step.takes;
         let ending = match step.what {
-            What::Answer(answer) => Ending::Answer(answer),
+            What::Respond(response) => Ending::Response(response),
             What::Fail(kind) => Ending::Fail(kind),
             What::Silence => return (Ending::TimedOut(which), limit),
         };
@@ -205,7 +205,7 @@ impl<'p> Model<'p> {
 
     /// Stage 1: may a retry follow?
     fn decide(&self, run: &Run<'_>, ending: &Ending) -> Result<(), StopReason> {
-        let still_running = run.asked.key && run.unclear;
+        let still_running = run.planned.key && run.unclear;
         let mut class = ending.class(still_running);
         if ending.status().is_some_and(|status| status < 400) {
             return Err(StopReason::Succeeded);
@@ -229,7 +229,7 @@ impl<'p> Model<'p> {
         if run.retries == run.max_retries {
             return Err(StopReason::RetriesExhausted);
         }
-        match run.asked.stream {
+        match run.planned.stream {
             true => Err(StopReason::BodyNotReplayable),
             false => Ok(()),
         }
@@ -272,7 +272,7 @@ impl<'p> Model<'p> {
     /// The old response is drained first. This takes at most 100 ms, and at most half the time left after the wait.
     fn arrival(&self, run: &Run<'_>, ending: &Ending, now: Duration, wait: Duration) -> Duration {
         let wake = now.saturating_add(wait);
-        let Ending::Answer(answer) = ending else {
+        let Ending::Response(response) = ending else {
             return ceil(wake);
         };
         let latest = self
@@ -282,7 +282,7 @@ impl<'p> Model<'p> {
             .min(run.deadline.unwrap_or(Duration::MAX));
         let left = run.start.saturating_add(latest).saturating_sub(wake);
         let end = (now + Duration::from_millis(100)).min(wake.saturating_add(left / 2));
-        let (AnswerBody::Late(takes) | AnswerBody::Cut(takes)) = answer.body else {
+        let (ModelBody::Late(takes) | ModelBody::Cut(takes)) = response.body else {
             return ceil(wake);
         };
         ceil(wake).max((now + takes).min(ceil(end)))

@@ -16,7 +16,7 @@ pub(super) struct Plan {
     pub(super) shared: Option<Shared>,
     /// What the server does with each request. After the last step it succeeds.
     pub(super) steps: Vec<Step>,
-    pub(super) calls: Vec<Asked>,
+    pub(super) calls: Vec<PlannedCall>,
 }
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Settings {
     pub(super) max_server_delay: Duration,
     pub(super) without_key: bool,
     pub(super) unsent: bool,
-    pub(super) purse: Option<Purse>,
+    pub(super) budget_plan: Option<BudgetPlan>,
     pub(super) seed: u64,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Waits {
 
 /// The settings of a budget.
 #[derive(Debug)]
-pub(super) struct Purse {
+pub(super) struct BudgetPlan {
     pub(super) ttl: Duration,
     pub(super) reserve: u32,
     pub(super) ratio: (u32, u32),
@@ -57,7 +57,7 @@ pub(super) struct Purse {
 }
 
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PlannedCall {
     pub(super) pause_before: Duration,
     pub(super) method: &'static str,
     pub(super) key: bool,
@@ -80,7 +80,7 @@ impl Plan {
                 deadline: maybe(input, limit)?,
             })
         })?;
-        let calls = (0..input.int_in_range(1..=3)?).map(|_| Asked::of(input));
+        let calls = (0..input.int_in_range(1..=3)?).map(|_| PlannedCall::of(input));
         let calls = calls.collect::<Result<_>>()?;
         let steps = (0..input.int_in_range(0..=16)?).map(|_| Step::of(input));
         let steps = steps.collect::<Result<_>>()?;
@@ -139,8 +139,8 @@ impl Settings {
             max_server_delay: limit(input)?,
             without_key: input.ratio(1, 4)?,
             unsent: input.ratio(1, 4)?,
-            purse: match input.ratio(3, 4)? {
-                true => Some(Purse::of(input)?),
+            budget_plan: match input.ratio(3, 4)? {
+                true => Some(BudgetPlan::of(input)?),
                 false => None,
             },
             seed: input.int_in_range(0..=255)?,
@@ -178,7 +178,7 @@ impl Settings {
         if self.unsent {
             retry = retry.retry_unsent(true);
         }
-        retry.build().expect("settings that make sense")
+        retry.build().expect("valid settings")
     }
 }
 
@@ -192,7 +192,7 @@ impl Shared {
     }
 }
 
-impl Purse {
+impl BudgetPlan {
     fn of(input: &mut Unstructured<'_>) -> Result<Self> {
         Ok(Self {
             ttl: Duration::from_secs(*input.choose(&[1, 2, 4, 8, 16])?),
@@ -210,11 +210,11 @@ impl Purse {
             .retry_ratio(f64::from(self.ratio.0) / f64::from(self.ratio.1))
             .deposit_on(self.deposit_on)
             .build()
-            .expect("settings that make sense")
+            .expect("valid settings")
     }
 }
 
-impl Asked {
+impl PlannedCall {
     fn of(input: &mut Unstructured<'_>) -> Result<Self> {
         Ok(Self {
             pause_before: span(input)?,

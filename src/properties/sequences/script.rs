@@ -23,18 +23,18 @@ pub(super) struct Step {
 
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    Answer(Answer),
+    Respond(ModelResponse),
     Fail(ErrorKind),
     Silence,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct ModelResponse {
     pub(super) status: u16,
     pub(super) hint: Option<Hint>,
     /// The value of `x-should-retry`.
     pub(super) directive: Option<bool>,
-    pub(super) body: AnswerBody,
+    pub(super) body: ModelBody,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ pub(super) enum Hint {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum AnswerBody {
+pub(super) enum ModelBody {
     Whole,
     /// The body arrives this long after the headers.
     Late(Duration),
@@ -71,26 +71,26 @@ impl Step {
             what: match input.int_in_range(0..=9)? {
                 0 => What::Silence,
                 1 | 2 => What::Fail(*input.choose(&kinds)?),
-                _ => What::Answer(Answer::of(input)?),
+                _ => What::Respond(ModelResponse::of(input)?),
             },
         })
     }
 
     /// Returns the step after the last one: a success.
-    pub(super) fn well() -> Self {
+    pub(super) fn success() -> Self {
         Self {
             takes: Duration::ZERO,
-            what: What::Answer(Answer {
+            what: What::Respond(ModelResponse {
                 status: 200,
                 hint: None,
                 directive: None,
-                body: AnswerBody::Whole,
+                body: ModelBody::Whole,
             }),
         }
     }
 }
 
-impl Answer {
+impl ModelResponse {
     fn of(input: &mut Unstructured<'_>) -> Result<Self> {
         let statuses = [
             503, 429, 500, 200, 502, 504, 408, 409, 425, 404, 501, 301, 204, 520, 403, 599, 511,
@@ -106,9 +106,9 @@ impl Answer {
             })?,
             directive: *input.choose(&[None, None, None, Some(true), Some(false)])?,
             body: match input.int_in_range(0..=7)? {
-                0 => AnswerBody::Late(span(input)?),
-                1 => AnswerBody::Cut(span(input)?),
-                _ => AnswerBody::Whole,
+                0 => ModelBody::Late(span(input)?),
+                1 => ModelBody::Cut(span(input)?),
+                _ => ModelBody::Whole,
             },
         })
     }
@@ -118,9 +118,9 @@ pub(super) fn reply(step: &Step) -> Reply {
     let reply = match &step.what {
         What::Silence => Reply::silence(),
         What::Fail(kind) => Reply::fail(*kind),
-        What::Answer(answer) => {
-            let mut reply = Reply::status(answer.status);
-            match answer.hint {
+        What::Respond(response) => {
+            let mut reply = Reply::status(response.status);
+            match response.hint {
                 None => {}
                 Some(Hint::Seconds(hint)) => reply = reply.header("retry-after", &hint.to_string()),
                 Some(Hint::Milliseconds(hint)) => {
@@ -128,13 +128,13 @@ pub(super) fn reply(step: &Step) -> Reply {
                 }
                 Some(Hint::Endless) => reply = reply.header("retry-after", &"9".repeat(30)),
             }
-            if let Some(directive) = answer.directive {
+            if let Some(directive) = response.directive {
                 reply = reply.header("x-should-retry", if directive { "true" } else { "false" });
             }
-            reply.body(match answer.body {
-                AnswerBody::Whole => Body::from("whole"),
-                AnswerBody::Late(takes) => Body::wrap(LateBody::new(takes, Ok("late"))),
-                AnswerBody::Cut(takes) => {
+            reply.body(match response.body {
+                ModelBody::Whole => Body::from("whole"),
+                ModelBody::Late(takes) => Body::wrap(LateBody::new(takes, Ok("late"))),
+                ModelBody::Cut(takes) => {
                     Body::wrap(LateBody::new(takes, Err(ErrorKind::ConnectionReset)))
                 }
             })

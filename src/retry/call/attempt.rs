@@ -24,7 +24,7 @@ impl Call<'_> {
             let number = HeaderValue::from(self.attempt.number());
             request.headers_mut().insert(name, number);
         }
-        if let (false, Some(slot)) = (self.attempt.is_retry(), self.slot()) {
+        if let Some(slot) = self.slot().filter(|_| !self.attempt.is_retry()) {
             slot.begin_attempt();
         }
         self.notify_attempt_started();
@@ -102,7 +102,7 @@ impl Call<'_> {
         result: &Result<Response>,
         extensions: &Extensions,
     ) -> ClassifiedOutcome {
-        self.ended = clock::now();
+        self.ended = self.now();
         let left = extensions.get::<Handoff>();
         let trace = match self.handed_off.take() {
             Some(handed_off) => handed_off.end(left),
@@ -117,7 +117,10 @@ impl Call<'_> {
     pub(super) fn classify(&self, result: &Result<Response>) -> ClassifiedOutcome {
         let request = RequestFacts {
             target: (self.record.as_ref()).map(|record| record.request.target()),
-            unsafe_url: self.url().filter(|_| !self.is_safe),
+            unsafe_url: match self.is_safe {
+                true => None,
+                false => self.url(),
+            },
             has_key: self.has_key,
             still_running: self.has_key && self.history().is_some_and(|history| history.unclear),
             follows_redirects: self.settings.client_follows_redirects != Some(false),

@@ -131,7 +131,7 @@ impl Call<'_> {
         if result.is_ok() {
             return (decision, result);
         }
-        self.ended = clock::now();
+        self.ended = self.now();
         let outcome = ClassifiedOutcome {
             // The response had begun, so the request was processed.
             unsent: false,

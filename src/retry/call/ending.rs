@@ -16,6 +16,7 @@ use crate::decide::ClassifiedOutcome;
 use crate::handoff::ThrottleVisit;
 use crate::outcome::{AttemptReport, FailedReport, RetryReport, StopReason};
 use crate::response::{self, HeldResponse};
+use crate::schedule::Moment;
 
 impl Call<'_> {
     /// Drains or holds the response, and waits until the retry is due.
@@ -86,7 +87,7 @@ impl Call<'_> {
     pub(crate) fn finish(
         &mut self,
         stop: Stop,
-        now: Instant,
+        now: Moment,
         result: &mut Result<Response>,
         extensions: &mut Extensions,
     ) -> Option<LetterDelivery> {
@@ -95,16 +96,16 @@ impl Call<'_> {
             earlier: self.merge_inner(&mut last, result, extensions),
             last,
             refused_wait: Duration::ZERO,
-            took: self.time.elapsed(now),
+            took: now.elapsed,
             stop_reason: stop.reason,
         };
         let mut letter = None;
         let is_plain = self.history().is_none() && !self.is_tracked();
         if stop.reason == StopReason::Succeeded && is_plain {
             // There are no events and no history.
-            self.deposit(now);
+            self.deposit(now.at);
         } else {
-            letter = self.conclude(stop, now, &mut report, result);
+            letter = self.conclude(stop, now.at, &mut report, result);
         }
         if let Err(error) = result {
             self.complete_error(error, &report);
@@ -162,11 +163,16 @@ impl Call<'_> {
         if let Some(visit) = self.visit {
             attempt.add_wait(visit.waited);
         }
-        let inner = match result {
-            Ok(response) => RetryReport::of(response).cloned(),
-            Err(_) => extensions.remove().map(|FailedReport(report)| report),
-        };
-        inner.map_or_else(Vec::new, |inner| attempt.replace_with_inner(inner))
+        match result {
+            Ok(response) => match RetryReport::of(response) {
+                Some(inner) => attempt.replace_with_inner(inner.clone()),
+                None => Vec::new(),
+            },
+            Err(_) => match extensions.remove() {
+                Some(FailedReport(inner)) => attempt.replace_with_inner(inner),
+                None => Vec::new(),
+            },
+        }
     }
 
     /// Leaves what another retry around this one goes on with: the throttle's visit, and a mark that this one is here.

@@ -144,7 +144,7 @@ mod tests {
             let until = 10 + response * 1100;
             reported.pause(Time::ZERO, closed(until)).is_some()
         });
-        assert_eq!(lines.collect::<Vec<_>>(), [0, 1, 10, 101]);
+        assert_eq!(lines.collect::<Vec<_>>(), [0, 1, 11, 111]);
         // After a second, the whole pause is told.
         let last = reported.pause(1000 * MS, closed(2_000_000)).unwrap();
         assert_eq!(last.pause, 1_999_000 * MS);

@@ -1,4 +1,4 @@
-//! A pause that one worker was told of holds them all.
+//! A pause that one worker receives applies to all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::support::raw::in_time;
 type Store = Arc<dyn FleetStore>;
 
 on_both_stores!(
-    all_workers_see_it_until_it_is_over,
-    a_shorter_one_does_not_end_a_longer_one,
-    none_is_longer_than_an_hour,
-    who_listens_is_told_at_once_and_once,
+    all_workers_see_a_pause_until_it_ends,
+    a_shorter_pause_does_not_end_a_longer_one,
+    no_pause_is_longer_than_an_hour,
+    subscribers_get_each_pause_once_and_at_once,
 );
 
-async fn all_workers_see_it_until_it_is_over(store: Store) {
+async fn all_workers_see_a_pause_until_it_ends(store: Store) {
     store.pause(KEY, Duration::from_millis(300)).await.unwrap();
     let left = store.lease(KEY, worker()).await.unwrap().pause;
     assert!(left > Duration::from_millis(100) && left <= Duration::from_millis(300));
@@ -27,7 +27,7 @@ async fn all_workers_see_it_until_it_is_over(store: Store) {
     assert_eq!(lease.pause, Duration::ZERO);
 }
 
-async fn a_shorter_one_does_not_end_a_longer_one(store: Store) {
+async fn a_shorter_pause_does_not_end_a_longer_one(store: Store) {
     store.pause(KEY, Duration::from_secs(30)).await.unwrap();
     store.pause(KEY, Duration::from_secs(2)).await.unwrap();
     store.pause(KEY, Duration::ZERO).await.unwrap();
@@ -35,33 +35,33 @@ async fn a_shorter_one_does_not_end_a_longer_one(store: Store) {
     assert!(left > Duration::from_secs(25), "{left:?}");
 }
 
-async fn none_is_longer_than_an_hour(store: Store) {
+async fn no_pause_is_longer_than_an_hour(store: Store) {
     store.pause(KEY, Duration::MAX).await.unwrap();
     let left = store.lease(KEY, worker()).await.unwrap().pause;
     assert!(left <= Duration::from_secs(3600), "{left:?}");
     assert!(left > Duration::from_secs(3590), "{left:?}");
 }
 
-async fn who_listens_is_told_at_once_and_once(store: Store) {
+async fn subscribers_get_each_pause_once_and_at_once(store: Store) {
     let mut one = store.pauses().await.unwrap();
     let mut other = store.pauses().await.unwrap();
-    // Any key, also one that looks like something else.
+    // Any key works, even one with special characters.
     let key = "12 api}.example.com\n{";
-    let told = Instant::now();
+    let sent = Instant::now();
     store.pause(key, Duration::from_secs(2)).await.unwrap();
     for pauses in [&mut one, &mut other] {
         let pause = in_time(pauses.next()).await.unwrap();
-        let took = told.elapsed();
-        println!("told of a pause after {took:?}");
+        let took = sent.elapsed();
+        println!("received a pause after {took:?}");
         assert!(took < Duration::from_millis(500), "{took:?}");
         assert_eq!(pause.key, key);
         assert_eq!(pause.length, Duration::from_secs(2));
     }
-    // Many workers are told the same.
+    // A repeated pause, as many workers send it, is not delivered again.
     store.pause(key, Duration::from_secs(1)).await.unwrap();
     let nothing = timeout(Duration::from_millis(100), one.next()).await;
     assert!(nothing.is_err(), "{nothing:?}");
-    // A wait that was given up loses nothing.
+    // A dropped wait loses no pause.
     store.pause("next", Duration::from_secs(1)).await.unwrap();
     assert_eq!(in_time(one.next()).await.unwrap().key, "next");
 }

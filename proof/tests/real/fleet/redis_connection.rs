@@ -1,4 +1,4 @@
-//! Connections that the user has made: they are taken as they are, also to a cluster.
+//! Connections that the user creates, also to a cluster. The store uses them unchanged.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use reqwest_steady::fleet::FleetLimits;
 use reqwest_steady::fleet::{FleetError, FleetStore, RedisStore};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::redis_away::{MAX_WAIT, ask, found_again};
+use super::redis_outage::{MAX_WAIT, ask, found_again};
 use super::redis_server::{RedisServer, say};
 use super::{KEY, worker};
 use crate::support::raw::in_time;
 
-/// In these it is not a matter of time.
+/// A long timeout, because these tests do not measure time.
 const PATIENT: Duration = Duration::from_secs(5);
 
-/// Two share a bucket of ten, and a pause.
+/// Checks that two stores share a bucket of ten, and a pause.
 async fn shares(connection: impl ConnectionLike + Clone + Send + Sync + 'static, key: &str) {
     let builder = || RedisStore::builder_from_connection(connection.clone());
     let one = builder().store_timeout(PATIENT).build().unwrap();
@@ -24,12 +24,12 @@ async fn shares(connection: impl ConnectionLike + Clone + Send + Sync + 'static,
     let ask = |want| worker().rate(0.001, 10).want(want);
     assert_eq!(one.lease(key, ask(7)).await.unwrap().tokens, 7);
     let second = other.lease(key, ask(7)).await.unwrap();
-    // Of three, for one is left for the other.
+    // Three are left, and one of them is reserved for the other worker.
     assert_eq!((second.tokens, second.workers), (2, 2));
     one.pause(key, Duration::from_secs(30)).await.unwrap();
     let held = other.lease(key, ask(0)).await.unwrap();
     assert!(held.pause > Duration::from_secs(20), "{held:?}");
-    // Nobody listens, and that is no failure, which would be tried again and again.
+    // Without a client to listen with, a subscription stays silent. An error would be retried forever.
     let mut heard = one.pauses().await.unwrap();
     one.pause("more", Duration::from_secs(1)).await.unwrap();
     let nothing = timeout(Duration::from_millis(50), heard.next()).await;
@@ -37,8 +37,8 @@ async fn shares(connection: impl ConnectionLike + Clone + Send + Sync + 'static,
 }
 
 #[tokio::test]
-async fn each_kind_of_connection_is_taken() {
-    let name = "each_kind_of_connection_is_taken";
+async fn each_kind_of_connection_works() {
+    let name = "each_kind_of_connection_works";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };
@@ -55,8 +55,8 @@ async fn each_kind_of_connection_is_taken() {
 }
 
 #[tokio::test]
-async fn who_brings_a_client_to_listen_with_is_told_of_pauses_at_once() {
-    let name = "who_brings_a_client_to_listen_with_is_told_of_pauses_at_once";
+async fn a_client_to_listen_with_receives_pauses_at_once() {
+    let name = "a_client_to_listen_with_receives_pauses_at_once";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };
@@ -88,22 +88,22 @@ async fn a_given_connection_fails_fast_and_recovers_by_itself() {
     let begun = Instant::now();
     let mut waited = Duration::ZERO;
     while begun.elapsed() < Duration::from_secs(1) {
-        let (answer, took) = ask(&store).await;
-        assert!(answer.is_err());
+        let (result, took) = ask(&store).await;
+        assert!(result.is_err());
         waited += took;
         sleep(Duration::from_millis(5)).await;
     }
-    // After each that waits, others fail at once for 100 ms at least.
+    // After each request that waits, others fail at once for at least 100 ms.
     assert!(waited < MAX_WAIT * 5, "{waited:?}");
     server.restart().await;
     let back = found_again(&store).await;
     say(format_args!(
-        "a managed connection is back after a restart: {back:?}"
+        "a managed connection reconnected after a restart: {back:?}"
     ));
 
     server.signal("STOP");
-    let (answer, waited) = ask(&store).await;
-    assert_eq!(answer, Err(FleetError::TimedOut { after: MAX_WAIT }));
+    let (result, waited) = ask(&store).await;
+    assert_eq!(result, Err(FleetError::TimedOut { after: MAX_WAIT }));
     assert!(waited >= MAX_WAIT, "{waited:?}");
     let begun = Instant::now();
     for _ in 0..100 {
@@ -112,7 +112,7 @@ async fn a_given_connection_fails_fast_and_recovers_by_itself() {
     assert!(begun.elapsed() < MAX_WAIT, "{:?}", begun.elapsed());
     server.signal("CONT");
     found_again(&store).await;
-    // The answer that came late went to nobody.
+    // The late reply is discarded.
     for want in 1..50 {
         let asked = worker().rate(1e6, 1000).want(want);
         let lease = store.lease("fresh", asked).await.unwrap();
@@ -122,16 +122,16 @@ async fn a_given_connection_fails_fast_and_recovers_by_itself() {
 
 /// Two nodes, each with half of the keys.
 #[tokio::test]
-async fn a_cluster_is_asked_through_a_connection_that_knows_it() {
-    let name = "a_cluster_is_asked_through_a_connection_that_knows_it";
+async fn a_cluster_works_through_a_cluster_connection() {
+    let name = "a_cluster_works_through_a_cluster_connection";
     let Some(one) = RedisServer::start_node(name).await else {
         return;
     };
     let other = RedisServer::start_node(name).await.unwrap();
-    one.tell::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "8191"])
+    one.command::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "8191"])
         .await;
     other
-        .tell::<()>(&["CLUSTER", "ADDSLOTSRANGE", "8192", "16383"])
+        .command::<()>(&["CLUSTER", "ADDSLOTSRANGE", "8192", "16383"])
         .await;
     one.meet(&other).await;
 
@@ -150,24 +150,24 @@ async fn a_cluster_is_asked_through_a_connection_that_knows_it() {
         shares(connection.clone(), &key).await;
         let pauses = format!("pauses-{number}");
         store.pause(&pauses, second).await.unwrap();
-        // Whichever node it was told to, the one that is listened to passes it on.
+        // A node passes on pauses that were published on any node.
         while in_time(heard.next()).await.unwrap().key != pauses {}
     }
     for node in [&one, &other] {
-        let keys: usize = node.tell(&["DBSIZE"]).await;
+        let keys: usize = node.command(&["DBSIZE"]).await;
         assert!(keys > 10, "{keys}");
     }
 
-    // A URL leads to one node, which sends everybody away who asks for what another has.
+    // A URL connects to one node, which refuses keys of another node with MOVED.
     let alone = one.store();
-    let mut sent_away = 0;
+    let mut moved = 0;
     for number in 0..20 {
         let asked = alone.lease(&format!("host-{number}"), worker()).await;
         match asked {
             Ok(_) => {}
-            Err(FleetError::Refused { code }) if code == "MOVED" => sent_away += 1,
+            Err(FleetError::Refused { code }) if code == "MOVED" => moved += 1,
             Err(error) => panic!("{error}"),
         }
     }
-    assert!((1..20).contains(&sent_away), "{sent_away}");
+    assert!((1..20).contains(&moved), "{moved}");
 }

@@ -1,6 +1,6 @@
-//! A real Redis, on loopback and in a directory of its own.
+//! A real Redis, on loopback and in a temporary directory.
 //!
-//! Without one these tests are skipped, and say so; with `STEADY_REQUIRE_REDIS` set they fail.
+//! Without Redis, these tests print that they are skipped. With `STEADY_REQUIRE_REDIS` set, they fail.
 
 use std::env;
 use std::fmt;
@@ -14,10 +14,10 @@ use tokio::time::sleep;
 use super::redis_process::{RedisProcess, free_port};
 use crate::support::raw::in_time;
 
-/// Set where Redis is known to be there, so that these tests cannot be skipped unnoticed.
+/// Set this variable where Redis is installed, so that no test is skipped unnoticed.
 const REQUIRE: &str = "STEADY_REQUIRE_REDIS";
 
-/// Past the capture of the test harness, which would hide it.
+/// Prints to stderr directly, because the test harness would capture the line.
 pub(super) fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "redis: {line}");
 }
@@ -28,12 +28,12 @@ pub(super) struct RedisServer {
 }
 
 impl RedisServer {
-    /// `None` if there is no Redis here.
+    /// Returns `None` if Redis is not installed.
     pub(super) async fn start(test: &str) -> Option<Self> {
         Self::start_with(test, Vec::new)
     }
 
-    /// One node of a cluster, without any keys yet.
+    /// Starts a node of a cluster, without slots.
     pub(super) async fn start_node(test: &str) -> Option<Self> {
         Self::start_with(test, || {
             let bus = free_port().unwrap().to_string();
@@ -64,7 +64,7 @@ impl RedisServer {
         Some(Self { process, port })
     }
 
-    /// On the same port, where it has been killed.
+    /// Starts it again on the same port after a kill.
     pub(super) async fn restart(&mut self) {
         self.process.restart().unwrap();
     }
@@ -73,7 +73,7 @@ impl RedisServer {
         self.process.kill();
     }
 
-    /// `STOP` or `CONT`.
+    /// Sends the signal `STOP` or `CONT`.
     pub(super) fn signal(&self, name: &str) {
         self.process.signal(name).unwrap();
     }
@@ -82,7 +82,7 @@ impl RedisServer {
         self.process.url()
     }
 
-    /// With time enough for a machine that does much else.
+    /// Builds a store with a timeout that is long enough for a busy machine.
     pub(super) fn builder(&self) -> RedisStoreBuilder {
         RedisStore::builder(&self.url()).store_timeout(Duration::from_secs(5))
     }
@@ -91,8 +91,8 @@ impl RedisServer {
         Arc::new(self.builder().build().unwrap())
     }
 
-    /// What anybody else could tell it.
-    pub(super) async fn tell<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
+    /// Sends a command through another connection.
+    pub(super) async fn command<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
         let client = redis::Client::open(self.url()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
         let mut words = redis::cmd(command[0]);
@@ -100,18 +100,18 @@ impl RedisServer {
         words.query_async(&mut connection).await.unwrap()
     }
 
-    /// Both are one cluster from then on.
+    /// Joins both nodes into one cluster.
     pub(super) async fn meet(&self, other: &Self) {
-        let nodes: String = other.tell(&["CLUSTER", "NODES"]).await;
+        let nodes: String = other.command(&["CLUSTER", "NODES"]).await;
         // 07c37df… 127.0.0.1:30004@31004 myself,master
         let bus = nodes.split(['@', ',', ' ']).nth(2).unwrap();
         let port = other.port.to_string();
-        self.tell::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, bus])
+        self.command::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, bus])
             .await;
         in_time(async {
             for node in [self, other] {
                 while !node
-                    .tell::<String>(&["CLUSTER", "INFO"])
+                    .command::<String>(&["CLUSTER", "INFO"])
                     .await
                     .contains("cluster_state:ok")
                 {

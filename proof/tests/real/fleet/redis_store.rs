@@ -1,4 +1,4 @@
-//! What Redis holds, and who may see it.
+//! The data in Redis, and access to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const TERMS: RetryTerms = RetryTerms {
     min_per_sec: 2.0,
 };
 
-/// One of each question.
+/// Sends one request of each kind.
 async fn ask_all(store: &RedisStore) -> Result<(), FleetError> {
     let ask = worker().rate(1.0, 1).want(1).pace(0.0, 1.0);
     store.lease(KEY, ask).await?;
@@ -35,33 +35,33 @@ async fn ask_all(store: &RedisStore) -> Result<(), FleetError> {
 }
 
 #[tokio::test]
-async fn a_question_is_one_round_trip() {
-    let name = "a_question_is_one_round_trip";
+async fn a_request_is_one_round_trip() {
+    let name = "a_request_is_one_round_trip";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };
     let store = server.builder().build().unwrap();
     assert_eq!(store.round_trips(), 0);
     ask_all(&store).await.unwrap();
-    // Three scripts were not known yet.
+    // Redis did not know three scripts yet.
     assert_eq!(store.round_trips(), 5 + 3);
     ask_all(&store).await.unwrap();
     assert_eq!(store.round_trips(), 5 + 3 + 5);
 }
 
 #[tokio::test]
-async fn lost_scripts_are_loaded_again_and_lost_keys_begin_anew() {
-    let name = "lost_scripts_are_loaded_again_and_lost_keys_begin_anew";
+async fn lost_scripts_are_reloaded_and_lost_keys_start_again() {
+    let name = "lost_scripts_are_reloaded_and_lost_keys_start_again";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };
     let store = server.builder().build().unwrap();
     let ask = worker().rate(1.0, 5);
     assert_eq!(store.lease(KEY, ask.want(3)).await.unwrap().tokens, 3);
-    server.tell::<()>(&["SCRIPT", "FLUSH"]).await;
+    server.command::<()>(&["SCRIPT", "FLUSH"]).await;
     assert_eq!(store.lease(KEY, ask.want(2)).await.unwrap().tokens, 2);
     ask_all(&store).await.unwrap();
-    server.tell::<()>(&["FLUSHALL"]).await;
+    server.command::<()>(&["FLUSHALL"]).await;
     let lease = store.lease(KEY, ask.want(5)).await.unwrap();
     assert_eq!(
         (lease.tokens, lease.pause, lease.pace),
@@ -77,28 +77,28 @@ async fn all_names_have_an_expiry_and_the_hash_tag() {
     };
     let store = server.builder().build().unwrap();
     ask_all(&store).await.unwrap();
-    let mut names: Vec<String> = server.tell(&["KEYS", "*"]).await;
+    let mut names: Vec<String> = server.command(&["KEYS", "*"]).await;
     names.sort();
     let tag = format!("{{steady:{KEY}}}");
     let expected = ["retries", "state", "waiting", "workers"];
     assert_eq!(names, expected.map(|what| format!("{tag}:{what}")));
     for name in names {
-        let left: i64 = server.tell(&["PTTL", &name]).await;
+        let left: i64 = server.command(&["PTTL", &name]).await;
         assert!(left > 0 && left <= 70_000, "{name}: {left}");
     }
-    // A pause outlasts what else is kept for a minute, and a bucket is kept until it is full.
+    // A key with a pause lives until the pause ends, and a bucket until it is full. Other keys live for a minute.
     store.pause(KEY, Duration::from_secs(600)).await.unwrap();
     let state = format!("{tag}:state");
-    let left: i64 = server.tell(&["PTTL", &state]).await;
+    let left: i64 = server.command(&["PTTL", &state]).await;
     assert!(left > 590_000, "{left}");
     let slow = worker().rate(0.01, 100);
     store.lease("slow", slow.want(100)).await.unwrap();
-    let left: i64 = server.tell(&["PTTL", "{steady:slow}:state"]).await;
+    let left: i64 = server.command(&["PTTL", "{steady:slow}:state"]).await;
     assert!(left > 10_000_000, "{left}");
-    // A question without a rate, or with a shorter pause, shortens nothing.
+    // A request without a rate or with a shorter pause does not shorten the expiry.
     store.lease("slow", worker()).await.unwrap();
     store.pause("slow", Duration::from_secs(1)).await.unwrap();
-    let left: i64 = server.tell(&["PTTL", "{steady:slow}:state"]).await;
+    let left: i64 = server.command(&["PTTL", "{steady:slow}:state"]).await;
     assert!(left > 10_000_000, "{left}");
 }
 
@@ -123,15 +123,15 @@ async fn other_prefixes_are_other_fleets() {
 }
 
 #[tokio::test]
-async fn somebody_elses_data_is_an_error_and_stays_as_it_is() {
-    let name = "somebody_elses_data_is_an_error_and_stays_as_it_is";
+async fn data_of_another_program_is_an_error_and_stays_unchanged() {
+    let name = "data_of_another_program_is_an_error_and_stays_unchanged";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };
     let store = server.builder().build().unwrap();
     for what in ["state", "retries"] {
         let name = format!("{{steady:{KEY}}}:{what}");
-        server.tell::<()>(&["SET", &name, "mine"]).await;
+        server.command::<()>(&["SET", &name, "mine"]).await;
     }
     let code = FleetError::Refused {
         code: "WRONGTYPE".to_owned(),
@@ -143,10 +143,10 @@ async fn somebody_elses_data_is_an_error_and_stays_as_it_is() {
     let pause = store.pause(KEY, Duration::from_secs(1)).await;
     assert_eq!(pause.unwrap_err(), code);
     let kept: String = server
-        .tell(&["GET", &format!("{{steady:{KEY}}}:state")])
+        .command(&["GET", &format!("{{steady:{KEY}}}:state")])
         .await;
     assert_eq!(kept, "mine");
-    // The connection is as good as before.
+    // The connection still works.
     ask_all_of(&store, "other").await;
 }
 
@@ -156,20 +156,20 @@ async fn ask_all_of(store: &RedisStore, key: &str) {
 }
 
 #[tokio::test]
-async fn nonsense_in_our_own_fields_is_as_if_it_were_not_there() {
-    let name = "nonsense_in_our_own_fields_is_as_if_it_were_not_there";
+async fn invalid_values_in_our_fields_are_ignored() {
+    let name = "invalid_values_in_our_fields_are_ignored";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };
     let store = server.builder().build().unwrap();
     let state = format!("{{steady:{KEY}}}:state");
-    let nonsense = [
+    let invalid = [
         "HSET", &state, "level", "nan", "at", "x", "seen", "", "pause", "soon",
     ];
-    server.tell::<()>(&nonsense).await;
+    server.command::<()>(&invalid).await;
     let retries = format!("{{steady:{KEY}}}:retries");
     server
-        .tell::<()>(&["HSET", &retries, "x", "y", "5", "1"])
+        .command::<()>(&["HSET", &retries, "x", "y", "5", "1"])
         .await;
     let lease = store
         .lease(KEY, worker().rate(1.0, 4).want(4))
@@ -180,10 +180,10 @@ async fn nonsense_in_our_own_fields_is_as_if_it_were_not_there() {
     assert_eq!(left.balance, 20.0);
 }
 
-/// As if the clock of Redis had been an hour ahead until now.
+/// Simulates a clock of Redis that was an hour ahead until now.
 #[tokio::test]
-async fn a_clock_that_is_set_back_holds_nobody_for_long() {
-    let name = "a_clock_that_is_set_back_holds_nobody_for_long";
+async fn a_clock_that_is_set_back_delays_workers_briefly() {
+    let name = "a_clock_that_is_set_back_delays_workers_briefly";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };
@@ -198,19 +198,19 @@ async fn a_clock_that_is_set_back_holds_nobody_for_long() {
 
     let state = format!("{{steady:{KEY}}}:state");
     for field in ["seen", "at", "pause"] {
-        let time: String = server.tell(&["HGET", &state, field]).await;
+        let time: String = server.command(&["HGET", &state, field]).await;
         let ahead = time.parse::<f64>().unwrap() + 3600e6;
         server
-            .tell::<()>(&["HSET", &state, field, &ahead.to_string()])
+            .command::<()>(&["HSET", &state, field, &ahead.to_string()])
             .await;
     }
     let retries = format!("{{steady:{KEY}}}:retries");
-    let slots: Vec<(String, String)> = server.tell(&["HGETALL", &retries]).await;
+    let slots: Vec<(String, String)> = server.command(&["HGETALL", &retries]).await;
     for (start, counts) in slots {
         let ahead = start.parse::<f64>().unwrap() + 3600e6;
-        server.tell::<()>(&["HDEL", &retries, &start]).await;
+        server.command::<()>(&["HDEL", &retries, &start]).await;
         server
-            .tell::<()>(&["HSET", &retries, &ahead.to_string(), &counts])
+            .command::<()>(&["HSET", &retries, &ahead.to_string(), &counts])
             .await;
     }
 
@@ -221,18 +221,18 @@ async fn a_clock_that_is_set_back_holds_nobody_for_long() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     let lease = store.lease(KEY, ask.want(10)).await.unwrap();
     assert!(lease.tokens >= 5, "{lease:?}");
-    // What was taken still counts, and for one ttl more at most.
+    // Withdrawals still count, for at most one more ttl.
     let left = store.retries(KEY, RetriesAsk::new(TERMS)).await.unwrap();
     assert_eq!(left.balance, 0.0);
-    let slots: Vec<(f64, String)> = server.tell(&["HGETALL", &retries]).await;
-    let now: (f64, f64) = server.tell(&["TIME"]).await;
+    let slots: Vec<(f64, String)> = server.command(&["HGETALL", &retries]).await;
+    let now: (f64, f64) = server.command(&["TIME"]).await;
     assert_eq!(slots.len(), 1);
     assert!(slots[0].0 <= now.0 * 1e6 + now.1, "{slots:?}");
 }
 
 #[tokio::test]
-async fn a_thousand_questions_at_once_are_one_decision_each() {
-    let name = "a_thousand_questions_at_once_are_one_decision_each";
+async fn a_thousand_requests_at_once_are_decided_one_by_one() {
+    let name = "a_thousand_requests_at_once_are_decided_one_by_one";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };
@@ -243,14 +243,14 @@ async fn a_thousand_questions_at_once_are_one_decision_each() {
         let ask = worker().rate(0.001, 100).want(1);
         asked.spawn(async move { store.lease(KEY, ask).await.unwrap().tokens });
     }
-    // The bucket, and one ahead of its time.
+    // The bucket, and one token in advance.
     let granted: u32 = asked.join_all().await.into_iter().sum();
     assert_eq!(granted, 101);
 }
 
 #[tokio::test]
-async fn the_commands_that_the_docs_name_are_enough() {
-    let name = "the_commands_that_the_docs_name_are_enough";
+async fn the_documented_commands_are_sufficient() {
+    let name = "the_documented_commands_are_sufficient";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };
@@ -258,19 +258,19 @@ async fn the_commands_that_the_docs_name_are_enough() {
     let rule = docs.split("/// ACL SETUSER").nth(1).unwrap();
     let rule = rule.split("```").next().unwrap().replace("///", " ");
     let mut command = vec!["ACL", "SETUSER"];
-    // Which a Redis older than 7.2 does not have, nor needs.
+    // Redis before 7.2 lacks this command and does not need it.
     command.extend(
         rule.split_whitespace()
             .filter(|word| *word != "+client|setinfo"),
     );
-    server.tell::<()>(&command).await;
+    server.command::<()>(&command).await;
     let url = format!("redis://steady:password@127.0.0.1:{}", server.port);
     let store = RedisStore::builder(&url).store_timeout(Duration::from_secs(5));
     let store = store.build().unwrap();
     let mut heard = store.pauses().await.unwrap();
     ask_all(&store).await.unwrap();
     assert_eq!(in_time(heard.next()).await.unwrap().key, KEY);
-    // For so long that it has to look whether Redis is there.
+    // Long enough that the store has to check the connection.
     let silence = tokio::time::timeout(Duration::from_millis(1200), heard.next()).await;
     assert!(silence.is_err(), "{silence:?}");
     ask_all(&store).await.unwrap();
@@ -283,7 +283,7 @@ async fn passwords_are_shown_nowhere() {
         return;
     };
     server
-        .tell::<()>(&["CONFIG", "SET", "requirepass", "right-secret"])
+        .command::<()>(&["CONFIG", "SET", "requirepass", "right-secret"])
         .await;
     let store = |password: &str| {
         let url = format!("redis://:{password}@127.0.0.1:{}", server.port);
@@ -306,7 +306,7 @@ async fn passwords_are_shown_nowhere() {
     assert!(!shown.concat().contains("secret"), "{shown:?}");
 }
 
-/// With which codes a lease, and who wants to hear of pauses, are refused.
+/// Returns the codes with which Redis refuses a lease and a subscription.
 async fn codes(url: &str) -> (Option<String>, Option<String>) {
     let client = redis::Client::open(url).unwrap();
     let store = RedisStore::builder_from_client(&client);
@@ -321,15 +321,15 @@ async fn codes(url: &str) -> (Option<String>, Option<String>) {
 }
 
 #[tokio::test]
-async fn a_login_that_is_refused_keeps_the_code_of_redis() {
-    let name = "a_login_that_is_refused_keeps_the_code_of_redis";
+async fn a_refused_login_keeps_the_code_of_redis() {
+    let name = "a_refused_login_keeps_the_code_of_redis";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };
     let limited = ["ACL", "SETUSER", "limited", "on", ">its-secret", "+hello"];
-    server.tell::<()>(&limited).await;
+    server.command::<()>(&limited).await;
     server
-        .tell::<()>(&["CONFIG", "SET", "requirepass", "right-secret"])
+        .command::<()>(&["CONFIG", "SET", "requirepass", "right-secret"])
         .await;
     for (user, refused) in [
         ("", "NOAUTH"),
@@ -344,19 +344,19 @@ async fn a_login_that_is_refused_keeps_the_code_of_redis() {
             assert_eq!(codes(&url).await, (refused.clone(), refused), "{url}");
         }
     }
-    // Messages do not depend on the database.
+    // Subscriptions do not depend on the database.
     let url = format!("redis://:right-secret@127.0.0.1:{}/99", server.port);
     assert_eq!(codes(&url).await, (Some("ERR".to_owned()), None));
 }
 
 #[tokio::test]
-async fn the_log_says_why_redis_refuses_a_login() {
-    let name = "the_log_says_why_redis_refuses_a_login";
+async fn the_log_shows_why_redis_refuses_a_login() {
+    let name = "the_log_shows_why_redis_refuses_a_login";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };
     server
-        .tell::<()>(&["CONFIG", "SET", "requirepass", "right-secret"])
+        .command::<()>(&["CONFIG", "SET", "requirepass", "right-secret"])
         .await;
     for (user, refused) in [("", "NOAUTH"), (":wrong-secret@", "WRONGPASS")] {
         let url = format!("redis://{user}127.0.0.1:{}", server.port);
@@ -378,9 +378,9 @@ async fn the_log_says_why_redis_refuses_a_login() {
     }
 }
 
-/// How often the server was sent this command.
+/// Returns how often the server received this command.
 async fn calls_of(server: &RedisServer, command: &str) -> usize {
-    let stats: String = server.tell(&["INFO", "commandstats"]).await;
+    let stats: String = server.command(&["INFO", "commandstats"]).await;
     let line = format!("cmdstat_{command}:calls=");
     let mut lines = stats.lines();
     let count = lines.find_map(|stat| stat.strip_prefix(&line)?.split(',').next());
@@ -388,8 +388,8 @@ async fn calls_of(server: &RedisServer, command: &str) -> usize {
 }
 
 #[tokio::test]
-async fn why_a_login_is_refused_is_asked_once_in_a_row() {
-    let name = "why_a_login_is_refused_is_asked_once_in_a_row";
+async fn the_reason_of_a_refused_login_is_read_once_in_a_row() {
+    let name = "the_reason_of_a_refused_login_is_read_once_in_a_row";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };
@@ -406,7 +406,7 @@ async fn why_a_login_is_refused_is_asked_once_in_a_row() {
             "+@all",
         ]
     };
-    server.tell::<()>(&password(">old")).await;
+    server.command::<()>(&password(">old")).await;
     let url = format!("redis://worker:new@127.0.0.1:{}", server.port);
     let store = RedisStore::builder(&url).store_timeout(Duration::from_secs(5));
     let store = store.build().unwrap();
@@ -414,7 +414,7 @@ async fn why_a_login_is_refused_is_asked_once_in_a_row() {
     let refused = FleetError::Refused { code };
 
     for hellos in 1..=2 {
-        // A connection that was killed shows itself first.
+        // The first error after a kill is the closed connection.
         while store.lease(KEY, worker()).await != Err(refused.clone()) {
             sleep(Duration::from_millis(10)).await;
         }
@@ -426,34 +426,34 @@ async fn why_a_login_is_refused_is_asked_once_in_a_row() {
         }
         assert_eq!(calls_of(&server, "hello").await, hellos);
 
-        server.tell::<()>(&password(">new")).await;
+        server.command::<()>(&password(">new")).await;
         while store.lease(KEY, worker()).await.is_err() {
             sleep(Duration::from_millis(10)).await;
         }
-        server.tell::<()>(&password(">old")).await;
+        server.command::<()>(&password(">old")).await;
         server
-            .tell::<i64>(&["CLIENT", "KILL", "USER", "worker"])
+            .command::<i64>(&["CLIENT", "KILL", "USER", "worker"])
             .await;
     }
 }
 
 #[tokio::test]
-async fn a_redis_in_trouble_says_in_which() {
-    let Some(server) = RedisServer::start("a_redis_in_trouble_says_in_which").await else {
+async fn errors_of_redis_keep_their_code() {
+    let Some(server) = RedisServer::start("errors_of_redis_keep_their_code").await else {
         return;
     };
     let urls = || ["", "/1"].map(|database| server.url() + database);
     let refusal = |url: String| async move { codes(&url).await.0 };
 
-    server.tell::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    server.command::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
     for url in urls() {
         assert_eq!(refusal(url).await.as_deref(), Some("READONLY"));
     }
-    server.tell::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+    server.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
 
-    // A script that never ends, and a server that says so after 10 ms.
+    // An endless script, which the server reports after 10 ms.
     server
-        .tell::<()>(&["CONFIG", "SET", "lua-time-limit", "10"])
+        .command::<()>(&["CONFIG", "SET", "lua-time-limit", "10"])
         .await;
     let client = redis::Client::open(server.url()).unwrap();
     let mut busy = client.get_multiplexed_async_connection().await.unwrap();
@@ -466,7 +466,7 @@ async fn a_redis_in_trouble_says_in_which() {
     for url in urls() {
         assert_eq!(refusal(url).await.as_deref(), Some("BUSY"));
     }
-    server.tell::<()>(&["SCRIPT", "KILL"]).await;
+    server.command::<()>(&["SCRIPT", "KILL"]).await;
     assert!(endless.await.unwrap().is_err());
     for url in urls() {
         assert_eq!(refusal(url).await, None);
@@ -474,8 +474,8 @@ async fn a_redis_in_trouble_says_in_which() {
 }
 
 #[tokio::test]
-async fn a_client_of_the_users_own_is_taken_with_either_protocol() {
-    let name = "a_client_of_the_users_own_is_taken_with_either_protocol";
+async fn a_client_of_the_user_works_with_either_protocol() {
+    let name = "a_client_of_the_user_works_with_either_protocol";
     let Some(server) = RedisServer::start(name).await else {
         return;
     };

@@ -15,14 +15,14 @@ use super::{KEY, on_both_stores};
 type Store = Arc<dyn FleetStore>;
 
 on_both_stores!(
-    it_counts_as_a_budget_does,
-    it_is_never_overdrawn_by_many_at_once,
-    what_was_not_used_is_there_again,
-    what_was_taken_comes_back_and_what_was_saved_is_lost,
-    questions_that_make_no_sense_change_nothing,
+    the_store_counts_like_a_budget,
+    concurrent_withdrawals_never_overdraw,
+    unused_retries_can_be_returned,
+    after_the_ttl_only_the_reserve_remains,
+    invalid_requests_change_nothing,
 );
 
-/// A ttl of which a fifteenth is a whole number of microseconds, so that slots are those of a budget.
+/// A fifteenth of this ttl is a whole number of microseconds, so the slots equal those of a budget.
 const TERMS: RetryTerms = RetryTerms {
     ttl: Duration::from_millis(15_000),
     ratio: 0.1,
@@ -39,7 +39,7 @@ fn budget(terms: RetryTerms) -> Budget {
         .unwrap()
 }
 
-/// Makes the same deposits and withdrawals on both, and compares.
+/// Makes the same deposits and withdrawals in both, and compares the balances.
 async fn both(
     store: &dyn FleetStore,
     budget: &Budget,
@@ -58,7 +58,7 @@ async fn both(
     assert!(difference < 1e-6, "{retries:?}, {budget:?}");
 }
 
-async fn it_counts_as_a_budget_does(store: Store) {
+async fn the_store_counts_like_a_budget(store: Store) {
     let budget = budget(TERMS);
     for (deposits, want) in [(0, 7), (9, 1), (1, 1), (0, 1), (1000, 50), (3, 60), (7, 1)] {
         both(&*store, &budget, deposits, want, TERMS).await;
@@ -67,7 +67,7 @@ async fn it_counts_as_a_budget_does(store: Store) {
 
 proptest! {
     #[test]
-    fn over_time_it_counts_as_a_budget_does(
+    fn over_time_the_store_counts_like_a_budget(
         steps in vec((0..40_u64, 0..5_u32, 0..4_000_u64), 60),
         ratio in prop_oneof![Just(0.1), Just(0.2), Just(0.75), Just(0.0), Just(1.0)],
         min_per_sec in prop_oneof![Just(0.0), Just(0.4), Just(2.0)],
@@ -88,7 +88,7 @@ proptest! {
     }
 }
 
-async fn it_is_never_overdrawn_by_many_at_once(store: Store) {
+async fn concurrent_withdrawals_never_overdraw(store: Store) {
     store
         .retries(KEY, RetriesAsk::new(TERMS).deposits(1000))
         .await
@@ -105,22 +105,22 @@ async fn it_is_never_overdrawn_by_many_at_once(store: Store) {
             got
         });
     }
-    // A tenth of a thousand, and the reserve of six.
+    // A tenth of the 1000 deposits, and the reserve of 6.
     assert_eq!(tasks.join_all().await.into_iter().sum::<u32>(), 106);
 }
 
-async fn what_was_not_used_is_there_again(store: Store) {
+async fn unused_retries_can_be_returned(store: Store) {
     let ask = RetriesAsk::new(TERMS);
     assert_eq!(store.retries(KEY, ask.want(100)).await.unwrap().granted, 6);
     let returned = store.retries(KEY, ask.unused(4)).await.unwrap();
     assert_eq!((returned.granted, returned.balance), (0, 4.0));
     assert_eq!(store.retries(KEY, ask.want(100)).await.unwrap().granted, 4);
-    // No more can be handed back than was taken.
+    // A worker can return at most what was withdrawn.
     let returned = store.retries(KEY, ask.unused(u32::MAX)).await.unwrap();
     assert_eq!(returned.balance, 6.0);
 }
 
-async fn what_was_taken_comes_back_and_what_was_saved_is_lost(store: Store) {
+async fn after_the_ttl_only_the_reserve_remains(store: Store) {
     let terms = RetryTerms {
         ttl: Duration::from_millis(600),
         ratio: 1.0,
@@ -135,7 +135,7 @@ async fn what_was_taken_comes_back_and_what_was_saved_is_lost(store: Store) {
     assert_eq!(store.retries(KEY, ask).await.unwrap().balance, 6.0);
 }
 
-async fn questions_that_make_no_sense_change_nothing(store: Store) {
+async fn invalid_requests_change_nothing(store: Store) {
     let good = RetriesAsk::new(TERMS);
     store.retries(KEY, good.want(2)).await.unwrap();
     for terms in [

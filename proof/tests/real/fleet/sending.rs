@@ -1,4 +1,4 @@
-//! The rate, and the adaptive rate, that workers share.
+//! The fixed rate and the adaptive rate that workers share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,26 +15,26 @@ use super::{KEY, PERIOD, on_both_stores, worker};
 type Store = Arc<dyn FleetStore>;
 
 on_both_stores!(
-    a_full_bucket_is_there_at_once_and_then_the_rate,
-    a_worker_that_is_refused_is_told_when_to_come,
-    what_was_not_used_goes_to_others,
-    without_a_rate_all_is_granted_and_workers_are_counted,
+    a_full_bucket_is_available_at_once_then_the_rate,
+    a_refused_worker_learns_when_to_ask_again,
+    unused_tokens_go_to_other_workers,
+    without_a_rate_all_is_granted_and_workers_counted,
     the_share_of_a_dead_worker_goes_to_the_others,
     sums_of_grants_stay_within_the_bound,
-    eight_greedy_workers_get_the_same,
-    eight_that_ask_once_a_period_get_their_share,
-    one_that_asks_all_the_time_does_not_starve_the_others,
-    one_worker_alone_gets_all_of_it,
-    the_rate_can_be_changed_by_one_worker_after_the_other,
-    keys_have_nothing_to_do_with_each_other,
-    the_pace_of_all_is_what_each_has_changed,
-    questions_that_make_no_sense_change_nothing,
+    eight_greedy_workers_get_equal_shares,
+    eight_workers_that_ask_once_a_period_get_their_share,
+    a_worker_that_always_asks_does_not_starve_others,
+    a_single_active_worker_gets_the_whole_rate,
+    workers_can_change_the_rate_one_after_the_other,
+    keys_are_independent,
+    the_pace_of_the_fleet_is_the_sum_of_all_changes,
+    invalid_requests_change_nothing,
 );
 
-async fn a_full_bucket_is_there_at_once_and_then_the_rate(store: Store) {
+async fn a_full_bucket_is_available_at_once_then_the_rate(store: Store) {
     let ask = worker().rate(100.0, 40);
     let first = store.lease(KEY, ask.want(1000)).await.unwrap();
-    // The bucket, and nothing ahead of time: a worker alone has a fair share of five.
+    // The bucket, and nothing in advance: a single worker has a fair share of five.
     assert_eq!((first.tokens, first.retry_after), (40, Duration::ZERO));
     let ahead = store.lease(KEY, ask.want(1000)).await.unwrap();
     assert_eq!(ahead.tokens, 5);
@@ -46,7 +46,7 @@ async fn a_full_bucket_is_there_at_once_and_then_the_rate(store: Store) {
     assert!(f64::from(later.tokens) <= most, "{later:?}");
 }
 
-async fn a_worker_that_is_refused_is_told_when_to_come(store: Store) {
+async fn a_refused_worker_learns_when_to_ask_again(store: Store) {
     let ask = worker().rate(20.0, 1);
     while store.lease(KEY, ask.want(1)).await.unwrap().tokens > 0 {}
     let refused = store.lease(KEY, ask.want(1)).await.unwrap();
@@ -57,22 +57,22 @@ async fn a_worker_that_is_refused_is_told_when_to_come(store: Store) {
     assert_eq!(store.lease(KEY, ask.want(1)).await.unwrap().tokens, 1);
 }
 
-async fn what_was_not_used_goes_to_others(store: Store) {
+async fn unused_tokens_go_to_other_workers(store: Store) {
     let (one, other) = (worker().rate(1.0, 10), worker().rate(1.0, 10));
     assert_eq!(store.lease(KEY, one.want(10)).await.unwrap().tokens, 10);
-    // One ahead of its time.
+    // One token in advance.
     assert_eq!(store.lease(KEY, other.want(9)).await.unwrap().tokens, 1);
     assert_eq!(store.lease(KEY, other.want(9)).await.unwrap().tokens, 0);
     store.lease(KEY, one.unused(9)).await.unwrap();
     let got = store.lease(KEY, other.want(9)).await.unwrap().tokens;
     assert!(got >= 6, "{got}");
-    // More than the bucket holds cannot be handed back.
+    // A worker cannot return more than the bucket holds.
     store.lease(KEY, one.unused(u32::MAX)).await.unwrap();
     let got = store.lease(KEY, other.want(u32::MAX)).await.unwrap().tokens;
     assert!(got <= 10, "{got}");
 }
 
-async fn without_a_rate_all_is_granted_and_workers_are_counted(store: Store) {
+async fn without_a_rate_all_is_granted_and_workers_counted(store: Store) {
     for expected in 1..=5 {
         let lease = store.lease(KEY, worker().want(u32::MAX)).await.unwrap();
         assert_eq!((lease.tokens, lease.workers), (u32::MAX, expected));
@@ -93,12 +93,12 @@ async fn the_share_of_a_dead_worker_goes_to_the_others(store: Store) {
     assert_eq!((alone.workers, alone.tokens), (1, 50));
 }
 
-/// One question of a random sequence.
+/// One request of a random sequence.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     worker: usize,
     want: u32,
-    /// Of what that worker holds, in tenths.
+    /// The share of its tokens that the worker returns, in tenths.
     unused: u32,
     wait: Duration,
 }
@@ -114,7 +114,7 @@ fn steps(most_wait: u64, count: usize) -> impl Strategy<Value = Vec<Step>> {
     vec(step, count)
 }
 
-/// What is granted between any two moments is no more than the bucket, what comes meanwhile, and one fair share.
+/// Checks the grants between any two times: at most the bucket, its refill, and one fair share.
 async fn stays_within_the_bound(store: Store, rate: f64, burst: u32, steps: Vec<Step>) {
     let asks: Vec<LeaseAsk> = (0..5).map(|_| worker().rate(rate, burst)).collect();
     let mut held = [0_u32; 5];
@@ -170,19 +170,19 @@ proptest! {
     }
 }
 
-/// How a worker that wants all it can get goes about it.
+/// The strategy of a worker that takes as much as it can.
 #[derive(Clone, Copy)]
 enum Greed {
-    /// Uses up at once what it gets, and then asks again; if it is refused, when it is told to.
+    /// Uses its tokens at once and asks again. After a refusal, waits as long as the store asks.
     Polite,
-    /// Asks every millisecond, whatever it is told.
+    /// Asks every millisecond, whatever the store asks.
     Rude,
-    /// Asks once a period, whatever it is told.
+    /// Asks once per period, whatever the store asks.
     Slow,
 }
 
 impl Greed {
-    /// When to ask again.
+    /// Returns the wait until the next request.
     fn wait(self, refused_for: Duration) -> Duration {
         match self {
             Self::Polite => refused_for.max(Duration::from_millis(1)),
@@ -192,7 +192,7 @@ impl Greed {
     }
 }
 
-/// What it got until the end, and how often it asked.
+/// Returns the tokens until the end, and the number of requests.
 async fn be_greedy(store: Store, ask: LeaseAsk, greed: Greed, end: Instant) -> (u32, u32) {
     let (mut got, mut asked) = (0, 0);
     while Instant::now() < end {
@@ -206,9 +206,9 @@ async fn be_greedy(store: Store, ask: LeaseAsk, greed: Greed, end: Instant) -> (
 
 const GREEDY_FOR: Duration = Duration::from_secs(2);
 
-/// What each of some workers got at 800 a second, and how often it asked.
+/// Returns the tokens and the requests of each worker, at a rate of 800 per second.
 async fn all_greedy(store: Store, burst: u32, workers: &[Greed]) -> Vec<(u32, u32)> {
-    // All are known from the beginning on.
+    // The store knows all workers from the start.
     let asks: Vec<LeaseAsk> = (workers.iter())
         .map(|_| worker().rate(800.0, burst))
         .collect();
@@ -230,7 +230,7 @@ fn is_about(value: u32, expected: f64, tolerance: f64) -> bool {
     (f64::from(value) - expected).abs() <= expected * tolerance
 }
 
-async fn eight_greedy_workers_get_the_same(store: Store) {
+async fn eight_greedy_workers_get_equal_shares(store: Store) {
     let got = all_greedy(store, 20, &[Greed::Polite; 8]).await;
     let total: u32 = got.iter().map(|(got, _)| got).sum();
     println!("8 greedy workers: (got, asked) {got:?}, {total} of 1600");
@@ -240,17 +240,16 @@ async fn eight_greedy_workers_get_the_same(store: Store) {
     assert!(same, "{got:?}");
 }
 
-async fn eight_that_ask_once_a_period_get_their_share(store: Store) {
+async fn eight_workers_that_ask_once_a_period_get_their_share(store: Store) {
     let got = all_greedy(store, 80, &[Greed::Slow; 8]).await;
-    println!("8 that ask once a period: (got, asked) {got:?}");
-    // Five for each time that they asked, which on a busy machine is not every period. What was left over
-    // at first goes to one of them.
+    println!("8 workers that ask once per period: (got, asked) {got:?}");
+    // Five tokens per request. On a busy machine a worker misses some periods. One of them gets the initial rest.
     for (got, asked) in got {
         assert!(got >= 5 * asked, "{got} for {asked}");
     }
 }
 
-async fn one_that_asks_all_the_time_does_not_starve_the_others(store: Store) {
+async fn a_worker_that_always_asks_does_not_starve_others(store: Store) {
     let mut greed = [Greed::Polite; 4];
     greed[0] = Greed::Rude;
     let got = all_greedy(store, 20, &greed).await;
@@ -260,8 +259,8 @@ async fn one_that_asks_all_the_time_does_not_starve_the_others(store: Store) {
     }
 }
 
-async fn one_worker_alone_gets_all_of_it(store: Store) {
-    // Others are there, and want nothing.
+async fn a_single_active_worker_gets_the_whole_rate(store: Store) {
+    // The other workers want nothing.
     for _ in 0..7 {
         store.lease(KEY, worker().rate(800.0, 20)).await.unwrap();
     }
@@ -270,9 +269,9 @@ async fn one_worker_alone_gets_all_of_it(store: Store) {
     assert!(is_about(got, 1600.0, 0.1), "{got}");
 }
 
-async fn the_rate_can_be_changed_by_one_worker_after_the_other(store: Store) {
+async fn workers_can_change_the_rate_one_after_the_other(store: Store) {
     let id = worker();
-    // Deep in debt at a high rate: at a low one, it is not to be worked off for hours.
+    // A debt at a high rate must not take hours at a low rate.
     while store
         .lease(KEY, id.rate(100_000.0, 10).want(10_000))
         .await
@@ -283,7 +282,7 @@ async fn the_rate_can_be_changed_by_one_worker_after_the_other(store: Store) {
     let slow = id.rate(10.0, 5);
     let lease = store.lease(KEY, slow.want(1)).await.unwrap();
     assert!(lease.retry_after <= Duration::from_millis(200), "{lease:?}");
-    // And a debt at a low rate is soon paid at a high one.
+    // A debt at a low rate is paid off soon at a high rate.
     while store
         .lease(KEY, id.rate(0.01, 1).want(1))
         .await
@@ -293,7 +292,7 @@ async fn the_rate_can_be_changed_by_one_worker_after_the_other(store: Store) {
     {}
     let lease = store.lease(KEY, id.rate(1000.0, 5).want(5)).await.unwrap();
     assert!(lease.retry_after <= Duration::from_millis(100), "{lease:?}");
-    // A smaller bucket holds less of what was there.
+    // A smaller bucket keeps fewer of the tokens.
     let other = worker();
     store.lease("other", other.rate(1.0, 1000)).await.unwrap();
     let lease = store
@@ -303,7 +302,7 @@ async fn the_rate_can_be_changed_by_one_worker_after_the_other(store: Store) {
     assert_eq!(lease.tokens, 3);
 }
 
-async fn keys_have_nothing_to_do_with_each_other(store: Store) {
+async fn keys_are_independent(store: Store) {
     for key in ["a", "b", "a:b", "a}b", "{a}", "ключ", " ", "a\nb", "}"] {
         let ask = worker().rate(1.0, 3).want(3).pace(1.0, 2.0);
         let lease = store.lease(key, ask).await.unwrap();
@@ -313,12 +312,12 @@ async fn keys_have_nothing_to_do_with_each_other(store: Store) {
     }
 }
 
-async fn the_pace_of_all_is_what_each_has_changed(store: Store) {
+async fn the_pace_of_the_fleet_is_the_sum_of_all_changes(store: Store) {
     let (one, other) = (worker(), worker());
     let pace = async |ask: LeaseAsk| store.lease(KEY, ask).await.unwrap().pace;
     assert_eq!(pace(one).await, None);
     assert_eq!(pace(other).await, None);
-    // The first to tell is taken for one of many that are like it.
+    // The store assumes that all workers have the pace of the first.
     assert_eq!(pace(one.pace(0.0, 12.5)).await, Some(25.0));
     assert_eq!(pace(other).await, Some(25.0));
     assert_eq!(pace(other.pace(12.5, 6.0)).await, Some(18.5));
@@ -327,7 +326,7 @@ async fn the_pace_of_all_is_what_each_has_changed(store: Store) {
     assert_eq!(pace(one.pace(0.0, 1e6)).await, Some(1e6));
 }
 
-async fn questions_that_make_no_sense_change_nothing(store: Store) {
+async fn invalid_requests_change_nothing(store: Store) {
     let good = worker().rate(1.0, 5);
     let taken = store.lease(KEY, good.want(2).pace(0.0, 4.0)).await.unwrap();
     assert_eq!(taken.tokens, 2);
@@ -352,7 +351,7 @@ async fn questions_that_make_no_sense_change_nothing(store: Store) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pace_that_nobody_tells_of_for_a_minute_is_forgotten() {
+async fn a_pace_without_updates_expires_after_a_minute() {
     let store = MemoryStore::new();
     let ask = worker();
     store.lease(KEY, ask.pace(0.0, 5.0)).await.unwrap();
@@ -363,7 +362,7 @@ async fn a_pace_that_nobody_tells_of_for_a_minute_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_that_were_refused_and_died_hold_nobody_up() {
+async fn refused_workers_that_died_delay_no_others() {
     let store = MemoryStore::new();
     for _ in 0..100 {
         store

@@ -1,4 +1,4 @@
-//! Tests that run whole simulated worlds: what the middlewares do in them, and what the simulation itself does.
+//! Runs whole simulations: tests of the middlewares, and of the simulation itself.
 
 // Tests read tokio's paused clock themselves.
 #![allow(clippy::disallowed_methods)]

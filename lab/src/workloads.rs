@@ -1,4 +1,4 @@
-//! Worlds in which clients get it wrong, each a function of how far away the service is.
+//! Workloads that are hard for clients. Each is a function of the latency of the service.
 
 use std::time::Duration;
 
@@ -14,25 +14,25 @@ pub const TICK: Duration = Duration::from_millis(100);
 pub const NEAR: Duration = Duration::from_millis(2);
 pub const FAR: Duration = Duration::from_millis(50);
 
-/// For calls that find a client warmed up.
+/// Calls that start after this time find a warm client.
 pub const WARM: Duration = Duration::from_millis(200);
 
 pub const HOST: &str = "api.example.com";
 const DEAD_HOST: &str = "dead.example.com";
 
-/// 5 per 100 ms.
+/// Nine writes at once. The service accepts 5 per 100 ms.
 pub fn nine_writes(latency: Duration) -> Simulation {
     let service = SimulatedService::with_latency(latency).rule(Limit::window(50.0, TICK));
     Simulation::new(service, Load::AtOnce(9)).writes()
 }
 
-/// 50 per 100 ms, and no word about when to come again.
+/// A thousand writes at once. The service accepts 50 per 100 ms, without `Retry-After`.
 pub fn thousand_writes(latency: Duration) -> Simulation {
     thousand_writes_on(Limit::window(500.0, TICK), latency)
 }
 
-/// The same, but every 429 asks for a whole second.
-pub fn thousand_writes_told(latency: Duration) -> Simulation {
+/// The same, but every 429 has `Retry-After: 1`.
+pub fn thousand_writes_with_retry_after(latency: Duration) -> Simulation {
     let limit = Limit::window(500.0, TICK).on_refusal("retry-after", "1");
     thousand_writes_on(limit, latency)
 }
@@ -42,7 +42,7 @@ fn thousand_writes_on(limit: Limit, latency: Duration) -> Simulation {
     Simulation::new(service, Load::AtOnce(1000)).writes()
 }
 
-/// All begin at once, while the service is down.
+/// 500 calls at once, while the service is down.
 pub fn controllers(latency: Duration) -> Simulation {
     let service = SimulatedService::with_latency(latency)
         .rule(Down::with_status(503, Duration::ZERO..CONTROLLERS_UP));
@@ -51,50 +51,50 @@ pub fn controllers(latency: Duration) -> Simulation {
 
 pub const CONTROLLERS_UP: Duration = Duration::from_secs(3);
 
-/// The same, but nobody even listens.
+/// The same, but the service refuses connections.
 pub fn controllers_cut_off(latency: Duration) -> Simulation {
     let service = SimulatedService::with_latency(latency)
         .rule(Down::unreachable(Duration::ZERO..CONTROLLERS_UP));
     Simulation::new(service, Load::AtOnce(500))
 }
 
-/// 1000/s for 30 s, and every answer is a 503.
+/// 1000 calls per second for 30 s. Every response is a 503.
 pub fn blackout(latency: Duration) -> Simulation {
     let service = SimulatedService::with_latency(latency)
         .rule(Down::with_status(503, Duration::ZERO..Duration::MAX));
     Simulation::new(service, Load::Rate(1000.0, 30 * SEC))
 }
 
-/// Twice as much as the service takes, for 10 s, on a token bucket that holds 10 ms.
+/// Twice the capacity for 10 s. The limit is a token bucket that holds 10 ms of it.
 pub fn overload_of_bucket(latency: Duration) -> Simulation {
     overload(Limit::bucket(500.0, 5.0), latency)
 }
 
-/// The same on windows of 50 per 100 ms.
+/// The same with windows of 50 per 100 ms.
 pub fn overload_of_window(latency: Duration) -> Simulation {
     overload(Limit::window(500.0, TICK), latency)
 }
 
-/// A limit that does not say what it is: it answers 503.
-pub fn overload_told_by_503(latency: Duration) -> Simulation {
+/// The same with a limit that looks like a failure: its status is 503.
+pub fn overload_with_503(latency: Duration) -> Simulation {
     overload(Limit::window(500.0, TICK).status(503), latency)
 }
 
-/// The same kind of limit, which refuses evenly: a bucket of 200/s that holds 10, and 500 at once.
-pub fn bucket_told_by_503(latency: Duration) -> Simulation {
+/// A 503 from a limit that refuses evenly: a bucket of 200 per second that holds 10. 500 writes at once.
+pub fn bucket_with_503(latency: Duration) -> Simulation {
     let service =
         SimulatedService::with_latency(latency).rule(Limit::bucket(200.0, 10.0).status(503));
     Simulation::new(service, Load::AtOnce(500)).writes()
 }
 
-/// 2500 calls at once on a quota of 1000 for 10 s, which every answer tells about.
+/// 2500 calls at once. The quota is 1000 per 10 s, and every response shows it.
 pub fn quota(latency: Duration) -> Simulation {
     let service =
         SimulatedService::with_latency(latency).rule(Limit::window(100.0, 10 * SEC).with_hints());
     Simulation::new(service, Load::AtOnce(2500))
 }
 
-/// 2000/s for 5 s on a worker of 1000/s that refuses nothing: answers just take longer.
+/// 2000 calls per second for 5 s. The worker handles 1000 per second and refuses none, so responses get slower.
 pub fn slow_worker(latency: Duration) -> Simulation {
     let service = SimulatedService::with_latency(latency).rule(Worker::patient(1000.0));
     Simulation::new(service, Load::Rate(2000.0, 5 * SEC))
@@ -105,8 +105,9 @@ fn overload(limit: Limit, latency: Duration) -> Simulation {
     Simulation::new(service, Load::Rate(1000.0, 10 * SEC)).writes()
 }
 
-/// A worker of 1000/s stalls for 3 s, and then 800/s are more than enough, unless they were
-/// multiplied.
+/// A worker that handles 1000 per second stalls for 3 s.
+///
+/// Afterwards it can handle the 800 calls per second, unless retries have multiplied them.
 pub fn stalled_worker(latency: Duration) -> Simulation {
     let service = SimulatedService::with_latency(latency)
         .rule(Worker::new(STALLED_WORKER_RATE, 10 * SEC..13 * SEC));
@@ -115,7 +116,7 @@ pub fn stalled_worker(latency: Duration) -> Simulation {
 
 pub const STALLED_WORKER_RATE: f64 = 1000.0;
 
-/// 5000/s for 10 s, and all is well.
+/// 5000 calls per second for 10 s to a healthy service.
 pub fn busy_and_healthy(latency: Duration) -> Simulation {
     Simulation::new(
         SimulatedService::with_latency(latency),
@@ -123,24 +124,24 @@ pub fn busy_and_healthy(latency: Duration) -> Simulation {
     )
 }
 
-/// 1000 at once, and all is well.
+/// 1000 calls at once to a healthy service.
 pub fn burst_and_healthy(latency: Duration) -> Simulation {
     Simulation::new(SimulatedService::with_latency(latency), Load::AtOnce(1000))
 }
 
-/// 500/s for 20 s, and one of a hundred requests fails by chance.
+/// 500 calls per second for 20 s. 1 % of the responses are 503s.
 pub fn one_in_a_hundred(latency: Duration) -> Simulation {
     let service = SimulatedService::with_latency(latency).rule(Flaky::new(0.01));
     Simulation::new(service, Load::Rate(500.0, 20 * SEC))
 }
 
-/// 500 per second for 6 s, and 1 % of the responses are 503s.
+/// 500 calls per second for 6 s. 1 % of the responses are 503s.
 pub fn three_thousand(latency: Duration) -> Simulation {
     let service = SimulatedService::with_latency(latency).rule(Flaky::new(0.01));
     Simulation::new(service, Load::Rate(500.0, 6 * SEC))
 }
 
-/// The same, but every response tells of a quota that is far from used up.
+/// The same, but every response shows a quota that is far from spent.
 pub fn three_thousand_with_quota_left(latency: Duration) -> Simulation {
     let service = SimulatedService::with_latency(latency);
     let service = service.rule(QuotaLeft).rule(Flaky::new(0.01));
@@ -164,7 +165,7 @@ impl Rule for QuotaLeft {
     }
 }
 
-/// Twenty clients, which know nothing of each other, want twice as much as the service takes.
+/// Twenty independent clients together send twice the capacity.
 pub fn twenty_clients(latency: Duration) -> Simulation {
     let service =
         SimulatedService::with_latency(latency).rule(Limit::bucket(TWENTY_CLIENTS_RATE, 10.0));
@@ -174,22 +175,22 @@ pub fn twenty_clients(latency: Duration) -> Simulation {
 pub const TWENTY_CLIENTS_RATE: f64 = 1000.0;
 pub const TWENTY_CLIENTS_TIME: Duration = Duration::from_secs(20);
 
-/// Half of 400/s for 10 s go to a host that is dead. What becomes of the others is in `of_host(HOST)`.
-pub fn beside_a_dead_host(latency: Duration) -> Simulation {
+/// 400 calls per second for 10 s, half of them to a dead host. `of_host(HOST)` has the results of the rest.
+pub fn with_dead_host(latency: Duration) -> Simulation {
     let dead = Down::with_status(503, Duration::ZERO..Duration::MAX);
     let service = SimulatedService::with_latency(latency).host_rule(DEAD_HOST, dead);
     Simulation::new(service, Load::Rate(400.0, 10 * SEC)).hosts(&[HOST, DEAD_HOST])
 }
 
-/// The others, alone.
-pub fn without_the_dead_host(latency: Duration) -> Simulation {
+/// The same without the dead host and its calls.
+pub fn without_dead_host(latency: Duration) -> Simulation {
     Simulation::new(
         SimulatedService::with_latency(latency),
         Load::Rate(200.0, 10 * SEC),
     )
 }
 
-/// 1000/s for 15 s on half of that at most, and on a quarter of it in the third between.
+/// 1000 calls per second for 15 s. The capacity is 500 per second, and 250 from 5 to 10 s.
 pub fn halved_and_doubled(latency: Duration) -> Simulation {
     let service =
         SimulatedService::with_latency(latency).rule(Limit::bucket(halved_capacity(), 5.0));
@@ -201,15 +202,15 @@ pub fn halved_capacity() -> Steps {
     whole.then(5 * SEC, 250.0).then(10 * SEC, 500.0)
 }
 
-/// How a capacity is given out.
+/// The kind of limit.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
     Window(Duration),
-    /// What it holds, as a share of what a second makes.
+    /// The burst, as a share of the tokens per second.
     Bucket(f64),
 }
 
-/// A backlog of two seconds, and at least 50 calls, all at once.
+/// A backlog of two seconds and at least 50 calls, all at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Drain {
     pub rate: f64,
@@ -217,7 +218,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Every combination that can take anything at all.
+    /// Returns every combination that accepts at least one request.
     pub fn grid() -> Vec<Self> {
         let windows = [10 * MS, TICK, SEC].map(Shape::Window);
         let shapes = windows.into_iter().chain([Shape::Bucket(0.1)]);
@@ -230,7 +231,7 @@ impl Drain {
         (2.0 * self.rate).max(50.0) as usize
     }
 
-    /// What it takes at once.
+    /// Returns how many requests the limit accepts at once.
     fn step(self) -> f64 {
         match self.shape {
             Shape::Window(width) => self.rate * width.as_secs_f64(),
@@ -247,7 +248,7 @@ impl Drain {
         Simulation::new(service, Load::AtOnce(self.calls())).writes()
     }
 
-    /// How long it takes a client that knows everything.
+    /// Returns how long a client takes that knows the limit.
     pub fn ideal(self, latency: Duration) -> Duration {
         let calls = self.calls() as f64;
         let last = match self.shape {
@@ -257,7 +258,7 @@ impl Drain {
                 Duration::from_secs_f64(waiting / self.rate)
             }
         };
-        // It can be on its way before it is let in.
+        // A request can already be on its way before the limit accepts it.
         last.max(latency / 2) + latency / 2
     }
 }

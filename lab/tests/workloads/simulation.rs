@@ -1,4 +1,4 @@
-//! The simulated service and the worlds around it do what the scenarios take for granted.
+//! Tests of the simulated service and of the workloads that the scenarios rely on.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use tokio::time::{Instant, timeout};
 
 use crate::scripted::{URL, dripping};
 use lab::stacks::{no_retry, reqwest_retry, reqwest_retry_unseeded, steady_retry};
-use lab::worlds::{Drain, HOST, NEAR, Shape, nine_writes, overload_of_bucket, thousand_writes};
+use lab::workloads::{Drain, HOST, NEAR, Shape, nine_writes, overload_of_bucket, thousand_writes};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
 
-/// How many of so many requests at this time pass.
+/// Returns how many of these requests the rule accepts at this time.
 fn passed(rule: &mut impl Rule, at: Duration, requests: usize) -> usize {
     let mut chance = Chance::new(0);
     let passed = (0..requests).filter(|_| rule.decide(&request(), at, &mut chance).is_none());
@@ -30,8 +30,8 @@ fn request() -> Request {
     Request::new(Method::GET, url)
 }
 
-/// A service of one worker gets requests at these times, and answers each with a status so much later.
-fn answers(worker: Worker, arrivals: &[Duration]) -> Vec<(u16, Duration)> {
+/// Sends requests to one worker at these times. Returns the status and the delay of each response.
+fn responses(worker: Worker, arrivals: &[Duration]) -> Vec<(u16, Duration)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -44,15 +44,18 @@ fn answers(worker: Worker, arrivals: &[Duration]) -> Vec<(u16, Duration)> {
         let client = service.client_behind(no_retry(0));
         let calls = arrivals.iter().map(|at| async {
             tokio::time::sleep_until(service.started() + *at).await;
-            let answer = client.execute(request()).await.unwrap();
-            (answer.status().as_u16(), service.started().elapsed() - *at)
+            let response = client.execute(request()).await.unwrap();
+            (
+                response.status().as_u16(),
+                service.started().elapsed() - *at,
+            )
         });
         futures_util::future::join_all(calls).await
     })
 }
 
 #[test]
-fn a_window_refuses_the_51st_and_begins_anew_with_the_next() {
+fn a_window_refuses_the_51st_request_and_the_next_resets() {
     let mut limit = Limit::window(500.0, 100 * MS);
     assert_eq!(passed(&mut limit, 40 * MS, 30), 30);
     assert_eq!(passed(&mut limit, 99 * MS, 30), 20);
@@ -61,7 +64,7 @@ fn a_window_refuses_the_51st_and_begins_anew_with_the_next() {
 }
 
 #[test]
-fn a_window_goes_by_the_rate_at_its_start() {
+fn a_window_uses_the_rate_at_its_start() {
     let rate = Steps::from(500.0).then(150 * MS, 250.0);
     let mut limit = Limit::window(rate, 100 * MS);
     assert_eq!(passed(&mut limit, 160 * MS, 99), 50);
@@ -79,7 +82,7 @@ fn a_bucket_holds_its_burst_and_fills_at_its_rate() {
 }
 
 #[test]
-fn a_bucket_fills_by_the_rate_of_each_time() {
+fn a_bucket_follows_changes_of_its_rate() {
     let rate = Steps::from(100.0).then(SEC, 10.0).then(2 * SEC, 1.0);
     assert_eq!(rate.sum(500 * MS..4 * SEC), 50.0 + 10.0 + 2.0);
     assert_eq!(rate.sum(SEC..SEC), 0.0);
@@ -89,64 +92,69 @@ fn a_bucket_fills_by_the_rate_of_each_time() {
 }
 
 #[test]
-fn a_service_is_down_until_the_very_end_of_it() {
+fn an_outage_lasts_exactly_until_its_end() {
     let mut down = Down::with_status(503, SEC..2 * SEC);
     let passed = [999 * MS, SEC, 1999 * MS, 2 * SEC].map(|at| passed(&mut down, at, 1));
     assert_eq!(passed, [1, 0, 0, 1]);
 }
 
 #[test]
-fn one_worker_does_everything_in_turn() {
+fn a_worker_handles_requests_in_order() {
     let worker = Worker::new(1000.0, SEC..SEC);
-    let answers = answers(worker, &[10 * MS, 10 * MS, 11 * MS, 99 * MS]);
+    let responses = responses(worker, &[10 * MS, 10 * MS, 11 * MS, 99 * MS]);
     assert_eq!(
-        answers,
+        responses,
         [(200, MS), (200, 2 * MS), (200, 2 * MS), (200, MS)]
     );
 }
 
 #[test]
-fn work_that_meets_a_stall_is_finished_after_it() {
+fn work_interrupted_by_a_stall_finishes_after_it() {
     let worker = Worker::new(10.0, 10 * SEC..10 * SEC + 500 * MS);
-    // The first is half done when the stall begins, and the second is behind it.
+    // The first is half done when the stall starts, and the second waits behind it.
     let arrivals = [10 * SEC - 50 * MS, 10 * SEC + 250 * MS, 20 * SEC];
     let expected = [
         (200, 50 * MS + 500 * MS + 50 * MS),
         (200, 250 * MS + 50 * MS + 100 * MS),
         (200, 100 * MS),
     ];
-    assert_eq!(answers(worker, &arrivals), expected);
+    assert_eq!(responses(worker, &arrivals), expected);
 }
 
 #[test]
-fn work_that_nobody_waits_for_keeps_the_worker_busy() {
+fn timed_out_requests_keep_the_worker_busy() {
     let worker = Worker::new(10.0, 99 * SEC..99 * SEC);
     let mut arrivals = vec![Duration::ZERO; 102];
     arrivals.extend([9100 * MS, 9300 * MS]);
-    let answers = answers(worker, &arrivals);
-    let count = |answer| answers[..102].iter().filter(|it| **it == answer).count();
+    let responses = responses(worker, &arrivals);
+    let count = |response| {
+        responses[..102]
+            .iter()
+            .filter(|it| **it == response)
+            .count()
+    };
     assert_eq!(
-        answers[..102]
+        responses[..102]
             .iter()
             .filter(|(status, _)| *status == 200)
             .count(),
         10
     );
-    // Up to ten seconds and the one that passes them, and then no more.
+    // Requests queue for up to 10 s. The next one is refused.
     assert_eq!(count((504, SEC)), 91);
     assert_eq!(count((503, Duration::ZERO)), 1);
-    // 10.1 s of work, whoever waits.
-    assert_eq!(answers[102..], [(504, SEC), (200, SEC)]);
+    // The worker has 10.1 s of work, although callers have timed out.
+    assert_eq!(responses[102..], [(504, SEC), (200, SEC)]);
 }
 
 #[test]
-fn half_the_way_is_before_the_decision_and_half_behind_it() {
-    for (latency, arrived, answered) in [(2, 1, 2), (50, 25, 50), (1, 1, 1)] {
+fn half_of_the_latency_is_before_the_decision() {
+    for (latency, arrived, responded) in [(2, 1, 2), (50, 25, 50), (1, 1, 1)] {
         let service = SimulatedService::with_latency(latency * MS);
         let outcome = Simulation::new(service, Load::AtOnce(3)).run(&no_retry);
         let arrivals: Vec<_> = outcome.arrivals.0.iter().map(|one| one.at).collect();
         assert_eq!(arrivals, [arrived * MS; 3]);
-        assert_eq!(outcome.last_success(), answered * MS);
+        assert_eq!(outcome.last_success(), responded * MS);
         assert_eq!(outcome.added_latency(1.0, Duration::ZERO), Duration::ZERO);
     }
 }
@@ -160,13 +168,13 @@ async fn a_request_that_is_dropped_on_its_way_never_arrives() {
     assert!(dropped(20 * MS).await.is_err());
     tokio::time::sleep(SEC).await;
     assert_eq!(service.arrivals().count(), 0);
-    // This one is dropped on its way back.
+    // Here the response is on its way back.
     assert!(dropped(30 * MS).await.is_err());
     assert_eq!(service.arrivals().successes(), 1);
 }
 
 #[test]
-fn the_way_varies_by_the_given_share() {
+fn the_latency_varies_by_the_given_share() {
     let service = SimulatedService::with_latency(100 * MS).jitter(0.2);
     let simulation = Simulation::new(service, Load::AtOnce(500)).seed(7);
     let outcome = simulation.run(&no_retry);
@@ -176,18 +184,18 @@ fn the_way_varies_by_the_given_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_says_what_is_left_if_asked_to() {
+async fn a_limit_shows_the_remaining_quota_on_request() {
     let limit = Limit::window(20.0, 100 * MS).status(503).with_hints();
     let limit = limit.on_refusal("retry-after", "1");
     let service = SimulatedService::with_latency(2 * MS).rule(limit).start();
     let client = service.client_behind(no_retry(0));
     let mut seen = Vec::new();
     for _ in 0..3 {
-        let answer = client.get(format!("http://{HOST}/")).send().await.unwrap();
-        let header = |name| answer.headers().get(name).map(|it| it.to_str().unwrap());
+        let response = client.get(format!("http://{HOST}/")).send().await.unwrap();
+        let header = |name| response.headers().get(name).map(|it| it.to_str().unwrap());
         seen.push(format!(
             "{} {:?} {:?} {:?}",
-            answer.status().as_u16(),
+            response.status().as_u16(),
             header("ratelimit-remaining"),
             header("ratelimit-reset"),
             header("retry-after"),
@@ -205,13 +213,13 @@ async fn a_limit_says_what_is_left_if_asked_to() {
 fn calls_take_turns_among_clients_and_hosts() {
     let service = SimulatedService::with_latency(2 * MS)
         .host_rule("b", Down::unreachable(Duration::ZERO..SEC));
-    let world = Simulation::new(service, Load::Rate(8.0, SEC)).clients(2);
-    let outcome = world.hosts(&["a", "b"]).run(&no_retry);
+    let simulation = Simulation::new(service, Load::Rate(8.0, SEC)).clients(2);
+    let outcome = simulation.hosts(&["a", "b"]).run(&no_retry);
     let arrivals = outcome.arrivals.0.iter();
     let mut seen: Vec<_> = arrivals
         .map(|one| (one.host.as_str(), one.client.unwrap()))
         .collect();
-    // Within a turn, the order is left to chance.
+    // Within a turn, the order is random.
     seen.chunks_mut(2).for_each(<[_]>::sort);
     let twice = [("a", 0), ("a", 1), ("b", 0), ("b", 1)].repeat(2);
     assert_eq!(seen, twice);
@@ -228,12 +236,12 @@ fn calls_take_turns_among_clients_and_hosts() {
 }
 
 #[test]
-fn a_peak_is_found_wherever_it_begins() {
-    let world = Simulation::new(
+fn a_peak_is_found_wherever_it_starts() {
+    let simulation = Simulation::new(
         SimulatedService::with_latency(2 * MS),
         Load::Rate(100.0, SEC),
     );
-    let arrivals = world.run(&no_retry).arrivals;
+    let arrivals = simulation.run(&no_retry).arrivals;
     // At 1, 11, 21 ms and so on.
     assert_eq!(arrivals.peak(100 * MS), 10);
     assert_eq!(arrivals.peak(101 * MS), 11);
@@ -242,13 +250,13 @@ fn a_peak_is_found_wherever_it_begins() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_world() {
+fn the_same_seed_gives_the_same_simulation() {
     let run = |seed| -> Outcome {
         let service = SimulatedService::with_latency(10 * MS)
             .jitter(0.5)
             .rule(Flaky::new(0.3));
-        let world = Simulation::new(service, Load::Rate(200.0, SEC)).clients(3);
-        world.seed(seed).run(&steady_retry)
+        let simulation = Simulation::new(service, Load::Rate(200.0, SEC)).clients(3);
+        simulation.seed(seed).run(&steady_retry)
     };
     let ends = |outcome: Outcome| -> Vec<_> {
         let calls = outcome.calls.into_iter();
@@ -259,7 +267,7 @@ fn the_same_seed_gives_the_same_world() {
 }
 
 #[test]
-fn without_retries_a_limit_lets_through_what_it_says() {
+fn without_retries_a_limit_accepts_its_rate() {
     let outcome = nine_writes(NEAR).run(&no_retry);
     assert_eq!((outcome.succeeded(), outcome.requests()), (5, 9));
     assert_eq!(outcome.failures(), [("429".to_owned(), 4)].into());
@@ -271,14 +279,14 @@ fn without_retries_a_limit_lets_through_what_it_says() {
 }
 
 #[test]
-fn a_blind_retry_gets_nine_writes_through_with_twice_the_requests() {
+fn reqwest_retry_wastes_requests_on_nine_writes() {
     let outcome = nine_writes(NEAR).run(&reqwest_retry);
     assert_eq!(outcome.succeeded(), 9);
     assert!((13..30).contains(&outcome.requests()), "{outcome:?}");
 }
 
 #[test]
-fn reqwest_retry_with_a_seed_does_as_it_does_without() {
+fn reqwest_retry_behaves_the_same_with_a_seed() {
     let mean = |stack: &Stack, of: fn(&Outcome) -> f64| {
         let seeds = 0..10;
         let outcomes = seeds.map(|seed| of(&thousand_writes(NEAR).seed(seed).run(stack)));
@@ -290,7 +298,7 @@ fn reqwest_retry_with_a_seed_does_as_it_does_without() {
     };
     same(Outcome::share);
     same(Outcome::requests_per_call);
-    // The last of a thousand draws varies more than their mean.
+    // The maximum of a thousand random waits varies more than their mean.
     let median = |outcome: &Outcome| outcome.added_latency(0.5, Duration::ZERO).as_secs_f64();
     same(median);
 
@@ -303,12 +311,12 @@ fn reqwest_retry_with_a_seed_does_as_it_does_without() {
 }
 
 #[test]
-fn the_ideal_way_to_drain_a_backlog_is_no_longer_than_it_has_to_be() {
+fn the_ideal_time_to_drain_a_backlog_is_minimal() {
     let window = Shape::Window(100 * MS);
     let drain = |rate, shape| Drain { rate, shape }.ideal(50 * MS);
     assert_eq!(drain(500.0, window), 1900 * MS + 25 * MS);
     assert_eq!(drain(500.0, Shape::Bucket(0.1)), 1900 * MS + 25 * MS);
-    // One window takes it all.
+    // One window accepts all.
     assert_eq!(drain(50.0, Shape::Window(2 * SEC)), 50 * MS);
 }
 
@@ -319,7 +327,7 @@ async fn a_simulation_runs_from_within_a_runtime_too() {
 }
 
 #[test]
-fn beats_begin_calls_together() {
+fn beats_start_calls_together() {
     let load = Load::Beats {
         calls: 3,
         every: SEC,
@@ -348,7 +356,7 @@ fn a_load_can_have_more_callers() {
     assert_eq!(callers(beats), 28);
 }
 
-/// Making this panics, with a text that has this in it.
+/// Asserts that `make` panics with a message that contains `named`.
 #[track_caller]
 fn refused<T>(named: &str, make: impl FnOnce() -> T) {
     let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(make));
@@ -361,7 +369,7 @@ fn refused<T>(named: &str, make: impl FnOnce() -> T) {
 }
 
 #[test]
-fn nonsense_panics_where_it_is_made_and_names_the_value() {
+fn invalid_values_panic_where_created_and_are_named() {
     let service = || SimulatedService::with_latency(2 * MS);
     let load = |load| Simulation::new(service(), load);
     let beats = |calls, every, times| Load::Beats {
@@ -400,7 +408,7 @@ fn nonsense_panics_where_it_is_made_and_names_the_value() {
 }
 
 #[test]
-fn hosts_are_known_by_the_name_that_urls_have() {
+fn hosts_are_normalized_as_in_urls() {
     let down = Down::with_status(503, Duration::ZERO..Duration::MAX);
     let service = SimulatedService::with_latency(2 * MS).host_rule("Down.Example.com", down);
     let simulation = Simulation::new(service, Load::AtOnce(4));
@@ -416,7 +424,7 @@ fn hosts_are_known_by_the_name_that_urls_have() {
 }
 
 #[test]
-fn every_client_of_every_seed_has_a_seed_of_its_own() {
+fn every_client_of_every_seed_has_a_different_seed() {
     let seen = std::sync::Mutex::new(Vec::new());
     for seed in 1..=3 {
         let service = SimulatedService::with_latency(2 * MS);
@@ -432,7 +440,7 @@ fn every_client_of_every_seed_has_a_seed_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn time_never_goes_back_for_a_service_that_many_threads_ask() {
+async fn time_never_decreases_for_a_service_with_many_threads() {
     let service = SimulatedService::with_latency(Duration::ZERO).start();
     let client = service.client_behind(no_retry(0));
     let mut threads = tokio::task::JoinSet::new();
@@ -453,7 +461,7 @@ async fn time_never_goes_back_for_a_service_that_many_threads_ask() {
 
 #[test]
 #[should_panic(expected = "a broken middleware")]
-fn a_middleware_that_panics_is_not_lost() {
+fn a_panic_of_a_middleware_reaches_the_caller() {
     struct Broken;
     #[async_trait::async_trait]
     impl reqwest_middleware::Middleware for Broken {
@@ -470,7 +478,7 @@ fn a_middleware_that_panics_is_not_lost() {
     simulation.run(&|_| vec![std::sync::Arc::new(Broken)]);
 }
 
-/// The server is given an hour, which nobody should need.
+/// Fails if the future takes more than an hour of virtual time.
 async fn in_an_hour<T>(future: impl Future<Output = T>) -> T {
     timeout(3600 * SEC, future)
         .await
@@ -478,7 +486,7 @@ async fn in_an_hour<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scripted_server_heeds_the_timeout_of_a_request() {
+async fn a_scripted_server_applies_the_timeout_of_a_request() {
     let server = Server::new(|before| match before {
         0 => Reply::silence(),
         1 => Reply::status(200).after(3 * SEC),
@@ -488,7 +496,7 @@ async fn a_scripted_server_heeds_the_timeout_of_a_request() {
     let retry = RetryMiddleware::builder().backoff(backoff).build().unwrap();
     let client = server.client(retry);
     let started = Instant::now();
-    // An address is not looked up: nothing may get out to it.
+    // An IP address needs no lookup, so only the server itself keeps the request in.
     let get = || {
         client
             .get("http://127.0.0.1:9/stock?token=x")
@@ -503,9 +511,9 @@ async fn a_scripted_server_heeds_the_timeout_of_a_request() {
     let took = started.elapsed();
     assert!(took >= 2500 * MS && took <= 2502 * MS, "{took:?}");
 
-    let answer = in_an_hour(get().send()).await.unwrap();
-    assert_eq!((answer.status().as_u16(), server.count()), (200, 3));
-    let report = RetryReport::of(&answer).unwrap();
+    let response = in_an_hour(get().send()).await.unwrap();
+    assert_eq!((response.status().as_u16(), server.count()), (200, 3));
+    let report = RetryReport::of(&response).unwrap();
     let first = report.attempts().next().unwrap().outcome();
     assert_eq!(first, AttemptOutcome::Failure(FailureKind::Timeout));
     let gap = server.gaps()[1];
@@ -514,7 +522,7 @@ async fn a_scripted_server_heeds_the_timeout_of_a_request() {
 
 #[tokio::test(start_paused = true)]
 async fn the_timeout_of_a_request_covers_a_scripted_body() {
-    // 30 ms of it.
+    // The body takes 30 ms.
     let server = Server::new(|_| dripping(200, 3));
     let client = server.client_behind([]);
     let get = |limit| client.get(URL).timeout(limit).send();
@@ -528,12 +536,12 @@ async fn the_timeout_of_a_request_covers_a_scripted_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_simulated_service_heeds_the_timeout_of_a_request() {
+async fn a_simulated_service_applies_the_request_timeout() {
     let service = SimulatedService::with_latency(100 * MS).start();
     let client = service.client_behind([]);
     let get = |limit| client.get(URL).timeout(limit).send();
     assert_eq!(get(101 * MS).await.unwrap().status(), 200);
-    // One has arrived nevertheless, and one was still on its way.
+    // The first request arrives before its timeout, the second does not.
     for (limit, arrived) in [(80 * MS, 2), (30 * MS, 2)] {
         let started = Instant::now();
         let error = get(limit).await.unwrap_err();

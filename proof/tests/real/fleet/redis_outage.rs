@@ -1,4 +1,4 @@
-//! A Redis that is down, hangs or is restarted: nobody waits for long, and it is found again.
+//! A Redis that is down, hangs or restarts. No caller waits for long, and the store reconnects.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use super::redis_server::{RedisServer, say};
 use super::{KEY, worker};
 use crate::support::raw::in_time;
 
-/// Longer than the usual 50 ms: a test must not fail because a machine has much to do.
+/// Longer than the default of 50 ms, so that a busy machine does not fail the test.
 pub(super) const MAX_WAIT: Duration = Duration::from_millis(200);
-/// What no question takes.
+/// No request takes this long.
 const TOO_LONG: Duration = Duration::from_secs(1);
 
 fn store(server: &RedisServer) -> RedisStore {
     server.builder().store_timeout(MAX_WAIT).build().unwrap()
 }
 
-/// Asks once, in time, and says how long it took.
+/// Asks for a lease once, and returns how long that took.
 pub(super) async fn ask(store: &RedisStore) -> (Result<u32, FleetError>, Duration) {
     let begun = Instant::now();
     let asked = store.lease(KEY, worker().rate(1e6, 1000).want(1)).await;
@@ -29,7 +29,7 @@ pub(super) async fn ask(store: &RedisStore) -> (Result<u32, FleetError>, Duratio
     (asked.map(|lease| lease.tokens), took)
 }
 
-/// Asks until it is answered, and says how long that took.
+/// Asks until the store responds, and returns how long that took.
 pub(super) async fn found_again(store: &RedisStore) -> Duration {
     let begun = Instant::now();
     in_time(async {
@@ -52,17 +52,17 @@ async fn a_killed_redis_fails_at_once_and_is_found_again() {
     let mut heard = store.pauses().await.unwrap();
     server.kill();
     for _ in 0..20 {
-        let (answer, _) = ask(&store).await;
-        let error = answer.unwrap_err();
+        let (result, _) = ask(&store).await;
+        let error = result.unwrap_err();
         assert!(matches!(error, FleetError::Unavailable { .. }), "{error}");
         sleep(Duration::from_millis(10)).await;
     }
-    // Who listens is told, and so is who wants to.
+    // Existing and new subscriptions get an error.
     assert!(in_time(heard.next()).await.is_err());
     assert!(in_time(store.pauses()).await.is_err());
     server.restart().await;
     say(format_args!(
-        "back after a restart: {:?}",
+        "reconnected after a restart: {:?}",
         found_again(&store).await
     ));
     let mut heard = store.pauses().await.unwrap();
@@ -80,25 +80,25 @@ async fn a_hanging_redis_costs_one_wait_and_late_replies_are_lost() {
     found_again(&store).await;
     let mut heard = store.pauses().await.unwrap();
     server.signal("STOP");
-    let (answer, waited) = ask(&store).await;
-    assert_eq!(answer, Err(FleetError::TimedOut { after: MAX_WAIT }));
+    let (result, waited) = ask(&store).await;
+    assert_eq!(result, Err(FleetError::TimedOut { after: MAX_WAIT }));
     assert!(waited >= MAX_WAIT, "{waited:?}");
-    // Right after it, nobody waits.
+    // Right after it, requests fail without a wait.
     let begun = Instant::now();
     for _ in 0..100 {
         assert!(ask(&store).await.0.is_err());
     }
     assert!(begun.elapsed() < MAX_WAIT, "{:?}", begun.elapsed());
-    // Nor does anybody for longer than the limit, however long it lasts.
+    // Later requests never wait longer than the limit.
     for _ in 0..20 {
         assert!(ask(&store).await.0.is_err());
         sleep(Duration::from_millis(20)).await;
     }
-    // A connection on which nothing comes is given up.
+    // A silent subscription ends with an error.
     assert!(in_time(heard.next()).await.is_err());
     server.signal("CONT");
     say(format_args!(
-        "back after it hung: {:?}",
+        "reconnected after it hung: {:?}",
         found_again(&store).await
     ));
     for want in 1..50 {
@@ -108,9 +108,9 @@ async fn a_hanging_redis_costs_one_wait_and_late_replies_are_lost() {
     }
 }
 
-/// Accepts, and says nothing.
+/// The server accepts connections, and never responds.
 #[tokio::test]
-async fn one_that_never_says_a_word_is_waited_for_once() {
+async fn a_silent_server_costs_one_wait() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let silent = tokio::spawn(async move {
@@ -126,19 +126,19 @@ async fn one_that_never_says_a_word_is_waited_for_once() {
     let mut waited = Duration::ZERO;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(900) {
-        let (answer, took) = ask(&store).await;
-        assert!(answer.is_err());
+        let (result, took) = ask(&store).await;
+        assert!(result.is_err());
         waited += took;
         sleep(Duration::from_millis(5)).await;
     }
-    // One waited for the connection. The others did not, while it is being tried for a second.
+    // One request waits for the connection attempt, which lasts 1 s. The others fail at once.
     assert!(waited < MAX_WAIT * 2, "{waited:?}");
     assert!(in_time(store.pauses()).await.is_err());
     silent.abort();
 }
 
 #[tokio::test]
-async fn many_that_ask_one_that_is_not_there_all_know_soon() {
+async fn many_requests_to_a_closed_port_all_fail_soon() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -152,9 +152,9 @@ async fn many_that_ask_one_that_is_not_there_all_know_soon() {
     assert_eq!(store.round_trips(), 0);
 }
 
-/// Its connection belonged to a runtime that has ended.
+/// The runtime of the first connection has ended.
 #[test]
-fn a_store_outlives_the_runtime_that_it_was_first_used_in() {
+fn a_store_outlives_the_runtime_of_its_first_use() {
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -162,7 +162,7 @@ fn a_store_outlives_the_runtime_that_it_was_first_used_in() {
             .unwrap()
     };
     let first = runtime();
-    let name = "a_store_outlives_the_runtime_that_it_was_first_used_in";
+    let name = "a_store_outlives_the_runtime_of_its_first_use";
     let Some(server) = first.block_on(RedisServer::start(name)) else {
         return;
     };
@@ -174,13 +174,13 @@ fn a_store_outlives_the_runtime_that_it_was_first_used_in() {
 }
 
 #[test]
-fn without_a_runtime_it_is_an_error_and_no_panic() {
+fn a_store_without_a_runtime_fails_without_a_panic() {
     let store = RedisStore::new("redis://127.0.0.1:1").unwrap();
     let mut asked = std::pin::pin!(store.lease(KEY, worker()));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    let answer = asked.as_mut().poll(&mut context);
+    let result = asked.as_mut().poll(&mut context);
     assert!(matches!(
-        answer,
+        result,
         std::task::Poll::Ready(Err(FleetError::Unavailable { .. }))
     ));
 }

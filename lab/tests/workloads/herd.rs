@@ -1,7 +1,7 @@
-//! What the retry and the throttle make of worlds in which many ask at once.
+//! Retry and throttle under workloads with many calls at once.
 //!
-//! Each of them as it comes, in virtual time, on the simulated service of `testing`. The numbers of
-//! reqwest-retry in the same worlds are printed by `cargo bench -p proof --bench throttle`.
+//! Both have default settings. The service is the simulated one of `testing`, in virtual time. `cargo bench -p proof
+//! --bench throttle` prints the figures of reqwest-retry for the same workloads.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use reqwest_steady::testing::{
 };
 
 use lab::stacks::steady_throttle;
-use lab::worlds::{
+use lab::workloads::{
     CONTROLLERS_UP, Drain, FAR, HOST, NEAR, TICK, TWENTY_CLIENTS_RATE, TWENTY_CLIENTS_TIME, WARM,
-    beside_a_dead_host, blackout, bucket_told_by_503, burst_and_healthy, busy_and_healthy,
-    controllers, controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes,
-    one_in_a_hundred, overload_of_bucket, overload_of_window, overload_told_by_503, quota,
-    slow_worker, stalled_worker, thousand_writes, thousand_writes_told, three_thousand,
-    three_thousand_with_quota_left, twenty_clients, without_the_dead_host,
+    blackout, bucket_with_503, burst_and_healthy, busy_and_healthy, controllers,
+    controllers_cut_off, halved_and_doubled, halved_capacity, nine_writes, one_in_a_hundred,
+    overload_of_bucket, overload_of_window, overload_with_503, quota, slow_worker, stalled_worker,
+    thousand_writes, thousand_writes_with_retry_after, three_thousand,
+    three_thousand_with_quota_left, twenty_clients, with_dead_host, without_dead_host,
 };
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
 const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 
-fn in_each(scenario: fn(Duration) -> Simulation) -> Vec<Outcome> {
-    let run = |seed| scenario(NEAR).seed(seed).run(&steady_throttle);
+fn for_each_seed(workload: fn(Duration) -> Simulation) -> Vec<Outcome> {
+    let run = |seed| workload(NEAR).seed(seed).run(&steady_throttle);
     SEEDS.into_iter().map(run).collect()
 }
 
@@ -45,8 +45,8 @@ fn assert_at_least(value: f64, limit: f64) {
 }
 
 #[test]
-fn nine_writes_get_through_where_five_are_allowed_at_once() {
-    for outcome in in_each(nine_writes) {
+fn nine_writes_succeed_where_five_are_allowed_at_once() {
+    for outcome in for_each_seed(nine_writes) {
         assert_all_succeed(&outcome);
         assert!(outcome.requests() <= 14, "{}", outcome.requests());
         assert!(outcome.last_success() < SEC);
@@ -55,7 +55,7 @@ fn nine_writes_get_through_where_five_are_allowed_at_once() {
 
 #[test]
 fn a_thousand_writes_drain_at_the_rate_of_the_server() {
-    for outcome in in_each(thousand_writes) {
+    for outcome in for_each_seed(thousand_writes) {
         assert_all_succeed(&outcome);
         assert_at_most(outcome.requests_per_success(), 1.1);
         assert_at_most(outcome.last_success().as_secs_f64(), 1.2 * 2.0);
@@ -63,16 +63,15 @@ fn a_thousand_writes_drain_at_the_rate_of_the_server() {
 }
 
 #[test]
-fn nobody_comes_earlier_than_any_refusal_has_asked_for() {
-    for outcome in in_each(thousand_writes_told) {
+fn no_request_arrives_before_the_retry_after_of_a_refusal() {
+    for outcome in for_each_seed(thousand_writes_with_retry_after) {
         assert_all_succeed(&outcome);
         assert_at_most(outcome.requests_per_success(), 1.1);
         let arrivals = &outcome.arrivals.0;
         let refusals = arrivals.iter().filter(|it| it.status == Some(429));
         let mut refused = 0;
         for refusal in refusals {
-            // What was under way when the refusal came back, or left in the same millisecond, could not
-            // know.
+            // Requests that were already sent, or left in the same millisecond, do not count.
             let known = refusal.at + NEAR + MS;
             let early = known..refusal.at + SEC;
             assert_eq!(
@@ -87,9 +86,9 @@ fn nobody_comes_earlier_than_any_refusal_has_asked_for() {
 }
 
 #[test]
-fn a_herd_waits_for_a_service_that_is_down_and_comes_back_in_steps() {
+fn a_herd_waits_for_an_outage_to_end_and_returns_in_steps() {
     for scenario in [controllers, controllers_cut_off] {
-        for outcome in in_each(scenario) {
+        for outcome in for_each_seed(scenario) {
             assert_all_succeed(&outcome);
             assert_at_most(outcome.requests_per_call(), 1.2);
             let first_tick = outcome.arrivals.by(TICK)[0];
@@ -103,17 +102,17 @@ fn a_herd_waits_for_a_service_that_is_down_and_comes_back_in_steps() {
 }
 
 #[test]
-fn a_service_that_is_down_gets_next_to_nothing() {
-    for outcome in in_each(blackout) {
-        // Of 30,000 calls.
+fn a_service_that_is_down_gets_few_requests() {
+    for outcome in for_each_seed(blackout) {
+        // For 30,000 calls.
         assert!(outcome.requests() < 60, "{}", outcome.requests());
     }
 }
 
 #[test]
-fn twice_as_much_as_a_service_takes_all_gets_through_in_time() {
+fn all_calls_of_a_double_load_succeed_in_time() {
     for scenario in [overload_of_bucket, overload_of_window] {
-        for outcome in in_each(scenario) {
+        for outcome in for_each_seed(scenario) {
             assert_at_least(outcome.share(), 0.99);
             assert_at_most(outcome.requests_per_success(), 1.05);
         }
@@ -121,9 +120,9 @@ fn twice_as_much_as_a_service_takes_all_gets_through_in_time() {
 }
 
 #[test]
-fn a_limit_that_answers_503_is_found_as_well() {
-    for scenario in [overload_told_by_503, bucket_told_by_503] {
-        for outcome in in_each(scenario) {
+fn a_limit_that_responds_with_503_is_found_too() {
+    for workload in [overload_with_503, bucket_with_503] {
+        for outcome in for_each_seed(workload) {
             assert_at_least(outcome.share(), 0.99);
             assert_at_most(outcome.requests_per_success(), 1.1);
         }
@@ -132,7 +131,7 @@ fn a_limit_that_answers_503_is_found_as_well() {
 
 #[test]
 fn an_outage_ends_when_its_cause_does() {
-    for outcome in in_each(stalled_worker) {
+    for outcome in for_each_seed(stalled_worker) {
         // The stall ends at 13 s.
         let by_second = outcome.successes_by_second();
         assert!(by_second[16] >= 800, "{by_second:?}");
@@ -143,7 +142,7 @@ fn an_outage_ends_when_its_cause_does() {
 }
 
 #[test]
-fn a_healthy_service_is_never_held_back() {
+fn calls_to_a_healthy_service_never_wait() {
     for latency in [NEAR, FAR] {
         for seed in SEEDS {
             let outcome = busy_and_healthy(latency).seed(seed).run(&steady_throttle);
@@ -165,10 +164,10 @@ fn a_burst_on_a_healthy_service_takes_few_round_trips() {
 }
 
 #[test]
-fn failures_by_chance_do_not_look_like_a_limit() {
-    for outcome in in_each(one_in_a_hundred) {
+fn random_failures_do_not_look_like_a_limit() {
+    for outcome in for_each_seed(one_in_a_hundred) {
         assert_at_least(outcome.share(), 0.999);
-        // Nothing waits but what failed: half of all calls take no time at all.
+        // Only failed calls wait, so the median is zero.
         assert_eq!(outcome.added_latency(0.98, Duration::ZERO), Duration::ZERO);
         let by_second = outcome.arrivals.by(SEC);
         assert!(
@@ -179,14 +178,14 @@ fn failures_by_chance_do_not_look_like_a_limit() {
 }
 
 #[test]
-fn quota_headers_with_quota_left_slow_nobody() {
-    let plain = in_each(three_thousand);
-    let with_quota = in_each(three_thousand_with_quota_left);
+fn quota_headers_with_quota_left_slow_no_call() {
+    let plain = for_each_seed(three_thousand);
+    let with_quota = for_each_seed(three_thousand_with_quota_left);
     for (plain, with_quota) in plain.iter().zip(&with_quota) {
         assert_eq!(plain.calls.len(), 3000);
         assert_all_succeed(plain);
         assert_all_succeed(with_quota);
-        // The same seed draws the same failures.
+        // The same seed gives the same failures.
         assert_eq!(with_quota.requests(), plain.requests());
         let (plain, with_quota) = (plain.last_success(), with_quota.last_success());
         assert!(with_quota < 7 * SEC, "{with_quota:?}");
@@ -195,8 +194,8 @@ fn quota_headers_with_quota_left_slow_nobody() {
 }
 
 #[test]
-fn twenty_clients_share_a_service_without_knowing_of_each_other() {
-    for outcome in in_each(twenty_clients) {
+fn twenty_independent_clients_share_a_service_fairly() {
+    for outcome in for_each_seed(twenty_clients) {
         let capacity = Steps::from(TWENTY_CLIENTS_RATE);
         let used = outcome.use_of(&capacity, Duration::ZERO..TWENTY_CLIENTS_TIME);
         assert_at_least(used, 0.9);
@@ -208,28 +207,28 @@ fn twenty_clients_share_a_service_without_knowing_of_each_other() {
 #[test]
 fn a_dead_host_does_not_slow_another() {
     for seed in SEEDS {
-        let both = beside_a_dead_host(NEAR).seed(seed).run(&steady_throttle);
-        let beside = both.of_host(HOST);
-        let alone = without_the_dead_host(NEAR).seed(seed).run(&steady_throttle);
-        assert_all_succeed(&beside);
+        let both = with_dead_host(NEAR).seed(seed).run(&steady_throttle);
+        let with_dead = both.of_host(HOST);
+        let alone = without_dead_host(NEAR).seed(seed).run(&steady_throttle);
+        assert_all_succeed(&with_dead);
         for rank in [0.5, 0.99, 1.0] {
-            let [beside, alone] =
-                [&beside, &alone].map(|it| it.added_latency(rank, Duration::ZERO));
-            assert_eq!(beside, alone);
+            let [with_dead, alone] =
+                [&with_dead, &alone].map(|it| it.added_latency(rank, Duration::ZERO));
+            assert_eq!(with_dead, alone);
         }
     }
 }
 
 #[test]
-fn a_capacity_is_followed_down_and_up() {
-    for outcome in in_each(halved_and_doubled) {
+fn the_throttle_follows_capacity_down_and_up() {
+    for outcome in for_each_seed(halved_and_doubled) {
         assert_at_most(outcome.requests_per_success(), 1.2);
         let used = |from: u32, to: u32| outcome.use_of(&halved_capacity(), from * SEC..to * SEC);
-        // Two seconds after each change, at the latest.
+        // At most 2 s after each change.
         assert_at_least(used(2, 5), 0.9);
         assert_at_least(used(7, 10), 0.9);
         assert_at_least(used(12, 15), 0.9);
-        // And down as well: what is refused after that is little.
+        // The rate follows the capacity down, too, so few requests are refused.
         let refused = |from, to| {
             let arrivals = outcome.arrivals.during(from * SEC..to * SEC);
             arrivals.count() - arrivals.successes()
@@ -239,35 +238,34 @@ fn a_capacity_is_followed_down_and_up() {
 }
 
 #[test]
-fn a_quota_that_every_answer_tells_about_is_never_overdrawn() {
-    for outcome in in_each(quota) {
+fn a_quota_shown_in_every_response_is_never_exceeded() {
+    for outcome in for_each_seed(quota) {
         assert_all_succeed(&outcome);
         assert_eq!(outcome.requests(), outcome.calls.len());
     }
 }
 
 #[test]
-fn a_service_that_gets_slow_has_less_to_work_on_at_once() {
-    for outcome in in_each(slow_worker) {
+fn a_slow_service_gets_fewer_requests_at_once() {
+    for outcome in for_each_seed(slow_worker) {
         assert_all_succeed(&outcome);
         let longest = outcome.arrivals.0.iter().map(|it| it.took).max().unwrap();
-        // Without a throttle, five seconds of work pile up.
+        // Without a throttle, 5 s of work pile up.
         assert!(longest < 300 * MS, "{longest:?}");
-        // And still it is never idle.
+        // The service is never idle.
         assert_at_most(outcome.last_success().as_secs_f64(), 10.2);
     }
 }
 
-/// No single point is tuned: from 5 to 5,000 a second, from 1 to 200 ms away, in windows and buckets.
+/// Shows that no single case is tuned: 5 to 5,000 per second, 1 to 200 ms latency, windows and buckets.
 #[test]
-fn every_backlog_drains_at_every_rate_and_distance() {
+fn every_backlog_drains_at_every_rate_and_latency() {
     for drain in Drain::grid() {
         for latency in [1, 2, 10, 50, 200] {
             let latency = latency * MS;
             let outcome = drain.simulation(latency).seed(1).run(&steady_throttle);
             assert_all_succeed(&outcome);
-            // Before it knows anything it sends 16 at once, and each round trip up to 2.25 times as
-            // many as in the one before.
+            // At first it sends 16 at once. Each round trip then has up to 2.25 times as many.
             let calls = outcome.calls.len();
             let wasted = outcome.requests() - calls;
             let bound = (calls / 4).max(40);
@@ -279,17 +277,17 @@ fn every_backlog_drains_at_every_rate_and_distance() {
     }
 }
 
-/// Once there is a pace, failures by chance may slow it, but not for good.
+/// Random failures may slow an existing pace, but not permanently.
 #[test]
-fn failures_by_chance_do_not_wear_a_pace_down() {
+fn random_failures_do_not_wear_down_a_pace() {
     for share in [0.02, 0.05, 0.1] {
         for seed in SEEDS {
             let outage = Down::with_status(503, 2 * SEC..4 * SEC);
             let service = SimulatedService::with_latency(NEAR)
                 .rule(outage)
                 .rule(Flaky::new(share));
-            let world = Simulation::new(service, Load::Rate(500.0, 30 * SEC));
-            let outcome = world.seed(seed).run(&steady_throttle);
+            let simulation = Simulation::new(service, Load::Rate(500.0, 30 * SEC));
+            let outcome = simulation.seed(seed).run(&steady_throttle);
             eprintln!(
                 "{share} {seed} {:?} {:?}",
                 outcome.successes_by_second(),
@@ -304,14 +302,14 @@ fn failures_by_chance_do_not_wear_a_pace_down() {
 }
 
 #[test]
-fn answers_that_take_differently_long_change_nothing() {
+fn jitter_of_the_latency_changes_nothing() {
     for seed in SEEDS {
         let limit = Limit::bucket(500.0, 50.0);
         let service = SimulatedService::with_latency(20 * MS)
             .jitter(0.3)
             .rule(limit);
-        let world = Simulation::new(service, Load::AtOnce(1000)).writes();
-        let outcome = world.seed(seed).run(&steady_throttle);
+        let simulation = Simulation::new(service, Load::AtOnce(1000)).writes();
+        let outcome = simulation.seed(seed).run(&steady_throttle);
         assert_all_succeed(&outcome);
         assert_at_most(outcome.requests_per_success(), 1.2);
         assert_at_most(outcome.last_success().as_secs_f64(), 4.0);
