@@ -1,4 +1,4 @@
-//! How much all retries together may add: the budget, and the allowance of calls inside calls.
+//! Limits on all retries together: the budget, and the allowance of nested calls.
 
 use std::io;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use tracing::Level;
 
 use crate::support::log::Log;
 use crate::support::raw::outcomes;
-use crate::support::scripted::{Reply, Server, URL, answer, dripping, late, stacked};
+use crate::support::scripted::{Reply, Server, URL, dripping, late, respond, stacked};
 use crate::support::stacks::{MS, SEC, doubling, retry_after};
 use crate::support::trace::Trace;
 
@@ -29,7 +29,7 @@ fn tight(ratio: f64) -> Budget {
         .unwrap()
 }
 
-/// Four retries, 1 ms apart at first, with one retry in the budget for five calls.
+/// Four retries, 1 ms apart at first. Five calls pay for one retry.
 fn tight_retry() -> RetryMiddleware {
     let retry = retry_after(MS).max_retries(4).budget(tight(0.2));
     retry.build().unwrap()
@@ -58,7 +58,7 @@ async fn a_budget_shared_by_stacked_clients_is_one_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_budget_ends_the_call_at_once_with_the_real_answer() {
+async fn an_empty_budget_ends_the_call_with_the_real_response() {
     let server = Server::statuses([503]);
     let client = server.client(retry_after(MS).budget(tight(0.0)).build().unwrap());
     let started = Instant::now();
@@ -71,7 +71,7 @@ async fn an_empty_budget_ends_the_call_at_once_with_the_real_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_for_other_reasons_costs_nothing() {
+async fn retries_refused_for_other_reasons_cost_nothing() {
     let budget = Budget::builder().build().unwrap();
     let retry = retry_after(MS).budget(budget.clone()).build().unwrap();
     let server = Server::statuses([503]);
@@ -114,7 +114,7 @@ async fn a_call_is_one_deposit_however_many_attempts_it_makes() {
 }
 
 #[test]
-fn nonsense_for_the_budgets_of_hosts_is_refused_by_name() {
+fn invalid_host_budget_settings_are_refused_by_name() {
     let nonsense = Budget::builder().retry_ratio(-1.0);
     let refused = retry_after(MS)
         .budget_per_host(nonsense)
@@ -127,7 +127,7 @@ fn nonsense_for_the_budgets_of_hosts_is_refused_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
+async fn each_host_has_its_own_budget_unless_one_is_given() {
     let flood = |client: ClientWithMiddleware, url: &'static str| async move {
         let mut stop = None;
         for _ in 0..100 {
@@ -157,7 +157,7 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
     assert_eq!(server.count() - before, 1);
     assert!(count <= 120, "{count}");
 
-    // Others for each host: a reserve of 3 retries.
+    // Other settings for each host: a reserve of 3 retries.
     let small = Budget::builder().min_retries_per_sec(0.3).retry_ratio(0.0);
     let server = Server::statuses([503]);
     let client = server.client(retry_after(MS).budget_per_host(small).build().unwrap());
@@ -189,9 +189,9 @@ async fn each_host_has_a_budget_of_its_own_unless_one_is_given() {
     );
 }
 
-/// All calls fail for half a minute: how many requests there are for a call.
+/// Lets all calls fail for 30 s, and returns the number of requests per call.
 async fn blackout(calls_per_second: u32) -> f64 {
-    let server = Server::new(|_| late(2 * MS, answer(503)));
+    let server = Server::new(|_| late(2 * MS, respond(503)));
     let client = server.client(RetryMiddleware::default());
     let mut calls = tokio::task::JoinSet::new();
     let mut beat = tokio::time::interval(SEC / calls_per_second);
@@ -214,11 +214,11 @@ async fn a_blackout_is_not_made_worse() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_dropped_at_any_point_gives_back_what_it_did_not_send() {
+async fn a_call_dropped_at_any_point_refunds_unsent_retries() {
     let mut finished = false;
     for polls in 0..1000 {
         let budget = Budget::builder().build().unwrap();
-        // A launch, attempts with a time limit, answers to clear away, waits, and a body to read.
+        // A launch delay, attempts with a time limit, responses to drain, waits, and a body to read.
         let server = Server::new(|index| {
             let reply = match index {
                 0..3 => dripping(503, usize::MAX),
@@ -312,7 +312,7 @@ async fn a_shared_budget_is_fed_once_inside_a_scope_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nested_call_feeds_a_budget_of_its_own() {
+async fn a_nested_call_feeds_its_own_budget() {
     let budget = tight(1.0);
     let server = Server::statuses([200]);
     let inner = server.client(retry_after(MS).budget(budget.clone()).build().unwrap());
@@ -331,7 +331,7 @@ async fn calls_slower_than_the_ttl_feed_the_budget_as_well() {
         .min_retries_per_sec(0.0)
         .build()
         .unwrap();
-    let server = Server::new(|_| late(12 * SEC, answer(200)));
+    let server = Server::new(|_| late(12 * SEC, respond(200)));
     let client = server.client(retry_after(MS).budget(budget.clone()).build().unwrap());
     for _ in 0..3 {
         client.get(URL).send().await.unwrap();
@@ -340,7 +340,7 @@ async fn calls_slower_than_the_ttl_feed_the_budget_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_is_not_sent_costs_no_allowance() {
+async fn an_unsent_retry_costs_no_allowance() {
     let server = Server::statuses([503]);
     let slow = doubling(10 * SEC);
     let slow = RetryMiddleware::builder().backoff(slow).build().unwrap();
@@ -348,7 +348,7 @@ async fn a_retry_that_is_not_sent_costs_no_allowance() {
     let scope = Scope::new().max_retries(2);
     scope
         .run(async {
-            // Cut in their waits, and refused for want of budget.
+            // Dropped during their waits, and refused because the budget is empty.
             for _ in 0..5 {
                 let call = tokio::time::timeout(SEC, client.get(URL).send());
                 assert!(call.await.is_err());
@@ -366,7 +366,7 @@ async fn a_retry_that_is_not_sent_costs_no_allowance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_in_debt_is_not_forgotten_for_the_sake_of_others() {
+async fn a_host_in_debt_is_not_evicted_for_other_hosts() {
     let retry = retry_after(MS).build().unwrap();
     let dead = Server::statuses([503]);
     let client = dead.client(retry.clone());
@@ -380,11 +380,11 @@ async fn a_host_in_debt_is_not_forgotten_for_the_sake_of_others() {
             crawler.get(url).send().await.unwrap();
         }
     }
-    // 40 calls, and the 20 retries that are paid for in 10 seconds.
+    // 40 calls, and the 20 retries that the budget pays for in 10 s.
     assert_eq!(dead.count(), 60);
 }
 
-/// Waking on another worker after its launch, a call takes its allowance along.
+/// A call keeps its allowance when it wakes on another worker after its launch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_allowance_stays_with_its_call_on_any_thread() {
     let server = Server::statuses([503]);
@@ -410,7 +410,7 @@ async fn an_allowance_stays_with_its_call_on_any_thread() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_scope_shared_by_tasks_with_scopes_of_their_own_is_never_overdrawn() {
+async fn a_scope_shared_by_tasks_with_own_scopes_is_never_overdrawn() {
     let server = Server::statuses([503]);
     let client = server.client(retry_after(MS).budget(Budget::unlimited()).build().unwrap());
     for round in 1..=50 {
@@ -431,7 +431,7 @@ async fn a_scope_shared_by_tasks_with_scopes_of_their_own_is_never_overdrawn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_inner_call_leaves_the_outer_one_may_use() {
+async fn the_outer_call_may_use_retries_that_the_inner_one_left() {
     // The inner client retries once; the outer one has the other two.
     let server = Server::statuses([503]);
     let inner = server.client(
@@ -455,15 +455,15 @@ async fn what_the_inner_call_leaves_the_outer_one_may_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nested_call_knows_the_deadline_of_the_outer_one() {
+async fn a_nested_call_respects_the_outer_deadline() {
     let server = Server::statuses([503]);
     let slow = doubling(2 * SEC);
     let inner = RetryMiddleware::builder().backoff(slow).deadline(60 * SEC);
     let inner = server.client(inner.build().unwrap());
     let client = stacked(retry_after(MS).deadline(SEC).build().unwrap(), inner);
     let started = Instant::now();
-    // A wait of two seconds would pass the outer deadline, so it is not begun: the answer comes back
-    // in place of a timeout.
+    // A wait of 2 s would pass the outer deadline, so it does not start. The response comes back
+    // instead of a timeout.
     let response = client.get(URL).send().await.unwrap();
     assert_eq!(response.status(), 503);
     assert!(started.elapsed() < SEC, "{:?}", started.elapsed());
@@ -489,7 +489,7 @@ async fn a_scope_holds_for_several_requests() {
     assert_eq!(stops, [RetriesExhausted, AllowanceSpent, AllowanceSpent]);
     assert_eq!(server.count(), 3 + 7);
 
-    let server = Server::new(|_| late(SEC, answer(200)));
+    let server = Server::new(|_| late(SEC, respond(200)));
     let client = server.client(RetryMiddleware::default());
     let scope = Scope::new().deadline(2500 * MS);
     let started = Instant::now();
@@ -505,13 +505,13 @@ async fn a_scope_holds_for_several_requests() {
     assert_eq!(results, [true, true, false, false]);
     assert_eq!(started.elapsed(), 2500 * MS);
     assert_eq!(server.count(), 3);
-    // It counts from the first run.
+    // The deadline counts from the first run.
     scope.run(client.get(URL).send()).await.unwrap_err();
     assert_eq!(server.count(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_scope_a_nested_call_knows_the_deadline_of_the_call_around_it() {
+async fn a_nested_call_in_a_scope_respects_the_outer_deadline() {
     let server = Server::statuses([503]);
     let slow = doubling(2 * SEC);
     let inner = RetryMiddleware::builder().backoff(slow).deadline(60 * SEC);
@@ -524,7 +524,7 @@ async fn in_a_scope_a_nested_call_knows_the_deadline_of_the_call_around_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_of_a_scope_holds_for_requests_that_cannot_be_retried_too() {
+async fn a_scope_deadline_also_limits_requests_without_retries() {
     let server = Server::new(|_| Reply::silence());
     let client = server.client(RetryMiddleware::default());
     let started = Instant::now();
@@ -537,7 +537,7 @@ async fn the_deadline_of_a_scope_holds_for_requests_that_cannot_be_retried_too()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spawned_task_is_on_its_own_unless_it_is_given_the_scope() {
+async fn a_spawned_task_is_outside_the_scope_unless_it_carries_it() {
     let server = Server::statuses([503]);
     let client = server.client(retry_after(MS).budget(Budget::unlimited()).build().unwrap());
     let scope = Scope::new().max_retries(0);
@@ -555,7 +555,7 @@ async fn a_spawned_task_is_on_its_own_unless_it_is_given_the_scope() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outer_call_that_cannot_be_retried_takes_nothing_from_those_inside() {
+async fn an_outer_call_without_retries_leaves_them_to_inner_calls() {
     let server = Server::statuses([503]);
     let inner = server.client(
         retry_after(MS)
@@ -570,14 +570,14 @@ async fn an_outer_call_that_cannot_be_retried_takes_nothing_from_those_inside() 
     let request = client.get(URL).no_retry().deadline(60 * SEC);
     request.send().await.unwrap();
     assert_eq!(server.count(), 8);
-    // But its deadline holds for them: the second wait would pass it, and is not begun.
+    // But its deadline limits them: the second wait would pass it, and does not start.
     let request = client.get(URL).no_retry().deadline(3 * MS);
     assert_eq!(request.send().await.unwrap().status(), 503);
     assert_eq!(server.count(), 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
+async fn two_retries_in_one_chain_warn_once_and_share_retries() {
     let log = Log::default();
     let _guard = log.listen();
     let server = Server::statuses([503]);
@@ -600,17 +600,20 @@ async fn two_retries_in_one_chain_are_noticed_once_and_share_their_retries() {
     Scope::new().run(client.get(URL).send()).await.unwrap();
     assert_eq!(server.count(), 16);
     assert_eq!(log.count(), 1);
-    let said = log.last();
-    assert!(said.contains("two RetryMiddlewares in one chain"), "{said}");
+    let message = log.last();
+    assert!(
+        message.contains("two RetryMiddlewares in one chain"),
+        "{message}"
+    );
 
-    // A client inside a client is another matter.
+    // A client inside a client does not warn.
     let client = stacked(retry(), server.client(retry()));
     client.get(URL).send().await.unwrap();
     assert_eq!(log.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_of_two_chains_is_noticed_where_it_is_the_outer_of_two() {
+async fn a_retry_in_two_chains_warns_where_it_is_the_outer_one() {
     let log = Log::default();
     let _guard = log.listen();
     let server = Server::statuses([503]);
@@ -619,7 +622,7 @@ async fn a_retry_of_two_chains_is_noticed_where_it_is_the_outer_of_two() {
         .budget(Budget::unlimited())
         .build()
         .unwrap();
-    // The first chain has shown that there is no other retry in it.
+    // The first chain has no other retry.
     server.client(shared.clone()).get(URL).send().await.unwrap();
     let inner = retry_after(MS)
         .max_retries(3)
@@ -635,7 +638,7 @@ async fn a_retry_of_two_chains_is_noticed_where_it_is_the_outer_of_two() {
     assert!(log.last().contains("two RetryMiddlewares in one chain"));
 }
 
-/// The end of each call that the log warned of.
+/// The messages of all warnings about calls that ended.
 fn endings(trace: &Trace) -> Vec<String> {
     let events = trace.events().into_iter();
     let ends = events
@@ -649,7 +652,7 @@ async fn two_retries_in_one_chain_make_one_report() {
         for fails in [false, true] {
             let trace = Trace::default();
             let _listening = trace.listen();
-            // While there is a scope, every call looks for one.
+            // While any scope exists, every call looks for one.
             let _scope = Scope::new().deadline(SEC);
             let server = Server::new(move |_| match fails {
                 true => Reply::fail(io::ErrorKind::ConnectionReset),

@@ -1,4 +1,4 @@
-//! What becomes of an attempt's answer, and of what was paid for it.
+//! What happens to an attempt's response, and to its paid retry.
 
 use std::io;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use reqwest_steady::{Budget, RetryReport, StatusClass, SteadyError, ThrottleMidd
 use tokio::time::sleep;
 
 use crate::support::chains::{Link, chain, link, retry, throttle};
-use crate::support::scripted::{Reply, Server, URL, answer, call, late, throttled};
+use crate::support::scripted::{Reply, Server, URL, call, late, respond, throttled};
 use crate::support::stacks::{MS, SEC, middleware};
 
-/// Lets one through at a time, and refuses all others at once.
-fn one_place() -> ThrottleMiddlewareBuilder {
+/// Lets one request through at a time, and refuses all others at once.
+fn one_slot() -> ThrottleMiddlewareBuilder {
     throttle().max_in_flight(1).max_queue(0)
 }
 
@@ -27,14 +27,14 @@ fn failed_with(body: Body) -> Reply {
     Reply::response(response.body(body).unwrap())
 }
 
-/// A call whose first retry finds the only place taken by another call, which has it for a minute.
+/// Makes a call whose first retry finds the only slot taken. Another call holds it for a minute.
 async fn call_that_is_refused(client: &ClientWithMiddleware) -> Result<Response> {
     tokio::select! {
         result = client.get(URL).send() => result,
         _ = async {
             sleep(500 * MS).await;
             call(client, 1).await
-        } => panic!("the other call was over first"),
+        } => panic!("the other call ended first"),
     }
 }
 
@@ -44,7 +44,7 @@ fn asks_for_token(client: ClientWithMiddleware) -> Link {
         let token = client.get("http://token.example.com/").send();
         Box::pin(async move {
             if Attempt::of(extensions).number() == 3 {
-                // Whatever comes of it.
+                // The result does not matter.
                 let _ = token.await;
             }
             next.run(request, extensions).await
@@ -53,33 +53,33 @@ fn asks_for_token(client: ClientWithMiddleware) -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_is_refused_is_given_back_to_calls_inside_a_later_attempt() {
+async fn a_refused_retry_is_refunded_to_calls_in_a_later_attempt() {
     let token = Server::statuses([503]);
     let few = || retry().budget(Budget::unlimited()).max_retries(3);
     let asks = asks_for_token(token.client(few().build().unwrap()));
     let server = Server::new(|index| match index {
-        0 => answer(500),
-        1 => late(1500 * MS, answer(200)),
-        _ => answer(200),
+        0 => respond(500),
+        1 => late(1500 * MS, respond(200)),
+        _ => respond(200),
     });
     let patient = few().classify_fn(|view| match view.outcome() {
         AttemptOutcome::Failure(FailureKind::Throttled) => Some(StatusClass::Conditional),
         _ => None,
     });
-    let client = chain(&server, patient, [asks, link(one_place().build().unwrap())]);
+    let client = chain(&server, patient, [asks, link(one_slot().build().unwrap())]);
     let (result, _) = tokio::join!(client.get(URL).send(), async {
         sleep(500 * MS).await;
         call(&client, 1).await
     });
     assert_eq!(result.unwrap().status(), 200);
-    // One retry was refused and one was sent, so two of three are left for the token.
+    // One retry was refused and one was sent, so 2 of 3 are left for the token.
     assert_eq!(token.count(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_success_that_waited_in_a_throttle_says_so() {
-    let server = Server::new(|_| late(100 * MS, answer(200)));
-    let client = throttled(&server, retry(), one_place().max_queue(1));
+async fn a_success_that_waited_in_a_throttle_reports_its_wait() {
+    let server = Server::new(|_| late(100 * MS, respond(200)));
+    let client = throttled(&server, retry(), one_slot().max_queue(1));
     let (first, second) = tokio::join!(client.get(URL).send(), client.get(URL).send());
     let waited = |response: &Response| RetryReport::of(response).unwrap().waited();
     assert_eq!(waited(&first.unwrap()), Duration::ZERO);
@@ -100,18 +100,18 @@ fn gateway() -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_kept_is_not_given_out_for_a_later_one() {
+async fn a_held_response_does_not_replace_a_later_one() {
     let server = Server::new(|index| match index {
-        0 => answer(500),
-        _ => late(60 * SEC, answer(200)),
+        0 => respond(500),
+        _ => late(60 * SEC, respond(200)),
     });
     let client = chain(
         &server,
         retry(),
-        [gateway(), link(one_place().build().unwrap())],
+        [gateway(), link(one_slot().build().unwrap())],
     );
     let error = call_that_is_refused(&client).await.unwrap_err();
-    // The second answer came through no throttle and is gone, and the first is not the last.
+    // The second response passed no throttle and is gone. The first is not the last, so it is not returned.
     assert!(
         SteadyError::of(&error).is_some_and(SteadyError::is_throttled),
         "{error:?}"
@@ -119,22 +119,22 @@ async fn an_answer_that_was_kept_is_not_given_out_for_a_later_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_kept_breaks_off_where_it_did() {
+async fn a_held_response_breaks_off_where_the_original_did() {
     let server = Server::new(|index| match index {
         0 => failed_with(Body::wrap_stream(stream::iter([
             Ok("half"),
             Err(io::Error::other("broken")),
         ]))),
-        _ => late(60 * SEC, answer(200)),
+        _ => late(60 * SEC, respond(200)),
     });
-    let client = throttled(&server, retry(), one_place());
+    let client = throttled(&server, retry(), one_slot());
     let mut response = call_that_is_refused(&client).await.unwrap();
     assert_eq!(response.status(), 500);
     assert_eq!(response.chunk().await.unwrap().unwrap(), "half");
     assert!(response.chunk().await.is_err());
 }
 
-/// Tells when it is dropped.
+/// Records when it is dropped.
 struct Held(Arc<AtomicBool>);
 
 impl Drop for Held {
@@ -144,7 +144,7 @@ impl Drop for Held {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_let_go_before_the_wait_and_not_after_it() {
+async fn a_response_is_dropped_before_the_wait_not_after() {
     let gone = Arc::new(AtomicBool::new(false));
     let told = gone.clone();
     let server = Server::new(move |index| match index {
@@ -156,7 +156,7 @@ async fn an_answer_is_let_go_before_the_wait_and_not_after_it() {
             });
             failed_with(Body::wrap_stream(endless))
         }
-        _ => answer(200),
+        _ => respond(200),
     });
     let client = server.client(retry().build().unwrap());
     let (result, gone) = tokio::join!(client.get(URL).send(), async {
@@ -164,5 +164,5 @@ async fn an_answer_is_let_go_before_the_wait_and_not_after_it() {
         gone.load(Ordering::Relaxed)
     });
     assert_eq!(result.unwrap().status(), 200);
-    assert!(gone, "it was held while the call waited");
+    assert!(gone, "the response was held during the wait");
 }

@@ -1,4 +1,4 @@
-//! What a retry and its throttle know of each other, whatever stands between or around them.
+//! What a retry and its throttle tell each other, whatever middleware is between or around them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use reqwest_steady::{
 use tokio::time::{Instant, sleep};
 
 use crate::support::chains::{
-    Greeting, Greets, Link, OwnExtensions, budget, chain, link, retry, take_the_place, throttle,
+    Greeting, Greets, Link, OwnExtensions, budget, chain, link, retry, take_the_slot, throttle,
 };
 use crate::support::scripted::{Reply, Server, URL};
 use crate::support::stacks::{MS, SEC, middleware};
@@ -46,7 +46,7 @@ async fn an_empty_budget_holds_through_other_extensions() {
     let retry = retry().max_retries(3).budget(budget.clone());
     let client = with_own_extensions(&server, retry, true, throttle());
     let calls = 40;
-    // All at once: with time, the budget grows back.
+    // All at once, because the budget refills over time.
     let all = (0..calls).map(|_| client.get(URL).send());
     futures_util::future::join_all(all).await;
     let retries = server.count() - calls;
@@ -70,13 +70,13 @@ async fn a_scope_holds_through_other_extensions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_of_an_attempt_stops_in_the_throttle_with_other_extensions() {
+async fn the_attempt_clock_stops_in_the_throttle_with_own_extensions() {
     let server = Server::statuses([200]);
     let retry = retry().max_retries(0).attempt_timeout(SEC);
     let throttle = throttle().rate(0.2, 1);
     let client = with_own_extensions(&server, retry, false, throttle);
     client.get(URL).send().await.unwrap();
-    // It waits five seconds for its turn.
+    // The attempt waits 5 s for its turn.
     let second = client.get(URL).send().await;
     assert!(second.is_ok(), "{second:?}");
 }
@@ -92,7 +92,7 @@ fn two_retries(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_outer_of_two_retries_knows_of_the_throttle() {
+async fn the_outer_of_two_retries_sees_the_throttle() {
     let server = Server::statuses([429]);
     let (budget, full) = budget(10 * SEC);
     let outer = retry().max_retries(2).budget(budget.clone());
@@ -105,7 +105,7 @@ async fn the_outer_of_two_retries_knows_of_the_throttle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_outer_of_two_retries_gives_out_the_answer_if_the_throttle_refuses() {
+async fn the_outer_of_two_retries_returns_the_response_if_refused() {
     let server = Server::new(|index| match index {
         0 => Reply::status(500).body("first"),
         _ => Reply::status(200).after(60 * SEC),
@@ -113,7 +113,7 @@ async fn the_outer_of_two_retries_gives_out_the_answer_if_the_throttle_refuses()
     let outer = retry().max_retries(2).budget(Budget::unlimited());
     let throttle = throttle().max_in_flight(1).max_queue(0);
     let client = two_retries(&server, outer, throttle);
-    let (first, ()) = tokio::join!(client.get(URL).send(), take_the_place(&client, 90 * SEC));
+    let (first, ()) = tokio::join!(client.get(URL).send(), take_the_slot(&client, 90 * SEC));
     assert_eq!(first.unwrap().status(), 500);
 }
 
@@ -128,7 +128,7 @@ async fn the_outer_of_two_retries_reports_the_wait_in_the_throttle() {
     assert!(report.waited() > 4 * SEC, "{:?}", report.waited());
 }
 
-/// Waits a while, and then asks another service.
+/// Waits a while, and then calls another service.
 fn token(client: ClientWithMiddleware) -> Link {
     link(middleware(move |_, _, _| {
         let token = client.post(URL).send();
@@ -140,12 +140,12 @@ fn token(client: ClientWithMiddleware) -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_is_named_as_it_was_set() {
+async fn the_deadline_is_reported_as_it_was_set() {
     let server = Server::new(|_| Reply::silence());
     let inner = server.client(retry().budget(Budget::unlimited()).build().unwrap());
     let outer = retry().deadline(10 * SEC);
     let client = chain(&server, outer, [token(inner)]);
-    // While there is a scope anywhere, calls that cannot be retried look for one around them as well.
+    // While any scope exists, calls that cannot be retried also look for one around them.
     for with_scope in [false, true] {
         let scope = with_scope.then(Scope::new);
         let begun = Instant::now();
@@ -167,7 +167,7 @@ fn in_scope() -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_of_an_attempt_stops_in_the_throttle_within_a_scope() {
+async fn the_attempt_clock_stops_in_the_throttle_within_a_scope() {
     let server = Server::statuses([200]);
     let throttle = link(throttle().rate(0.2, 1).build().unwrap());
     let retry = retry().attempt_timeout(SEC);
@@ -181,7 +181,7 @@ async fn the_clock_of_an_attempt_stops_in_the_throttle_within_a_scope() {
 
 #[tokio::test(start_paused = true)]
 async fn a_throttle_of_another_client_makes_no_retry_free() {
-    // Let through, made to wait, and refused.
+    // The other throttle lets the call through, delays it, or refuses it.
     for other in [
         throttle(),
         throttle().rate(0.5, 1),
@@ -201,9 +201,9 @@ async fn a_throttle_of_another_client_makes_no_retry_free() {
     }
 }
 
-/// An observer that sends something itself, on the spot.
+/// The observer makes a call itself, while it handles the event.
 #[test]
-fn a_call_within_an_observer_and_one_dropped_there() {
+fn an_observer_may_make_a_call_and_drop_one() {
     let server = Server::statuses([500, 200]);
     let inner = Server::statuses([500, 500, 200]);
     let inner_client = inner.client(
@@ -252,8 +252,8 @@ fn a_call_within_an_observer_and_one_dropped_there() {
         .enable_all()
         .build()
         .unwrap();
-    let answer = runtime.block_on(client.get(URL).send()).unwrap();
-    assert_eq!(answer.status(), 200);
+    let response = runtime.block_on(client.get(URL).send()).unwrap();
+    assert_eq!(response.status(), 200);
     assert!(calls.load(Ordering::Relaxed) > 4);
 }
 
@@ -262,7 +262,7 @@ mod wire {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// Says how many connections it took.
+    /// Returns how many connections it took, and the status.
     async fn connections(first: &'static str, method: http::Method) -> (usize, u16) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -276,11 +276,11 @@ mod wire {
                 tokio::spawn(async move {
                     let mut buffer = vec![0; 4096];
                     while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
-                        let answer = match requests.fetch_add(1, Ordering::Relaxed) {
+                        let response = match requests.fetch_add(1, Ordering::Relaxed) {
                             0..3 => first,
                             _ => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
                         };
-                        stream.write_all(answer.as_bytes()).await.unwrap();
+                        stream.write_all(response.as_bytes()).await.unwrap();
                     }
                 });
             }
@@ -294,12 +294,12 @@ mod wire {
             .with(retry)
             .build();
         let url = format!("http://{address}/");
-        let answer = client.request(method, url).send().await.unwrap();
-        (count.load(Ordering::Relaxed), answer.status().as_u16())
+        let response = client.request(method, url).send().await.unwrap();
+        (count.load(Ordering::Relaxed), response.status().as_u16())
     }
 
     #[tokio::test]
-    async fn connections_are_used_again_after_empty_answers() {
+    async fn connections_are_reused_after_empty_responses() {
         use http::Method;
         for (first, method) in [
             ("HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", Method::GET),

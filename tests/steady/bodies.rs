@@ -8,7 +8,7 @@ use reqwest::Body;
 use reqwest_middleware::{ClientBuilder, Middleware};
 use reqwest_steady::{RequestBuilderExt, RetryMiddleware, RetryReport, StopReason};
 
-use crate::support::scripted::{Reply, Server, URL, answer, dripping, late};
+use crate::support::scripted::{Reply, Server, URL, dripping, late, respond};
 use crate::support::stacks::{MS, middleware, retry_after};
 
 fn quick() -> RetryMiddleware {
@@ -35,7 +35,7 @@ async fn bytes_are_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_sent_once_and_its_answer_returned() {
+async fn a_stream_is_sent_once_and_its_response_returned() {
     let server = Server::statuses([503, 200]);
     let client = server.client(quick());
     let response = client.put(URL).body(stream("a b c")).send().await.unwrap();
@@ -47,7 +47,7 @@ async fn a_stream_is_sent_once_and_its_answer_returned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_succeeds_is_like_any_other() {
+async fn a_stream_that_succeeds_is_an_ordinary_request() {
     let server = Server::statuses([200]);
     let client = server.client(quick());
     let response = client.put(URL).body(stream("a b c")).send().await.unwrap();
@@ -70,7 +70,7 @@ async fn body_with_builds_one_body_for_each_attempt() {
     assert_eq!(request.send().await.unwrap().status(), 200);
     assert_eq!(server.count(), 3);
     assert_eq!(built.load(Ordering::Relaxed), 3);
-    // A stream each time: the scripted server sees no bytes.
+    // The body is a stream each time, so the scripted server sees no bytes.
     assert!(
         server
             .received()
@@ -80,7 +80,7 @@ async fn body_with_builds_one_body_for_each_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn body_with_works_for_bytes_and_keeps_all_else() {
+async fn body_with_works_for_bytes_and_keeps_everything_else() {
     let server = Server::statuses([503, 200]);
     let client = server.client(quick());
     let request = client.put(URL).header("x-kind", "text");
@@ -168,7 +168,7 @@ async fn another_body_beside_body_with_is_refused() {
         );
     }
     assert_eq!(server.count(), 0);
-    // The other one of the two is as it was.
+    // The other request is unchanged.
     assert_eq!(twin.send().await.unwrap().status(), 200);
     assert_eq!(server.count(), 2);
 }
@@ -211,7 +211,7 @@ async fn middleware_that_replaces_bodies_belongs_inside_the_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_buffered_answer_reads_like_any_other() {
+async fn a_buffered_response_reads_like_any_other() {
     for limit in [0, 5, 11, 1_000_000] {
         let server = Server::statuses([503, 200]);
         let client = server.client(quick());
@@ -242,10 +242,10 @@ fn cut_short() -> Reply {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_cut_short_is_retried_only_when_it_is_buffered() {
+async fn a_response_cut_short_is_retried_only_when_buffered() {
     let script = |index| match index {
         0 => cut_short(),
-        _ => answer(200),
+        _ => respond(200),
     };
     let server = Server::new(script);
     let client = server.client(quick());
@@ -267,7 +267,7 @@ async fn an_answer_cut_short_is_retried_only_when_it_is_buffered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_over_the_limit_comes_as_a_stream_that_may_still_break() {
+async fn a_body_over_the_limit_is_a_stream_that_may_still_break() {
     let server = Server::new(|_| cut_short());
     let client = server.client(quick());
     let limit = "the beginning".len() - 1;
@@ -276,7 +276,7 @@ async fn what_is_over_the_limit_comes_as_a_stream_that_may_still_break() {
     assert_eq!(response.chunk().await.unwrap().unwrap(), "the beginning");
     response.chunk().await.unwrap_err();
 
-    // A body that just fits is read to its end.
+    // A body that just fits is read completely.
     let server = Server::new(|_| cut_short());
     let client = server.client(quick());
     let request = client.get(URL).max_retries(1).buffer_response(limit + 1);
@@ -285,7 +285,7 @@ async fn what_is_over_the_limit_comes_as_a_stream_that_may_still_break() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_given_up_comes_back_as_it_is() {
+async fn when_a_call_gives_up_its_response_comes_back_unchanged() {
     let server = Server::new(|_| Reply::status(503).body(cut_body()));
     let client = server.client(quick());
     let request = client.get(URL).max_retries(1).buffer_response(1000);
@@ -296,7 +296,7 @@ async fn an_answer_that_is_given_up_comes_back_as_it_is() {
     assert_eq!(report.stop_reason(), StopReason::RetriesExhausted);
 }
 
-/// Claims to be longer than it is, as a body does that has a length but is not sent.
+/// A body that announces more bytes than it has, like a body with a length that is not sent.
 struct Announced;
 
 impl http_body::Body for Announced {
@@ -342,12 +342,12 @@ async fn a_body_shorter_than_announced_has_failed_unless_none_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_body_that_never_ends_does_not_hold_up_the_retry() {
-    // Also when answers are buffered: this one will not be returned, for the server's word counts.
+    // Also when responses are buffered. This one is not returned, because the server asks for a retry.
     for status in [503, 400] {
         for limit in [None, Some(usize::MAX)] {
             let server = Server::new(move |index| match index {
                 0 => dripping(status, usize::MAX),
-                _ => answer(200),
+                _ => respond(200),
             });
             let client = server.client(quick());
             let mut request = client.get(URL);
@@ -362,10 +362,10 @@ async fn an_error_body_that_never_ends_does_not_hold_up_the_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clearing_an_answer_away_leaves_time_for_the_retry() {
+async fn draining_a_response_leaves_time_for_the_retry() {
     let server = Server::new(|index| match index {
         0 => dripping(503, usize::MAX),
-        _ => late(Duration::from_millis(20), answer(200)),
+        _ => late(Duration::from_millis(20), respond(200)),
     });
     let client = server.client(quick());
     let request = client.get(URL).deadline(Duration::from_millis(50));
@@ -374,7 +374,7 @@ async fn clearing_an_answer_away_leaves_time_for_the_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn near_the_deadline_the_last_answer_is_not_given_away() {
+async fn near_the_deadline_the_last_response_is_kept() {
     // The retry would start 100 µs before the deadline, and timers round up.
     let server = Server::statuses([503, 200]);
     let retry = retry_after(Duration::from_micros(9500)).build().unwrap();

@@ -1,13 +1,12 @@
-//! A call may be dropped wherever it waits, in any of the three middlewares. What it has not sent is
-//! given back, what it held is free, those who counted on it get their answer, and what it has sent is
-//! accounted for.
+//! A call may be dropped wherever it waits, in any of the three middlewares. Unsent retries are
+//! refunded, its slots are free, its followers get a response, and sent requests are paid.
 
+mod counts;
 mod crowd;
 mod cut;
+mod scenarios;
 mod script;
 mod stack;
-mod told;
-mod worlds;
 
 use std::time::Duration;
 
@@ -16,17 +15,17 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use cut::{Cut, Moment};
-use script::ANSWER_TIME;
+use scenarios::{SCENARIOS, Scenario};
+use script::RESPONSE_TIME;
 use stack::{SCOPE, Stack, fresh};
-use worlds::{WORLDS, World};
 
 use crate::support::stacks::MS;
 
-/// Long enough for whatever was learned from a bad time to be forgotten.
+/// Long enough for a throttle to forget what it learned from failures.
 const CALM: Duration = Duration::from_secs(300);
 
-impl World {
-    /// Begins the calls of others. Each ends as it should, whatever becomes of the one that is dropped.
+impl Scenario {
+    /// Starts the other calls. Each must end as planned, whatever happens to the dropped call.
     fn begin_others(&self, stack: &Stack) -> Vec<tokio::task::JoinHandle<()>> {
         let others = self.others.iter().enumerate();
         let spawn = |(number, (begins, path)): (usize, &(u32, &'static str))| {
@@ -49,7 +48,7 @@ impl World {
     async fn call(&self, stack: &Stack) {
         sleep(self.begins * MS).await;
         let request = (self.request)(stack.get(self.path, "dropped"));
-        // Whatever comes of it.
+        // The result does not matter.
         let _ = request.send().await;
     }
 
@@ -57,95 +56,102 @@ impl World {
         self.others.is_empty()
     }
 
-    /// If others count on its answer, one of them asks in its place, and others wait for that one.
-    fn in_its_place(&self) -> Duration {
+    /// The extra time if other calls wait for this one's response: one of them sends the request again.
+    fn handover_time(&self) -> Duration {
         match self.others.iter().any(|(_, path)| *path == self.path) {
-            true => ANSWER_TIME,
+            true => RESPONSE_TIME,
             false => Duration::ZERO,
         }
     }
 }
 
-/// How long another call takes that begins at this time, in a world in which nobody is dropped.
-async fn fresh_without_a_drop(world: &World, at: Duration) -> Duration {
-    let stack = Stack::new(&world.setup, world.script);
+/// Duration of a call that starts at this time, if no call is dropped.
+async fn fresh_without_a_drop(scenario: &Scenario, at: Duration) -> Duration {
+    let stack = Stack::new(&scenario.setup, scenario.script);
     let start = Instant::now();
-    let others = world.begin_others(&stack);
-    let drop_nobody = async {
+    let others = scenario.begin_others(&stack);
+    let without_drop = async {
         sleep_until(start + at + MS).await;
         fresh(&stack).await
     };
-    let (_, took) = tokio::join!(world.call(&stack), drop_nobody);
+    let (_, took) = tokio::join!(scenario.call(&stack), without_drop);
     for other in others {
         other.await.unwrap();
     }
     took
 }
 
-/// Drops the call there, and looks at all that can be seen. Says whether it had ended before.
-async fn check(world: &World, cut: Cut) -> bool {
-    let place = &format!("{}, {cut:?}", world.name);
-    let stack = Stack::new(&world.setup, world.script);
+/// Drops the call at `cut` and checks everything. Returns whether the call ended before that.
+async fn check(scenario: &Scenario, cut: Cut) -> bool {
+    let place = &format!("{}, {cut:?}", scenario.name);
+    let stack = Stack::new(&scenario.setup, scenario.script);
     #[cfg(feature = "metrics")]
     let _measured = stack.measure();
     let scope = Scope::new().max_retries(SCOPE);
     let start = Instant::now();
-    let others = world.begin_others(&stack);
-    let ended = cut.off(scope.clone().run(world.call(&stack))).await;
+    let others = scenario.begin_others(&stack);
+    let ended = cut.off(scope.clone().run(scenario.call(&stack))).await;
 
     let at = start.elapsed();
     stack.assert_paid(place);
     let sent = stack.record.of("dropped");
-    if world.is_alone() {
-        let told = stack.told.counts();
-        told.assert_all_ended(place);
-        told.assert_throttle_empty(place);
-        // Nothing is left running but a letter that is on its way, and the end of a pause.
+    if scenario.is_alone() {
+        let counts = stack.events.counts();
+        counts.assert_all_ended(place);
+        counts.assert_throttle_empty(place);
+        // No task is left except the delivery of a letter and the end of a pause.
         let running = Handle::current().metrics().num_alive_tasks();
-        let expected = told.given_up - told.letters + stack.pause_timers();
-        assert!(running <= expected, "{place}: {told:?}");
+        let expected = counts.given_up - counts.letters + stack.pause_timers();
+        assert!(running <= expected, "{place}: {counts:?}");
     }
 
-    // The next one does not have to wait for it. A little later, when all that happens at this
-    // moment has happened.
+    // The next call does not wait for the dropped one. It starts 1 ms later, when all woken tasks have
+    // run.
     sleep(MS).await;
     let took = fresh(&stack).await;
     for other in others {
         other.await.unwrap();
     }
-    let without = fresh_without_a_drop(world, at).await;
-    let longest = without.saturating_add(world.chance + world.in_its_place());
-    assert!(took <= longest, "{place}: {took:?}, else {without:?}");
+    let without = fresh_without_a_drop(scenario, at).await;
+    let longest = without.saturating_add(scenario.chance + scenario.handover_time());
+    assert!(
+        took <= longest,
+        "{place}: {took:?}, without a drop {without:?}"
+    );
 
     sleep(CALM).await;
     stack.assert_paid(place);
     stack.assert_empty(place);
-    stack.told.counts().assert_throttle_empty(place);
+    stack.events.counts().assert_throttle_empty(place);
     #[cfg(feature = "metrics")]
     stack.assert_gauges(place);
     assert_eq!(stack.record.of("dropped"), sent, "{place}");
     stack.assert_drawn(&scope, "dropped", place).await;
     let took = fresh(&stack).await;
-    assert!(took <= ANSWER_TIME + world.chance, "{place}: {took:?}");
+    assert!(took <= RESPONSE_TIME + scenario.chance, "{place}: {took:?}");
     ended.is_some()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_at_any_point_leaves_nothing_behind() {
-    for world in &WORLDS {
+async fn a_call_dropped_at_any_point_leaves_nothing_behind() {
+    for scenario in &SCENARIOS {
         for moment in [Moment::Asleep, Moment::Woken] {
             let mut points = 0;
             loop {
                 let suspension = points + usize::from(moment == Moment::Asleep);
                 let cut = Cut { suspension, moment };
-                if check(world, cut).await {
+                if check(scenario, cut).await {
                     break;
                 }
                 points += 1;
             }
-            println!("{}: {points} points, {moment:?}", world.name);
-            assert!(points >= world.points, "{}: {points} points", world.name);
+            println!("{}: {points} points, {moment:?}", scenario.name);
+            assert!(
+                points >= scenario.points,
+                "{}: {points} points",
+                scenario.name
+            );
         }
-        assert!(check(world, Cut::NEVER).await);
+        assert!(check(scenario, Cut::NEVER).await);
     }
 }

@@ -23,7 +23,7 @@ use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::support::log::Log;
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
+use crate::support::scripted::{Reply, Server, URL, late, respond, respond_with};
 use crate::support::stacks::{MS, SEC, middleware, plain_client, retry_after};
 
 /// A client, and the coalescing middleware in it.
@@ -55,8 +55,8 @@ impl Shared {
     /// Checks that no flight remains in the table.
     #[track_caller]
     fn assert_empty(&self) {
-        let said = format!("{:?}", self.coalesce);
-        assert!(said.contains("in_flight: 0"), "{said}");
+        let debug = format!("{:?}", self.coalesce);
+        assert!(debug.contains("in_flight: 0"), "{debug}");
     }
 }
 
@@ -86,14 +86,14 @@ fn reply(body: impl Into<Body>) -> Reply {
 
 /// A server that takes 50 ms and numbers its responses.
 fn numbered() -> Arc<Server> {
-    Server::new(|index| late(50 * MS, reply(format!("answer {index}"))))
+    Server::new(|index| late(50 * MS, reply(format!("response {index}"))))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_identical_requests_share_one_response() {
     let server = Server::new(|_| {
         let headers = [("x-served-by", "one"), ("content-type", "text/plain")];
-        late(50 * MS, answer_with(200, &headers))
+        late(50 * MS, respond_with(200, &headers))
     });
     let shared = Shared::of(&server);
     let started = Instant::now();
@@ -115,8 +115,8 @@ async fn a_thousand_identical_requests_share_one_response() {
 async fn a_caller_after_the_response_sends_its_own_request() {
     let server = numbered();
     let shared = Shared::of(&server);
-    assert_eq!(texts(shared.calls(3).await).await, ["answer 0"; 3]);
-    assert_eq!(texts(shared.calls(3).await).await, ["answer 1"; 3]);
+    assert_eq!(texts(shared.calls(3).await).await, ["response 0"; 3]);
+    assert_eq!(texts(shared.calls(3).await).await, ["response 1"; 3]);
     assert_eq!(server.count(), 2);
 }
 
@@ -154,11 +154,14 @@ async fn requests_that_differ_are_never_shared() {
         let again = request.try_clone().unwrap();
         [request, again]
     });
-    let answers = join_all(twice.map(RequestBuilder::send)).await;
+    let responses = join_all(twice.map(RequestBuilder::send)).await;
     assert_eq!(server.count(), count);
-    let texts = texts(answers).await;
+    let texts = texts(responses).await;
     for (index, pair) in texts.chunks(2).enumerate() {
-        assert_eq!(pair, [format!("answer {index}"), format!("answer {index}")]);
+        assert_eq!(
+            pair,
+            [format!("response {index}"), format!("response {index}")]
+        );
     }
 }
 
@@ -185,12 +188,12 @@ async fn what_cannot_change_the_response_is_not_compared() {
         };
         request.send()
     });
-    assert_eq!(texts(join_all(same).await).await, ["answer 0"; 9]);
+    assert_eq!(texts(join_all(same).await).await, ["response 0"; 9]);
     assert_eq!(server.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_safe_or_not_known_passes() {
+async fn unsafe_and_unknown_requests_pass_through() {
     let server = numbered();
     let shared = Shared::of(&server);
     let client = &shared.client;
@@ -219,7 +222,7 @@ async fn what_is_not_safe_or_not_known_passes() {
     let shared = Shared::new(&server, coalesce.unwrap());
     let request = || shared.get().with_extension("a label").send();
     let (one, other) = join(request(), request()).await;
-    assert_eq!([text(one).await, text(other).await], ["answer 0"; 2]);
+    assert_eq!([text(one).await, text(other).await], ["response 0"; 2]);
     assert_eq!(server.count(), 1);
 }
 
@@ -251,10 +254,10 @@ fn sends_twice() -> impl Middleware {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_throttle_inside_leaves_behind_is_known() {
+async fn extensions_of_a_throttle_inside_do_not_stop_sharing() {
     let server = Server::new(|index| match index {
-        0 => late(50 * MS, answer(503)),
-        _ => late(50 * MS, answer(200)),
+        0 => late(50 * MS, respond(503)),
+        _ => late(50 * MS, respond(200)),
     });
     let client = server.client_behind([
         Arc::new(sends_twice()) as Arc<dyn Middleware>,
@@ -279,12 +282,12 @@ async fn clients_that_are_built_from_one_client_share_its_table() {
     };
     let (one, other) = (built(), built());
     let (one, other) = join(one.get(URL).send(), other.get(URL).send()).await;
-    assert_eq!([text(one).await, text(other).await], ["answer 0"; 2]);
+    assert_eq!([text(one).await, text(other).await], ["response 0"; 2]);
     assert_eq!(server.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn clones_and_so_clients_do_not_share() {
+async fn cloned_middlewares_do_not_share() {
     let server = numbered();
     let one = Shared::of(&server);
     let other = Shared::new(&server, (*one.coalesce).clone());
@@ -314,7 +317,7 @@ async fn a_lone_caller_gets_its_response_unread() {
 #[tokio::test(start_paused = true)]
 async fn error_responses_are_shared_like_others() {
     for status in [404, 429, 503] {
-        let server = Server::new(move |_| late(MS, answer(status)));
+        let server = Server::new(move |_| late(MS, respond(status)));
         let responses = Shared::of(&server).calls(10).await;
         assert_eq!(server.count(), 1);
         for response in responses {
@@ -335,7 +338,7 @@ async fn responses_for_one_caller_are_not_shared() {
         ("set-cookie", "session=1"),
         ("cache-control", "no-store"),
     ] {
-        let server = Server::new(move |_| late(50 * MS, answer_with(200, &[(name, value)])));
+        let server = Server::new(move |_| late(50 * MS, respond_with(200, &[(name, value)])));
         let shared = Shared::of(&server);
         let started = Instant::now();
         assert_eq!(texts(shared.calls(10).await).await, ["body of 200"; 10]);
@@ -344,7 +347,7 @@ async fn responses_for_one_caller_are_not_shared() {
         assert_eq!(started.elapsed(), 100 * MS);
         shared.assert_empty();
     }
-    let server = Server::new(move |_| late(MS, answer(101)));
+    let server = Server::new(move |_| late(MS, respond(101)));
     Shared::of(&server).calls(3).await;
     assert_eq!(server.count(), 3);
 }
@@ -366,7 +369,7 @@ async fn a_head_is_shared_whatever_length_it_announces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_over_the_limit_is_whole_for_each_and_shared_by_none() {
+async fn a_body_over_the_limit_is_complete_and_never_shared() {
     let limited = |limit| CoalesceMiddleware::builder().max_body(limit).build();
     let bodies: [fn() -> Body; 2] = [|| vec![b'x'; 64_000].into(), || streamed(64_000)];
     for body in bodies {
@@ -475,7 +478,7 @@ async fn a_broken_body_is_the_leaders_and_a_follower_leads() {
 async fn a_failing_leader_keeps_its_error_and_the_next_leads() {
     let server = Server::new(|index| match index {
         0 => late(50 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
-        _ => late(50 * MS, answer(200)),
+        _ => late(50 * MS, respond(200)),
     });
     let shared = Shared::of(&server);
     let mut responses = shared.calls(1000).await;
@@ -496,7 +499,7 @@ async fn a_failing_leader_keeps_its_error_and_the_next_leads() {
 async fn after_three_failures_a_follower_sends_its_own_request() {
     let server = Server::new(|index| match index {
         0..3 => late(50 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
-        _ => late(50 * MS, reply(format!("answer {index}"))),
+        _ => late(50 * MS, reply(format!("response {index}"))),
     });
     let shared = Shared::of(&server);
     let late_comers = async {
@@ -517,7 +520,7 @@ async fn after_three_failures_a_follower_sends_its_own_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_always_fails_fails_everyone_soon() {
+async fn a_server_that_always_fails_ends_all_calls_soon() {
     let server = Server::new(|_| late(50 * MS, Reply::fail(io::ErrorKind::ConnectionReset)));
     let shared = Shared::of(&server);
     let started = Instant::now();
@@ -588,14 +591,14 @@ async fn steady_flow<T>(
             call(shared.get()).await.is_ok()
         }
     });
-    let answered = join_all(calls).await;
-    answered.into_iter().filter(|answered| *answered).count()
+    let succeeded = join_all(calls).await;
+    succeeded.into_iter().filter(|succeeded| *succeeded).count()
 }
 
 fn hangs_once() -> Arc<Server> {
     Server::new(|index| match index {
         0 => Reply::silence(),
-        _ => late(SEC, answer(200)),
+        _ => late(SEC, respond(200)),
     })
 }
 
@@ -608,10 +611,10 @@ async fn after_one_hang_a_steady_flow_of_impatient_callers_recovers() {
         Ok(response) => response.map_err(drop),
         Err(_) => Err(()),
     };
-    let answered = steady_flow(&shared, by_timeout).await;
+    let succeeded = steady_flow(&shared, by_timeout).await;
     // At 5 s the first is dropped, and the newest leads. Callers of the first second are dropped before its
     // response arrives. All others get one, and each request serves the callers of one second.
-    assert!((588..=590).contains(&answered), "{answered}");
+    assert!((588..=590).contains(&succeeded), "{succeeded}");
     assert_eq!(server.gaps()[0], 5 * SEC);
     assert!((45..=60).contains(&server.count()), "{}", server.count());
     shared.assert_empty();
@@ -621,9 +624,9 @@ async fn after_one_hang_a_steady_flow_of_impatient_callers_recovers() {
     let by_deadline = async |request: RequestBuilder| request.deadline(5 * SEC).send().await;
     // A retry would enforce the leader's deadline. Without one, the follower enforces its own.
     let leader = timeout(5 * SEC, shared.get().send());
-    let (leader, answered) = join(leader, steady_flow(&shared, by_deadline)).await;
+    let (leader, succeeded) = join(leader, steady_flow(&shared, by_deadline)).await;
     assert!(leader.is_err());
-    assert!((588..=590).contains(&answered), "{answered}");
+    assert!((588..=590).contains(&succeeded), "{succeeded}");
     assert_eq!(server.gaps()[0], 5 * SEC);
     assert!((45..=60).contains(&server.count()), "{}", server.count());
     shared.assert_empty();
@@ -639,8 +642,8 @@ async fn after_one_hang_callers_with_deadlines_in_a_retry_recover() {
     ]);
     let shared = Shared { coalesce, client };
     let by_deadline = async |request: RequestBuilder| request.deadline(5 * SEC).send().await;
-    let answered = steady_flow(&shared, by_deadline).await;
-    assert!((588..=590).contains(&answered), "{answered}");
+    let succeeded = steady_flow(&shared, by_deadline).await;
+    assert!((588..=590).contains(&succeeded), "{succeeded}");
     assert_eq!(server.gaps()[0], 5 * SEC);
     assert!((45..=60).contains(&server.count()), "{}", server.count());
     shared.assert_empty();
@@ -650,18 +653,18 @@ async fn after_one_hang_callers_with_deadlines_in_a_retry_recover() {
 async fn a_cancelled_leader_promotes_the_newest_up_to_three_times() {
     let server = Server::new(|index| match index {
         0..3 => Reply::silence(),
-        _ => late(50 * MS, reply(format!("answer {index}"))),
+        _ => late(50 * MS, reply(format!("response {index}"))),
     });
     let shared = Shared::of(&server);
-    // The first leads, then the newest, and then the newest of the rest.
+    // The first call leads, then the newest, and then the newest of the rest.
     let patience = [10 * MS, 600 * SEC, 600 * SEC, 30 * MS, 20 * MS];
     let calls = patience.map(|patience| timeout(patience, shared.get().send()));
     let started = Instant::now();
     let results = join_all(calls).await;
     assert_eq!(started.elapsed(), 80 * MS);
     assert_eq!(server.gaps(), [10 * MS, 10 * MS, 10 * MS, Duration::ZERO]);
-    let answered: Vec<_> = results.iter().map(|it| it.is_ok()).collect();
-    assert_eq!(answered, [false, true, true, false, false]);
+    let succeeded: Vec<_> = results.iter().map(|it| it.is_ok()).collect();
+    assert_eq!(succeeded, [false, true, true, false, false]);
     shared.assert_empty();
 }
 
@@ -679,14 +682,14 @@ async fn a_new_leader_that_is_never_polled_hands_over() {
     drop(calls.pop());
     assert_eq!(server.count(), 1);
     let started = Instant::now();
-    assert_eq!(text(calls.remove(0).await).await, "answer 1");
+    assert_eq!(text(calls.remove(0).await).await, "response 1");
     assert_eq!(started.elapsed(), 50 * MS);
     shared.assert_empty();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_follower_that_is_cancelled_leaves_no_trace() {
-    let server = Server::new(|_| late(SEC, answer(200)));
+    let server = Server::new(|_| late(SEC, respond(200)));
     let shared = Shared::of(&server);
     let gone = (0..100).map(|_| timeout(10 * MS, shared.get().send()));
     let leader = shared.get().send();
@@ -724,7 +727,7 @@ async fn a_leader_that_panics_is_followed_by_the_next() {
     assert_eq!(started.elapsed(), 70 * MS);
     assert!(results.remove(0).unwrap_err().is_panic());
     for result in results {
-        assert_eq!(text(result.unwrap()).await, "answer 0");
+        assert_eq!(text(result.unwrap()).await, "response 0");
     }
     assert!(format!("{coalesce:?}").contains("in_flight: 0"));
 }
@@ -761,7 +764,7 @@ async fn a_hanging_leader_is_overtaken_and_the_first_response_shared() {
 async fn a_hanging_server_delays_each_caller_for_a_bounded_time() {
     let server = Server::new(|index| match index {
         0..3 => Reply::silence(),
-        _ => answer(200),
+        _ => respond(200),
     });
     let coalesce = CoalesceMiddleware::builder()
         .leader_timeout(SEC)
@@ -784,8 +787,8 @@ async fn a_hanging_server_delays_each_caller_for_a_bounded_time() {
 #[tokio::test(start_paused = true)]
 async fn all_callers_keep_a_pause_that_the_server_asked_for() {
     let server = Server::new(|index| match index {
-        0 => late(2 * MS, answer_with(503, &[("retry-after", "60")])),
-        _ => late(2 * MS, answer(200)),
+        0 => late(2 * MS, respond_with(503, &[("retry-after", "60")])),
+        _ => late(2 * MS, respond(200)),
     });
     let client = coalesced(&server, RetryMiddleware::default());
     let calls = join_all((0..100).map(|_| client.get(URL).send())).await;
@@ -799,8 +802,8 @@ fn enforces_timeout() -> impl Middleware {
     middleware(|request, extensions, next| {
         Box::pin(async move {
             let limit = request.timeout().copied().unwrap();
-            let answer = timeout(limit, next.run(request, extensions)).await;
-            answer.unwrap_or_else(|_| {
+            let response = timeout(limit, next.run(request, extensions)).await;
+            response.unwrap_or_else(|_| {
                 let error = io::Error::from(io::ErrorKind::TimedOut);
                 Err(reqwest_middleware::Error::middleware(error))
             })
@@ -835,8 +838,8 @@ async fn a_timeout_covers_the_wait_and_the_request_after_it() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_does_not_end_the_wait_for_a_leaders_retries() {
     let server = Server::new(|index| match index {
-        0 => late(900 * MS, answer(503)),
-        _ => late(900 * MS, answer(200)),
+        0 => late(900 * MS, respond(503)),
+        _ => late(900 * MS, respond(200)),
     });
     let client = server.client_behind([
         Arc::new(CoalesceMiddleware::default()) as Arc<dyn Middleware>,
@@ -851,8 +854,8 @@ async fn a_timeout_does_not_end_the_wait_for_a_leaders_retries() {
 /// A server that responds with 503 once.
 fn recovers() -> Arc<Server> {
     Server::new(|index| match index {
-        0 => late(50 * MS, answer(503)),
-        _ => late(50 * MS, answer(200)),
+        0 => late(50 * MS, respond(503)),
+        _ => late(50 * MS, respond(200)),
     })
 }
 
@@ -937,7 +940,7 @@ async fn a_deadline_limits_the_wait_and_the_request_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_scope_limits_the_wait_and_the_retry_inside() {
-    let server = Server::new(|_| late(5 * SEC, answer(200)));
+    let server = Server::new(|_| late(5 * SEC, respond(200)));
     let shared = Shared::of(&server);
     let scope = Scope::new().deadline(2 * SEC);
     let started = Instant::now();
@@ -950,7 +953,7 @@ async fn a_scope_limits_the_wait_and_the_retry_inside() {
     // The follower sends with 400 ms of its 1 s left, too little for a retry after 500 ms.
     let server = Server::new(|index| match index {
         0 => late(600 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
-        _ => late(MS, answer(503)),
+        _ => late(MS, respond(503)),
     });
     let retry = retry_after(500 * MS);
     let client = coalesced(&server, retry.build().unwrap());
@@ -1007,7 +1010,7 @@ async fn coalescing_inside_a_retry_works_and_warns_once() {
     let _guard = log.listen();
     let server = Server::new(|index| match index {
         0 => late(50 * MS, Reply::fail(io::ErrorKind::ConnectionReset)),
-        _ => late(50 * MS, answer(200)),
+        _ => late(50 * MS, respond(200)),
     });
     let coalesce = Arc::new(CoalesceMiddleware::default());
     let client = server.client_behind([
@@ -1026,8 +1029,8 @@ async fn coalescing_inside_a_retry_works_and_warns_once() {
         assert_eq!(again.count(), statuses.len());
     }
     assert_eq!(log.count(), 1);
-    let said = "CoalesceMiddleware is inside RetryMiddleware";
-    assert!(log.last().contains(said), "{}", log.last());
+    let warning = "CoalesceMiddleware is inside RetryMiddleware";
+    assert!(log.last().contains(warning), "{}", log.last());
 
     let right = Server::statuses([503, 200]);
     let client = coalesced(&right, retry());
@@ -1038,8 +1041,11 @@ async fn coalescing_inside_a_retry_works_and_warns_once() {
 #[tokio::test]
 async fn callers_wait_for_one_timeout_of_reqwest_only() {
     let server = MockServer::start().await;
-    let answer = ResponseTemplate::new(200).set_delay(30 * SEC);
-    Mock::given(any()).respond_with(answer).mount(&server).await;
+    let response = ResponseTemplate::new(200).set_delay(30 * SEC);
+    Mock::given(any())
+        .respond_with(response)
+        .mount(&server)
+        .await;
     let plain = plain_client();
     let client = ClientBuilder::new(plain)
         .with(CoalesceMiddleware::default())
@@ -1056,10 +1062,10 @@ async fn callers_wait_for_one_timeout_of_reqwest_only() {
 #[tokio::test]
 async fn a_thousand_identical_requests_over_a_socket_are_one() {
     let server = MockServer::start().await;
-    let answer = ResponseTemplate::new(200)
+    let response = ResponseTemplate::new(200)
         .set_body_string("prices")
         .set_delay(300 * MS);
-    let mock = Mock::given(any()).respond_with(answer);
+    let mock = Mock::given(any()).respond_with(response);
     mock.expect(1).mount(&server).await;
     let plain = plain_client();
     let client = ClientBuilder::new(plain)
@@ -1078,7 +1084,7 @@ async fn a_thousand_identical_requests_over_a_socket_are_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slot_does_not_keep_the_report_of_an_earlier_call() {
-    let server = Server::new(|index| late(index as u32 * SEC, answer(200)));
+    let server = Server::new(|index| late(index as u32 * SEC, respond(200)));
     let client = coalesced(&server, RetryMiddleware::default());
     let slot = ReportSlot::new();
     client.get(URL).report_to(&slot).send().await.unwrap();
@@ -1099,10 +1105,10 @@ async fn the_middleware_is_send_and_shows_no_secrets() {
     let mut call = Box::pin(shared.get().bearer_auth("secret").send());
     let mut context = Context::from_waker(Waker::noop());
     assert!(Pin::as_mut(&mut call).poll(&mut context).is_pending());
-    let said = format!("{:?}", shared.coalesce);
+    let debug = format!("{:?}", shared.coalesce);
     assert!(
-        said.contains("in_flight: 1") && !said.contains("secret"),
-        "{said}"
+        debug.contains("in_flight: 1") && !debug.contains("secret"),
+        "{debug}"
     );
 }
 
@@ -1124,9 +1130,9 @@ async fn under_load_no_call_hangs_and_no_flight_remains() {
     let server = Server::new(|index| match index % 7 {
         0 => late(MS, Reply::fail(io::ErrorKind::ConnectionReset)),
         1 => late(MS, reply(streamed(3000))),
-        2 => answer(503),
+        2 => respond(503),
         3 => late(2 * MS, reply(slow(2, MS))),
-        _ => late(MS, answer(200)),
+        _ => late(MS, respond(200)),
     });
     let coalesce = CoalesceMiddleware::builder()
         .max_body(2000)
@@ -1152,16 +1158,16 @@ async fn under_load_no_call_hangs_and_no_flight_remains() {
             })
         })
         .collect();
-    let mut answered = 0;
+    let mut succeeded = 0;
     for task in tasks {
         let (patient, outcome) = timeout(60 * SEC, task).await.unwrap().unwrap();
         assert!(!patient || outcome.is_ok(), "a call hangs");
         if let Ok(Ok(length)) = outcome {
             assert!([3000, 11, 10].contains(&length), "{length}");
-            answered += 1;
+            succeeded += 1;
         }
     }
-    assert!(answered > 1000, "{answered}");
+    assert!(succeeded > 1000, "{succeeded}");
     assert!(server.count() < 4000, "{}", server.count());
     shared.assert_empty();
 }

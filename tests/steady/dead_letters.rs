@@ -1,4 +1,4 @@
-//! What was given up: written down, kept in a file and sent again.
+//! Dead letters: when they are written, how files keep them, and how they are replayed.
 
 #[cfg(feature = "dead-letter-file")]
 mod file;

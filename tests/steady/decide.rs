@@ -1,4 +1,4 @@
-//! Which requests are sent again, after which answers.
+//! Which requests are retried, after which responses.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
@@ -11,10 +11,10 @@ use reqwest_steady::{
     StopReason,
 };
 
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with};
+use crate::support::scripted::{Reply, Server, URL, respond, respond_with};
 use crate::support::stacks::{MS, doubling};
 
-/// Two retries, a millisecond apart.
+/// Two retries, 1 ms apart.
 fn quick() -> RetryMiddlewareBuilder {
     let backoff = doubling(MS);
     RetryMiddleware::builder()
@@ -24,9 +24,9 @@ fn quick() -> RetryMiddlewareBuilder {
         .client_follows_redirects(false)
 }
 
-/// How often a request arrives at a server that always gives this answer.
+/// How often a request arrives at a server that always responds with this status.
 async fn arrivals(retry: &RetryMiddleware, method: &str, key: bool, status: u16) -> usize {
-    let server = Server::new(move |_| answer(status));
+    let server = Server::new(move |_| respond(status));
     let client = server.client(retry.clone());
     let mut request = client.request(Method::from_bytes(method.as_bytes()).unwrap(), URL);
     if key {
@@ -63,7 +63,7 @@ async fn every_status_with_every_method_with_and_without_a_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_without_key_covers_what_the_server_did_not_take_on_and_no_more() {
+async fn retry_without_key_covers_only_429_502_503_and_504() {
     let retry = quick().retry_without_key(true).build().unwrap();
     for status in 100..=599 {
         let expected = if [429, 502, 503, 504].contains(&status) {
@@ -80,7 +80,7 @@ async fn retry_without_key_covers_what_the_server_did_not_take_on_and_no_more() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_without_an_answer_are_retried_only_for_repeatable_requests() {
+async fn failures_without_a_response_need_a_repeatable_request() {
     for (kind, expected) in [
         (ErrorKind::ConnectionReset, FailureKind::Reset),
         (ErrorKind::BrokenPipe, FailureKind::Reset),
@@ -110,7 +110,7 @@ async fn failures_without_an_answer_are_retried_only_for_repeatable_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_middlewares_failure_is_no_proof_that_nothing_was_sent() {
+async fn another_middlewares_failure_does_not_prove_it_was_unsent() {
     let server = Server::new(|_| Reply::fail(ErrorKind::ConnectionRefused));
     let client = server.client(quick().retry_unsent(true).build().unwrap());
     client.post(URL).send().await.unwrap_err();
@@ -133,7 +133,7 @@ async fn a_post_marked_as_idempotent_is_retried_without_a_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_status_can_change_its_class_and_the_last_word_holds() {
+async fn a_status_can_change_class_and_the_last_setting_wins() {
     let retry = quick()
         .status(StatusCode::CONFLICT, StatusClass::Never)
         .status(StatusCode::CONFLICT, StatusClass::Conditional)
@@ -149,18 +149,18 @@ async fn one_status_can_change_its_class_and_the_last_word_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
-    // The first attempt timed out here, but is still running there.
+async fn a_409_is_retried_only_with_a_key_after_an_unclear_attempt() {
+    // The first attempt failed here, but the server is still processing it.
     let still_running = |first: fn() -> Reply| {
         Server::new(move |index| match index {
             0 => first(),
-            1 => answer(409),
-            _ => answer(201),
+            1 => respond(409),
+            _ => respond(201),
         })
     };
     let unclear: [fn() -> Reply; 3] = [
-        || answer(500),
-        || answer(503),
+        || respond(500),
+        || respond(503),
         || Reply::fail(ErrorKind::ConnectionReset),
     ];
     for first in unclear {
@@ -177,34 +177,34 @@ async fn a_409_is_retried_only_with_a_key_and_after_an_unclear_attempt() {
         assert_eq!(server.count(), 2);
     }
 
-    // A 429 is a clear answer: nothing was begun.
-    let server = still_running(|| answer(429));
+    // A 429 is clear: the server did not start to process the request.
+    let server = still_running(|| respond(429));
     let client = server.client(quick().build().unwrap());
     let response = client.post(URL).idempotency_key("order-1").send().await;
     assert_eq!(response.unwrap().status(), 409);
     assert_eq!(server.count(), 2);
 
-    // Nor does it take back what was unclear before it.
+    // But it does not make an earlier unclear attempt clear.
     let server = Server::new(|index| match index {
         0 => Reply::fail(ErrorKind::ConnectionReset),
-        1 => answer(429),
-        2 => answer(409),
-        _ => answer(201),
+        1 => respond(429),
+        2 => respond(409),
+        _ => respond(201),
     });
     let client = server.client(quick().max_retries(3).build().unwrap());
     let response = client.post(URL).idempotency_key("order-1").send().await;
     assert_eq!(response.unwrap().status(), 201);
     assert_eq!(server.count(), 4);
 
-    // The user's own word on 409 goes before.
-    let server = still_running(|| answer(500));
+    // The user's own class for 409 takes precedence.
+    let server = still_running(|| respond(500));
     let retry = quick().status(StatusCode::CONFLICT, StatusClass::Never);
     let client = server.client(retry.build().unwrap());
     let response = client.post(URL).idempotency_key("order-1").send().await;
     assert_eq!(response.unwrap().status(), 409);
     assert_eq!(server.count(), 2);
 
-    // And the first answer may always be a 409 of its own.
+    // The first response may be a genuine 409, which is not retried.
     let server = Server::statuses([409]);
     let client = server.client(quick().build().unwrap());
     let response = client.post(URL).idempotency_key("order-1").send().await;
@@ -304,7 +304,7 @@ async fn the_server_can_veto_a_retry_and_allow_one() {
             StopReason::Succeeded,
         ),
     ] {
-        let server = Server::new(move |_| answer_with(status, &[(header, value)]));
+        let server = Server::new(move |_| respond_with(status, &[(header, value)]));
         let client = server.client(quick().build().unwrap());
         let response = client.request(method.clone(), URL).send().await.unwrap();
         let report = RetryReport::of(&response).unwrap();
@@ -318,7 +318,7 @@ async fn the_server_can_veto_a_retry_and_allow_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_veto_counts_for_any_status_that_would_be_retried() {
-    let server = Server::new(|_| answer_with(202, &[("x-should-retry", "false")]));
+    let server = Server::new(|_| respond_with(202, &[("x-should-retry", "false")]));
     let retry = quick().status(StatusCode::ACCEPTED, StatusClass::Retry);
     let client = server.client(retry.build().unwrap());
     let response = client.get(URL).send().await.unwrap();
@@ -331,7 +331,7 @@ async fn a_veto_counts_for_any_status_that_would_be_retried() {
 async fn a_hint_never_makes_a_retry() {
     for status in [200, 301, 403, 404, 413, 418] {
         let server = Server::new(move |_| {
-            answer_with(
+            respond_with(
                 status,
                 &[("retry-after", "1"), ("x-ratelimit-remaining", "0")],
             )
@@ -344,7 +344,7 @@ async fn a_hint_never_makes_a_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_of_the_users_own_sees_each_attempt_and_is_asked_before_the_tables() {
+async fn a_classifier_sees_each_attempt_before_the_tables_apply() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
     let retry = quick()
@@ -374,8 +374,8 @@ async fn a_function_of_the_users_own_sees_each_attempt_and_is_asked_before_the_t
         .build()
         .unwrap();
     let server = Server::new(|index| match index {
-        0 => answer_with(418, &[("x-kind", "short and stout")]),
-        1 => answer(503),
+        0 => respond_with(418, &[("x-kind", "short and stout")]),
+        1 => respond(503),
         _ => Reply::fail(ErrorKind::ConnectionReset),
     });
     server.client(retry).get(URL).send().await.unwrap_err();

@@ -1,4 +1,4 @@
-//! What many workers share, in memory. `proof/tests/real/fleet` says what any store does, and tries it on Redis.
+//! What many workers share, with a store in memory. `proof/tests/real/fleet` checks every store, including Redis.
 
 mod budget;
 mod faults;

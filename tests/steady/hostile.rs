@@ -1,5 +1,5 @@
-//! Servers that mean no good, or were written by somebody who did not think of us: whatever they say, the
-//! client asks no oftener, waits no longer and reads no more than its own limits allow.
+//! Hostile or careless servers. Whatever they send, the client never exceeds its own limits for
+//! requests, waits and bytes read.
 
 mod bodies;
 mod hints;

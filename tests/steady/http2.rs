@@ -1,6 +1,6 @@
-//! HTTP/2 tells what was not processed (RFC 9113 §8.7): a refused stream, and one above the last
-//! that a GOAWAY names. Nothing else is such a proof, and the frames are written by hand so that
-//! each test says exactly what was on the wire.
+//! HTTP/2 proves that some requests were not processed (RFC 9113 §8.7): a refused stream, and a
+//! stream above the last one in a GOAWAY. Nothing else is a proof. The frames are written by hand, so
+//! each test shows exactly what was on the wire.
 
 use std::io;
 use std::pin::pin;
@@ -39,20 +39,20 @@ const ENHANCE_YOUR_CALM: u32 = 11;
 
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 
-/// What the server does with a request, one after the other.
+/// A step of the server's response to a request.
 #[derive(Clone, Copy)]
 enum Act {
     /// Status 200, and no body.
-    Answer,
-    /// Status 200, and a body of 100 bytes that is yet to come.
+    Respond,
+    /// Status 200, and a content length of 100 bytes.
     Head,
-    /// So many bytes of it, which are called the last.
+    /// This many bytes of the body, marked as the last.
     LastBytes(u8),
-    /// A head that is to be continued (RFC 9113 §6.10).
+    /// Headers that another frame should continue (RFC 9113 §6.10).
     HeadWithoutEnd,
     /// The first bytes of a frame.
     TornHead,
-    /// What must belong to a stream, and does not (RFC 9113 §6.1): the client has to end the connection.
+    /// A DATA frame without a stream (RFC 9113 §6.1). The client must end the connection.
     Violation,
     ResetStream(u32),
     /// No stream was, or will be, processed.
@@ -62,7 +62,7 @@ enum Act {
     Close,
     /// RST of the TCP connection.
     Break,
-    /// Nothing, until it is [told to go on](Server::go_on).
+    /// Waits for [`Server::go_on`].
     Wait,
 }
 
@@ -76,7 +76,7 @@ struct Seen {
     go_on: Notify,
 }
 
-/// It ends, with all its connections, when it is dropped.
+/// Closes all its connections when dropped.
 struct Server {
     url: String,
     seen: Arc<Seen>,
@@ -84,12 +84,12 @@ struct Server {
 }
 
 impl Server {
-    /// `script` is asked with the number of requests that came before.
+    /// `script` gets the number of earlier requests.
     async fn start(script: Script) -> Self {
         Self::start_with(&[], script).await
     }
 
-    /// Takes one request after the other, on each connection.
+    /// Allows one concurrent request per connection.
     async fn start_narrow(script: Script) -> Self {
         // SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 §6.5.2) is 1.
         Self::start_with(&[0, 3, 0, 0, 0, 1], script).await
@@ -120,7 +120,7 @@ impl Server {
         self.seen.connections.load(Ordering::SeqCst)
     }
 
-    /// Until there is another request, or the beginning of one.
+    /// Waits for another request, or for the start of one.
     async fn request(&self) {
         in_time(self.seen.request.notified()).await;
     }
@@ -143,7 +143,7 @@ async fn serve(mut tcp: TcpStream, settings: &[u8], seen: &Seen, script: Script)
         if kind == SETTINGS && flags & ACK == 0 {
             write_frame(&mut tcp, SETTINGS, ACK, 0, &[]).await?;
         }
-        // Half a request has arrived, too.
+        // Half a request counts as well.
         if kind == HEADERS {
             seen.requests.fetch_add(1, Ordering::SeqCst);
             seen.request.notify_one();
@@ -163,7 +163,7 @@ async fn perform(act: Act, tcp: &mut TcpStream, stream: u32, seen: &Seen) -> io:
     const LENGTH_100: &[u8] = b"\x88\x0f\x0d\x03100";
 
     match act {
-        Act::Answer => {
+        Act::Respond => {
             let flags = END_HEADERS | END_STREAM;
             write_frame(tcp, HEADERS, flags, stream, STATUS_200).await
         }
@@ -182,7 +182,7 @@ async fn perform(act: Act, tcp: &mut TcpStream, stream: u32, seen: &Seen) -> io:
         Act::GoAwayAfter(code) => write_go_away(tcp, stream, code).await,
         Act::Close => {
             tcp.shutdown().await?;
-            // To close with anything unread would break the connection off instead.
+            // Closing with unread data would reset the connection instead.
             tokio::io::copy(tcp, &mut tokio::io::sink()).await?;
             Err(io::ErrorKind::ConnectionAborted.into())
         }
@@ -226,18 +226,18 @@ async fn read_frame(tcp: &mut TcpStream) -> io::Result<(u8, u8, u32)> {
     Ok((kind, flags, u32::from_be_bytes([s0, s1, s2, s3])))
 }
 
-/// Sends what reqwest does not repeat by itself.
+/// A client in which reqwest repeats nothing by itself.
 fn single(retry: reqwest_steady::RetryMiddlewareBuilder) -> ClientWithMiddleware {
     client(direct().http2_prior_knowledge(), retry)
 }
 
-/// Sends what reqwest repeats by itself, as it does unless told otherwise.
+/// A client in which reqwest repeats requests by itself, as it does by default.
 fn repeating(retry: reqwest_steady::RetryMiddlewareBuilder) -> ClientWithMiddleware {
     let inner = reqwest::Client::builder().no_proxy();
     client(inner.http2_prior_knowledge(), retry)
 }
 
-/// How the attempts of a call ended, and why it did.
+/// Returns how the attempts of a call ended, and why it stopped.
 async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
     let (result, report) = reported(request).await;
     if let Err(error) = &result {
@@ -247,7 +247,7 @@ async fn attempts(request: RequestBuilder) -> (Vec<String>, StopReason) {
     (outcomes(&report), report.stop_reason())
 }
 
-/// The first two requests were not processed, and the server says so. The third is answered.
+/// The server declares the first two requests unprocessed, and responds to the third.
 async fn is_proof(script: Script) {
     let server = Server::start(script).await;
     let (outcomes, _) = attempts(single(retry()).get(&server.url)).await;
@@ -270,7 +270,7 @@ async fn is_proof(script: Script) {
     assert_eq!(server.count(), 3);
 }
 
-/// The first two requests fail in a way that says nothing about what became of them.
+/// The first two requests fail, and the failure does not show whether they were processed.
 async fn is_no_proof(script: Script, kind: &str) {
     for client in [single, repeating] {
         let server = Server::start(script).await;
@@ -292,14 +292,14 @@ async fn is_no_proof(script: Script, kind: &str) {
 fn refused_twice(index: usize) -> &'static [Act] {
     match index {
         0 | 1 => &[Act::ResetStream(REFUSED_STREAM)],
-        _ => &[Act::Answer],
+        _ => &[Act::Respond],
     }
 }
 
 fn gone_twice(index: usize) -> &'static [Act] {
     match index {
         0 | 1 => &[Act::GoAwayBefore(NO_ERROR)],
-        _ => &[Act::Answer],
+        _ => &[Act::Respond],
     }
 }
 
@@ -317,12 +317,12 @@ async fn a_refused_stream_leaves_its_connection_usable() {
 }
 
 #[tokio::test]
-async fn a_stream_above_the_last_of_a_go_away_was_not_processed() {
+async fn a_stream_above_a_go_away_was_not_processed() {
     is_proof(gone_twice).await;
 }
 
 #[tokio::test]
-async fn a_stream_above_the_last_of_a_go_away_goes_to_another_connection() {
+async fn a_stream_above_a_go_away_moves_to_another_connection() {
     let server = Server::start(gone_twice).await;
     let (outcomes, _) = attempts(single(retry()).get(&server.url)).await;
     assert_eq!(outcomes.len(), 3);
@@ -330,7 +330,7 @@ async fn a_stream_above_the_last_of_a_go_away_goes_to_another_connection() {
 }
 
 #[tokio::test]
-async fn reqwest_repeats_what_was_not_processed_twice_within_one_attempt() {
+async fn reqwest_repeats_unprocessed_requests_twice_in_one_attempt() {
     let always: [Script; 2] = [
         |_| &[Act::ResetStream(REFUSED_STREAM)],
         |_| &[Act::GoAwayBefore(NO_ERROR)],
@@ -343,7 +343,7 @@ async fn reqwest_repeats_what_was_not_processed_twice_within_one_attempt() {
         assert_eq!(stop, StopReason::RetriesExhausted);
         assert_eq!(server.count(), 6);
 
-        // Not even a POST is asked for: it is not this crate that repeats it.
+        // A POST needs no opt-in because reqwest repeats it, not this crate.
         let server = Server::start(script).await;
         let post = repeating(retry()).post(&server.url).body("order");
         let (outcomes, stop) = attempts(post).await;
@@ -364,14 +364,14 @@ async fn reqwest_repeats_what_was_not_processed_twice_within_one_attempt() {
 async fn a_stream_that_a_go_away_covers_may_have_been_processed() {
     let script: Script = |index| match index {
         0 | 1 => &[Act::GoAwayAfter(NO_ERROR), Act::Close],
-        _ => &[Act::Answer],
+        _ => &[Act::Respond],
     };
     is_no_proof(script, "reset").await;
 }
 
 #[tokio::test]
-async fn a_stream_that_a_go_away_covers_may_still_be_answered() {
-    let server = Server::start(|_| &[Act::GoAwayAfter(NO_ERROR), Act::Answer]).await;
+async fn a_stream_that_a_go_away_covers_may_still_get_a_response() {
+    let server = Server::start(|_| &[Act::GoAwayAfter(NO_ERROR), Act::Respond]).await;
     let post = single(retry()).post(&server.url).body("order");
     let (outcomes, stop) = attempts(post).await;
     assert_eq!(outcomes, ["200"]);
@@ -384,15 +384,15 @@ async fn a_go_away_with_an_error_proves_nothing() {
     let scripts: [Script; 3] = [
         |index| match index {
             0 | 1 => &[Act::GoAwayBefore(INTERNAL_ERROR)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::GoAwayBefore(ENHANCE_YOUR_CALM)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::GoAwayAfter(INTERNAL_ERROR), Act::Close],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -401,19 +401,19 @@ async fn a_go_away_with_an_error_proves_nothing() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_reset_for_another_reason_may_have_been_processed() {
+async fn a_stream_reset_for_another_reason_may_have_been_processed() {
     let scripts: [Script; 3] = [
         |index| match index {
             0 | 1 => &[Act::ResetStream(INTERNAL_ERROR)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::ResetStream(CANCEL)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::ResetStream(NO_ERROR)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -426,11 +426,11 @@ async fn a_connection_that_just_ends_proves_nothing() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::Close],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::Break],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -438,18 +438,18 @@ async fn a_connection_that_just_ends_proves_nothing() {
     }
 }
 
-// Payments with a key were lost to both below: the end of a connection within a frame has no kind, and one that
-// h2 ends itself takes all streams with it, whichever of them the server has got wrong.
+// Payments with a key were once lost to both cases below. A connection that ends within a frame has no error kind,
+// and a connection that h2 ends takes all streams with it, including those without a violation.
 #[tokio::test]
-async fn a_connection_that_ends_within_a_head_proves_nothing() {
+async fn a_connection_that_ends_within_headers_proves_nothing() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::HeadWithoutEnd, Act::Close],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::TornHead, Act::Close],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -462,14 +462,14 @@ async fn a_connection_that_is_ended_for_a_violation_proves_nothing() {
     is_no_proof(
         |index| match index {
             0 | 1 => &[Act::Violation],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         "reset",
     )
     .await;
 }
 
-/// The body is cut, and the third answer has none.
+/// The first two bodies are cut short, and the third response has none.
 async fn is_retried_when_buffered(script: Script) {
     let server = Server::start(script).await;
     let get = single(retry()).get(&server.url).buffer_response(1024);
@@ -485,33 +485,33 @@ async fn is_retried_when_buffered(script: Script) {
 }
 
 #[tokio::test]
-async fn a_buffered_answer_whose_stream_is_reset_is_retried() {
+async fn a_buffered_response_whose_stream_is_reset_is_retried() {
     is_retried_when_buffered(|index| match index {
         0 | 1 => &[Act::Head, Act::ResetStream(INTERNAL_ERROR)],
-        _ => &[Act::Answer],
+        _ => &[Act::Respond],
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_buffered_answer_whose_connection_is_closed_is_retried() {
+async fn a_buffered_response_whose_connection_closes_is_retried() {
     is_retried_when_buffered(|index| match index {
         0 | 1 => &[Act::Head, Act::Close],
-        _ => &[Act::Answer],
+        _ => &[Act::Respond],
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_buffered_answer_whose_connection_ends_within_a_frame_or_for_a_violation_is_retried() {
+async fn a_buffered_response_cut_by_a_protocol_fault_is_retried() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::Head, Act::TornHead, Act::Close],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::Head, Act::Violation],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -520,24 +520,24 @@ async fn a_buffered_answer_whose_connection_ends_within_a_frame_or_for_a_violati
 }
 
 #[tokio::test]
-async fn a_buffered_answer_whose_stream_is_refused_after_its_head_was_processed() {
+async fn a_stream_refused_after_its_headers_was_processed() {
     is_retried_when_buffered(|index| match index {
         0 | 1 => &[Act::Head, Act::ResetStream(REFUSED_STREAM)],
-        _ => &[Act::Answer],
+        _ => &[Act::Respond],
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_buffered_answer_that_is_shorter_or_longer_than_announced_is_retried() {
+async fn a_buffered_response_of_the_wrong_length_is_retried() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::Head, Act::LastBytes(99)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::Head, Act::LastBytes(101)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -545,17 +545,17 @@ async fn a_buffered_answer_that_is_shorter_or_longer_than_announced_is_retried()
     }
 }
 
-// hyper takes the two reasons below for the end of a body, even of one that is not complete.
+// hyper treats the two reasons below as the end of a body, even of an incomplete one.
 #[tokio::test]
-async fn a_buffered_answer_whose_stream_is_cancelled_is_retried() {
+async fn a_buffered_response_whose_stream_is_cancelled_is_retried() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 | 1 => &[Act::Head, Act::ResetStream(CANCEL)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 | 1 => &[Act::Head, Act::ResetStream(NO_ERROR)],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
@@ -563,9 +563,9 @@ async fn a_buffered_answer_whose_stream_is_cancelled_is_retried() {
     }
 }
 
-// Over HTTP/2 calls wait together for one connection. If that fails, only one of them is told why.
+// Over HTTP/2, calls wait together for one connection. If it fails, only one of them gets the reason.
 #[tokio::test]
-async fn calls_that_waited_for_a_connection_that_was_refused_are_retried() {
+async fn calls_that_waited_for_a_refused_connection_are_retried() {
     let refusing = TcpSocket::new_v4().unwrap();
     refusing.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}/orders", refusing.local_addr().unwrap());
@@ -590,34 +590,34 @@ async fn calls_that_waited_for_a_connection_that_was_refused_are_retried() {
     }
 }
 
-/// A call that begins while another has the only stream of a connection, which the server then ends.
+/// Makes a call while another one has the only stream of a connection, which the server then ends.
 async fn in_turn(server: &Server, request: RequestBuilder) -> (Vec<String>, StopReason) {
     server.request().await;
     let mut call = pin!(attempts(request));
-    // With this it is handed to the connection, where it waits. All are on one thread, which runs what was woken
-    // first: the connection has it before the server goes on.
+    // This poll hands the call to the connection, where it waits. Everything runs on one thread in wake-up order,
+    // so the connection has the call before the server continues.
     assert!(call.as_mut().now_or_never().is_none());
     server.go_on();
     call.await
 }
 
-// hyper does not say then that the connection has ended, but that the user has done something wrong.
+// In this case hyper reports a mistake of the user, not the end of the connection.
 #[tokio::test]
-async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried() {
+async fn a_call_waiting_on_a_connection_that_ended_is_retried() {
     let scripts: [Script; 2] = [
         |index| match index {
             0 => &[Act::Wait, Act::Break],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
         |index| match index {
             0 => &[Act::Wait, Act::GoAwayAfter(INTERNAL_ERROR), Act::Close],
-            _ => &[Act::Answer],
+            _ => &[Act::Respond],
         },
     ];
     for script in scripts {
         let server = Server::start_narrow(script).await;
         let client = single(retry());
-        // The first has gone out, and the other cannot, until the connection ends.
+        // The first request is sent. The other one waits until the connection ends.
         let other = in_turn(&server, client.get(&server.url));
         let (first, other) = join(attempts(client.get(&server.url)), other).await;
         assert_eq!(first.0, ["reset", "200"]);
@@ -634,7 +634,7 @@ async fn a_call_that_waited_for_its_turn_on_a_connection_that_ended_is_retried()
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_no_http2_is_not_asked_again() {
+async fn a_server_without_http2_gets_no_retries() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let connections = Arc::new(AtomicUsize::new(0));
@@ -642,11 +642,11 @@ async fn a_server_that_speaks_no_http2_is_not_asked_again() {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             seen.fetch_add(1, Ordering::Relaxed);
-            let answer =
+            let response =
                 b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-            // A client that is gone is none of its business.
+            // The client may have disconnected already.
             let _ = stream.read(&mut [0; 1024]).await;
-            let _ = stream.write_all(answer).await;
+            let _ = stream.write_all(response).await;
             let _ = stream.shutdown().await;
             let _ = stream.read_to_end(&mut Vec::new()).await;
         }
@@ -738,7 +738,7 @@ async fn a_server_that_sheds_streams_gets_few_free_retries() {
     // Two of three streams are refused, so a call takes 2 free retries and 1 success: 3 more are unpaid each time.
     fn two_of_three(index: usize) -> &'static [Act] {
         match index % 3 {
-            2 => &[Act::Answer],
+            2 => &[Act::Respond],
             _ => &[Act::ResetStream(REFUSED_STREAM)],
         }
     }

@@ -1,4 +1,4 @@
-//! Idempotency keys: where they come from, and that they stay.
+//! Idempotency keys: where they come from, and that retries keep them.
 
 use reqwest::{Body, Method};
 use reqwest_steady::{
@@ -16,7 +16,7 @@ fn quick() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder().max_retries(2).backoff(backoff)
 }
 
-/// The key of each arrival, as it stood in this header.
+/// The key in this header of each request that arrived.
 fn keys(server: &Server, header: &str) -> Vec<Option<String>> {
     let arrivals = server.received();
     let values = arrivals.iter().map(|arrival| arrival.headers.get(header));
@@ -89,7 +89,7 @@ async fn another_header_can_carry_the_key() {
     );
     assert_eq!(keys(&server, "idempotency-key"), vec![None; 2]);
 
-    // And then the usual one means nothing.
+    // The default header then means nothing.
     let server = Server::statuses([500, 201]);
     let client = server.client(
         quick()
@@ -168,7 +168,7 @@ async fn a_key_is_moved_to_the_header_that_was_configured() {
 async fn a_header_set_by_hand_is_never_moved() {
     let renamed = || quick().idempotency_header("PayPal-Request-Id");
     for built in [false, true] {
-        // It is for somebody else: a gateway, perhaps.
+        // The header may be meant for a gateway.
         let server = Server::statuses([500, 201]);
         let client = server.client(renamed().build().unwrap());
         let request = client.post(URL).header("Idempotency-Key", "gateway");
@@ -183,7 +183,7 @@ async fn a_header_set_by_hand_is_never_moved() {
         );
         assert_eq!(keys(&server, "paypal-request-id"), [None]);
 
-        // Also beside a key.
+        // Also next to a key.
         let server = Server::statuses([500, 201]);
         let client = server.client(renamed().build().unwrap());
         let request = client.post(URL).idempotency_key("order-1");
@@ -207,7 +207,7 @@ async fn an_invalid_key_fails_in_build_and_in_send() {
             let request = || client.post(URL).idempotency_key(key);
             assert!(request().build().unwrap_err().is_builder());
             assert!(request().send().await.unwrap_err().is_builder());
-            // A valid one does not make up for it, nor is it kept instead.
+            // A valid key after it does not repair the request.
             let request = request().idempotency_key("order-1");
             assert!(request.send().await.unwrap_err().is_builder());
         }
@@ -247,7 +247,7 @@ async fn a_quoted_key_is_sent_in_quotes() {
 async fn an_invalid_key_fails_before_anything_is_sent_and_says_why() {
     let server = Server::statuses([200]);
     let client = server.client(quick().build().unwrap());
-    for (request, said) in [
+    for (request, message) in [
         (
             client.post(URL).header("idempotency-key", "two words"),
             "the idempotency key has the byte 0x20 at position 3, \
@@ -276,19 +276,19 @@ async fn an_invalid_key_fails_before_anything_is_sent_and_says_why() {
         let error = request.send().await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("not sent to api.example.com: {said}")
+            format!("not sent to api.example.com: {message}")
         );
-        let own = SteadyError::of(&error).expect("it is ours");
+        let own = SteadyError::of(&error).expect("an error of this crate");
         assert!(own.is_config() && own.attempts() == 0);
         let source = own.invalid().unwrap();
-        assert_eq!(source.to_string(), said);
+        assert_eq!(source.to_string(), message);
         assert!(source.is::<InvalidKeyError>());
     }
     assert_eq!(server.count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_key_is_made_up_by_default() {
+async fn no_key_is_generated_by_default() {
     let server = Server::statuses([503]);
     let client = server.client(quick().build().unwrap());
     client.post(URL).body("order").send().await.unwrap();
@@ -296,7 +296,7 @@ async fn no_key_is_made_up_by_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_random_automatic_key_is_one_for_a_call_and_another_for_the_next() {
+async fn a_random_automatic_key_is_new_for_each_call() {
     let server = Server::statuses([503, 500, 201, 503, 201]);
     let client = server.client(quick().auto_key(AutoKey::Random).build().unwrap());
     client.post(URL).body("order").send().await.unwrap();
@@ -342,7 +342,7 @@ async fn requests_that_need_no_key_get_none() {
     client.put(URL).body("order").send().await.unwrap();
     client.post(URL).mark_idempotent().send().await.unwrap();
     assert_eq!(keys(&server, "idempotency-key"), vec![None; 3]);
-    // But one that is set is sent, with any method.
+    // But a key that is set is sent with any method.
     client
         .put(URL)
         .idempotency_key("put-1")
@@ -368,7 +368,7 @@ async fn a_key_beside_a_header_set_by_hand_is_one_key_or_none() {
     let lines: Vec<_> = headers.get_all("idempotency-key").iter().collect();
     assert_eq!(lines, ["ours"]);
 
-    // Without the settings, nothing says which of the two holds.
+    // Without the settings, it is ambiguous which of the two applies.
     let built = post().build().unwrap();
     let error = client.execute(built).await.unwrap_err();
     assert!(error.to_string().contains("idempotency key"), "{error}");

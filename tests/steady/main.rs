@@ -1,7 +1,7 @@
-//! What users rely on, one file for each behaviour.
+//! What users rely on, one file per behaviour.
 //!
-//! Most of it runs against a scripted server in virtual time: half an hour of waiting takes a
-//! millisecond. Sockets are used only where a wire shows what nothing else can.
+//! Most tests run against a scripted server in virtual time: half an hour of waiting takes a
+//! millisecond. They use sockets only where a real connection is needed.
 
 // Tests read tokio's paused clock themselves.
 #![allow(clippy::disallowed_methods)]

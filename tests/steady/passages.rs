@@ -1,5 +1,5 @@
-//! Who may say how an attempt gets through a throttle: its own one, and no other that is asked on the way. Each of
-//! these was wrong once.
+//! Only an attempt's own throttle decides whether it was queued, sent or refused. Other throttles on the way do not
+//! count. Each of these scenarios failed once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,14 +17,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::chains::{
     Greeting, Greets, Link, OwnExtensions, budget, chain, fails_once_then, link, retry,
-    take_the_place, throttle,
+    take_the_slot, throttle,
 };
 use crate::support::scripted::{Reply, Server, URL};
 use crate::support::stacks::{MS, SEC, middleware};
 
 const LONG: Duration = Duration::from_secs(600);
 
-/// Another client, whose throttle has one place, and that is taken for ever from `at` on.
+/// Another client, whose throttle has one slot that is taken forever from `at` on.
 fn full_greeter(at: Duration, max_queue_wait: Duration) -> ClientWithMiddleware {
     let greeted = Server::new(move |index| match (index, at.is_zero()) {
         (0, false) => Reply::status(200),
@@ -50,12 +50,12 @@ fn free_greeter() -> ClientWithMiddleware {
     greeted.client(throttle().build().unwrap())
 }
 
-fn one_place() -> Link {
+fn one_slot() -> Link {
     let throttle = throttle().max_in_flight(1);
     link(throttle.build().unwrap())
 }
 
-fn one_place_without_queue() -> Link {
+fn one_slot_without_queue() -> Link {
     let throttle = throttle().max_in_flight(1).max_queue(0);
     link(throttle.build().unwrap())
 }
@@ -66,17 +66,17 @@ fn slow() -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_goes_on_whatever_another_clients_throttle_does() {
+async fn the_clock_runs_whatever_another_clients_throttle_does() {
     let wait = 500 * MS;
     for (name, greeter, greeting) in [
         (
-            "its wait is given up",
+            "the caller stops waiting for it",
             full_greeter_now(60 * SEC),
             Greeting::GetWithin(wait),
         ),
         ("it refuses", full_greeter_now(wait), Greeting::Get),
         (
-            "it lets through again and again",
+            "it lets many calls through",
             free_greeter(),
             Greeting::GetOften,
         ),
@@ -92,13 +92,13 @@ async fn the_clock_goes_on_whatever_another_clients_throttle_does() {
         let client = chain(&server, retry, [link(Greets(greeter, greeting))]);
         let begun = Instant::now();
         let result = timeout(60 * SEC, client.get(URL).send()).await;
-        assert!(result.is_ok(), "{name}: no end within 60 s");
+        assert!(result.is_ok(), "{name}: still running after 60 s");
         assert_eq!(begun.elapsed().as_secs(), 1, "{name}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_stands_still_while_the_attempt_waits_and_a_call_beside_it_is_sent() {
+async fn the_clock_stops_while_queued_even_if_another_call_is_sent() {
     let greeted = Server::new(|_| Reply::status(200).after(2 * SEC));
     let greeter = greeted.client(throttle().build().unwrap());
     let server = Server::new(|_| Reply::status(200));
@@ -112,8 +112,8 @@ async fn the_clock_stands_still_while_the_attempt_waits_and_a_call_beside_it_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_that_were_sent_are_paid_after_waits_in_another_throttle() {
-    // Where every attempt is silent, the first has timed out, and so the permit of the second is in its handoff.
+async fn sent_retries_are_paid_after_waits_in_another_throttle() {
+    // If every attempt is silent, the first one times out, so the permit of the second is in its handoff.
     type Script = fn() -> Arc<Server>;
     let silent: Script = || Server::new(|_| Reply::silence());
     let failing: Script = || fails_once_then(Reply::silence);
@@ -133,7 +133,7 @@ async fn retries_that_were_sent_are_paid_after_waits_in_another_throttle() {
     }
 }
 
-/// A call whose retry finds the only place of its own throttle taken, after another throttle let a greeting through.
+/// Makes a call whose retry finds the only slot of its own throttle taken. Another throttle let a greeting through.
 async fn unsent_retry(own: Link, patience: Duration) -> (Option<Result<Response>>, usize, f64) {
     let (budget, full) = budget(LONG);
     let server = fails_once_then(Reply::silence);
@@ -142,22 +142,21 @@ async fn unsent_retry(own: Link, patience: Duration) -> (Option<Result<Response>
     let client = chain(&server, retry, [link(greets), own]);
     let (result, ()) = tokio::join!(
         timeout(patience, client.get(URL).send()),
-        take_the_place(&client, 30 * SEC)
+        take_the_slot(&client, 30 * SEC)
     );
     (result.ok(), server.count(), full - budget.balance())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_retry_is_given_back_although_another_throttle_let_something_through() {
-    let (result, sent, cost) = unsent_retry(one_place_without_queue(), LONG).await;
+async fn a_refused_retry_is_refunded_despite_another_throttle() {
+    let (result, sent, cost) = unsent_retry(one_slot_without_queue(), LONG).await;
     assert_eq!(result.unwrap().unwrap().status(), 500);
     assert_eq!((sent, cost), (2, 0.0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_dropped_in_the_queue_is_given_back_although_another_throttle_let_something_through()
- {
-    let (result, sent, cost) = unsent_retry(one_place(), 10 * SEC).await;
+async fn a_dropped_queued_retry_is_refunded_despite_another_throttle() {
+    let (result, sent, cost) = unsent_retry(one_slot(), 10 * SEC).await;
     assert!(result.is_none());
     assert_eq!((sent, cost), (2, 0.0));
 }
@@ -183,7 +182,7 @@ async fn a_scope_elsewhere_makes_no_difference() {
     assert_eq!(took[0], took[1]);
 }
 
-/// What the outer of two retries has paid whose retry is sent when the caller goes.
+/// Drops a call after its retry is sent. Returns what the outer of two retries paid.
 async fn sent_and_dropped(inner: RetryMiddlewareBuilder, own_extensions: bool) -> f64 {
     let (budget, full) = budget(LONG);
     let server = fails_once_then(Reply::silence);
@@ -225,7 +224,7 @@ async fn the_outer_of_two_retries_has_paid_whatever_the_inner_is() {
     }
 }
 
-/// Responds by itself where a throttle refuses.
+/// Responds itself when a throttle refuses.
 fn fallback() -> Link {
     link(middleware(|request, extensions, next| {
         Box::pin(async move {
@@ -241,12 +240,12 @@ fn fallback() -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_that_is_turned_into_an_answer_is_given_back() {
+async fn a_refusal_turned_into_a_response_is_refunded() {
     let (budget, full) = budget(LONG);
     let server = fails_once_then(Reply::silence);
     let retry = retry().max_retries(1).budget(budget.clone());
-    let client = chain(&server, retry, [fallback(), one_place_without_queue()]);
-    let (first, ()) = tokio::join!(client.get(URL).send(), take_the_place(&client, 30 * SEC));
+    let client = chain(&server, retry, [fallback(), one_slot_without_queue()]);
+    let (first, ()) = tokio::join!(client.get(URL).send(), take_the_slot(&client, 30 * SEC));
     assert_eq!(first.unwrap().status(), 200);
     assert_eq!(server.count(), 2);
     assert_eq!(full - budget.balance(), 0.0);
@@ -313,7 +312,7 @@ async fn a_panic_in_an_attempt_leaves_nothing_behind() {
     assert!(begun.elapsed() > SEC);
 }
 
-/// Attempt timeout while queued / refused by own throttle later / sent: cost of each.
+/// The cost of an attempt that times out in the queue, is refused by its own throttle, or is sent.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_costs_what_was_sent() {
     for (rate, deadline, sent, cost) in [(0.1, 5, 1, 0.0), (0.1, 30, 2, 1.0)] {
@@ -329,7 +328,7 @@ async fn an_attempt_costs_what_was_sent() {
     }
 }
 
-/// Sends a copy of the request as well, gives it up after 2 s, and returns the response to the other.
+/// Also sends a copy of the request, drops it after 2 s, and returns the response to the original.
 fn hedges() -> Link {
     link(middleware(|request, extensions, next| {
         Box::pin(async move {
@@ -341,7 +340,7 @@ fn hedges() -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_stands_still_while_one_of_two_copies_waits() {
+async fn the_clock_stops_while_one_of_two_copies_waits() {
     let server = Server::statuses([200]);
     let client = chain(
         &server,
@@ -349,14 +348,14 @@ async fn the_clock_stands_still_while_one_of_two_copies_waits() {
         [hedges(), slow()],
     );
     let begun = Instant::now();
-    // One copy goes at once, the other one waits.
+    // One copy is sent at once, and the other waits.
     client.get(URL).send().await.unwrap();
-    // Both wait, and the one that is ahead is given up.
+    // Both wait, and the one that is ahead is dropped.
     client.get(URL).send().await.unwrap();
     assert_eq!(begun.elapsed().as_secs(), 10);
 }
 
-/// Passes on nothing.
+/// Passes on empty extensions.
 fn no_extensions() -> Link {
     link(middleware(|request, _, next| {
         Box::pin(async move { next.run(request, &mut Extensions::new()).await })
@@ -380,8 +379,8 @@ async fn without_extensions_the_clock_runs_and_retries_are_paid() {
     let (budget, full) = budget(LONG);
     let server = fails_once_then(Reply::silence);
     let retry = retry().max_retries(1).budget(budget.clone());
-    let client = chain(&server, retry, [no_extensions(), one_place_without_queue()]);
-    let (_, ()) = tokio::join!(client.get(URL).send(), take_the_place(&client, 30 * SEC));
+    let client = chain(&server, retry, [no_extensions(), one_slot_without_queue()]);
+    let (_, ()) = tokio::join!(client.get(URL).send(), take_the_slot(&client, 30 * SEC));
     assert_eq!(full - budget.balance(), 1.0);
 }
 
@@ -399,16 +398,16 @@ async fn a_copy_that_outlives_the_call_delays_no_refund() {
     let server = fails_once_then(Reply::silence);
     let kept = Arc::new(Mutex::new(Vec::new()));
     let retry = retry().max_retries(1).budget(budget.clone());
-    let client = chain(&server, retry, [keeps(kept.clone()), one_place()]);
+    let client = chain(&server, retry, [keeps(kept.clone()), one_slot()]);
     let call = timeout(10 * SEC, client.get(URL).send());
-    let (result, ()) = tokio::join!(call, take_the_place(&client, 30 * SEC));
+    let (result, ()) = tokio::join!(call, take_the_slot(&client, 30 * SEC));
     assert!(result.is_err());
     assert_eq!(kept.lock().unwrap().len(), 3);
     assert_eq!(full - budget.balance(), 0.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_does_not_heed_the_handoff_of_an_earlier_call() {
+async fn a_throttle_ignores_the_handoff_of_an_earlier_call() {
     let server = Server::statuses([500, 200]);
     let throttle = throttle().rate(0.2, 2).build().unwrap();
     let alone = server.client(throttle.clone());
@@ -424,7 +423,7 @@ async fn a_throttle_does_not_heed_the_handoff_of_an_earlier_call() {
     }
 }
 
-/// Asks another client first, with a copy of the extensions.
+/// Calls another client first, with a copy of the extensions.
 fn asks_with_copy(other: ClientWithMiddleware) -> Link {
     link(middleware(move |request, extensions, next| {
         let other = other.clone();
@@ -438,7 +437,7 @@ fn asks_with_copy(other: ClientWithMiddleware) -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_that_another_clients_throttle_keeps_makes_no_retry_free() {
+async fn a_pause_kept_by_another_clients_throttle_frees_no_retry() {
     for attempt_timeout in [None, Some(30 * SEC)] {
         let (budget, full) = budget(LONG);
         let refusing = Server::statuses([429]);
@@ -472,8 +471,8 @@ async fn the_first_call_of_a_client_is_like_the_others() {
     }
 }
 
-/// Responds to the first attempt by itself.
-fn answers_first_attempt() -> Link {
+/// Responds to the first attempt itself.
+fn responds_to_first_attempt() -> Link {
     link(middleware(|request, extensions, next| {
         Box::pin(async move {
             if Attempt::of(extensions).number() == 1 && request.url().path() != "/other" {
@@ -486,14 +485,14 @@ fn answers_first_attempt() -> Link {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_sends_no_retry_after_the_window_though_the_deadline_is_later() {
+async fn a_throttle_sends_no_retry_after_the_retry_window() {
     let server = Server::new(|_| Reply::status(200).after(20 * SEC));
     let retry = retry().max_retries(1).budget(Budget::unlimited());
     let retry = retry.retry_window(5 * SEC).deadline(100 * SEC);
-    let client = chain(&server, retry, [answers_first_attempt(), one_place()]);
-    // The first call looks for another retry, so it is not like the others.
-    take_the_place(&client, 30 * SEC).await;
-    tokio::join!(take_the_place(&client, 30 * SEC), async {
+    let client = chain(&server, retry, [responds_to_first_attempt(), one_slot()]);
+    // The first call differs because it looks for another retry in the chain.
+    take_the_slot(&client, 30 * SEC).await;
+    tokio::join!(take_the_slot(&client, 30 * SEC), async {
         let error = client.get(URL).send().await.unwrap_err();
         assert!(
             SteadyError::of(&error).is_some_and(SteadyError::is_throttled),

@@ -1,4 +1,4 @@
-//! What holds for any settings and any sequence of answers.
+//! What holds for any settings and any sequence of responses.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use reqwest_steady::{
     Backoff, Budget, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware, StopReason,
 };
 
-use crate::support::scripted::{Reply, Server, URL, answer_with, late};
+use crate::support::scripted::{Reply, Server, URL, late, respond_with};
 
 #[derive(Clone, Debug)]
 enum Event {
-    Answer {
+    Response {
         status: u16,
         hint: Option<(&'static str, String)>,
     },
@@ -66,7 +66,7 @@ fn step() -> impl Strategy<Value = Step> {
             select(vec![200, 204, 301, 404, 408, 409, 425, 429, 500, 502, 503, 504, 529]),
             proptest::option::of(hint()),
         )
-            .prop_map(|(status, hint)| Event::Answer { status, hint }),
+            .prop_map(|(status, hint)| Event::Response { status, hint }),
         2 => select(vec![
             ErrorKind::ConnectionReset,
             ErrorKind::ConnectionRefused,
@@ -140,7 +140,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             window: limits.2,
             max_server_delay: limits.3,
             deadline: times.0,
-            // A longer one than the deadline is refused.
+            // `build` refuses a timeout longer than the deadline.
             attempt_timeout: times.1.map(|it| it.min(times.0.unwrap_or(it))),
             launch_spread: times.2.min(limits.2),
             own_max_retries: own.0,
@@ -152,16 +152,16 @@ fn settings() -> impl Strategy<Value = Settings> {
         })
 }
 
-/// How long the client must stay away after this step, by a reading of our own.
+/// How long the client must wait after this step. Computed independently of the crate.
 fn asked_pause(step: &Step) -> Duration {
     match &step.event {
-        Event::Answer {
+        Event::Response {
             hint: Some((name, value)),
             status,
         } => match (*name, value.parse::<u32>()) {
             _ if value.starts_with('+') => step.takes,
             ("retry-after", Ok(seconds)) => step.takes + Duration::from_secs(seconds.into()),
-            // It does not say what is left.
+            // This header does not say how much quota is left.
             ("x-ratelimit-reset-after", Ok(seconds)) if *status == 429 => {
                 step.takes + Duration::from_secs(seconds.into())
             }
@@ -172,7 +172,7 @@ fn asked_pause(step: &Step) -> Duration {
     }
 }
 
-/// Timers round up to a millisecond, and an answer may be cleared away for 100 of them.
+/// Timers round up to 1 ms, and draining a response may take 100 ms.
 const SLACK: Duration = Duration::from_millis(2);
 
 async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError> {
@@ -182,12 +182,12 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
         late(
             takes,
             match event {
-                Event::Answer { status, hint } => {
+                Event::Response { status, hint } => {
                     let hint: Vec<_> = hint
                         .iter()
                         .map(|(name, value)| (*name, &value[..]))
                         .collect();
-                    answer_with(status, &hint)
+                    respond_with(status, &hint)
                 }
                 Event::Fail(kind) => Reply::fail(kind),
                 Event::Silence => Reply::silence(),
@@ -226,7 +226,7 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
     if let Some(limit) = settings.buffer {
         request = request.buffer_response(limit);
     }
-    // Silence and pauses of `Duration::MAX` are real here; nothing may be sent after giving up.
+    // Silence and pauses of `Duration::MAX` really take that long. Nothing may be sent after giving up.
     let began = tokio::time::Instant::now();
     let decade = Duration::from_secs(10 * 365 * 24 * 60 * 60);
     let Ok(result) = tokio::time::timeout(decade, request.send()).await else {
@@ -239,7 +239,7 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
     let max_retries = settings.own_max_retries.unwrap_or(settings.max_retries);
     prop_assert!(attempts.len() <= max_retries as usize + 1);
     prop_assert_eq!(report.retries() as usize + 1, attempts.len());
-    // With a deadline of no time at all, the one attempt is not sent.
+    // With a deadline near zero, the only attempt is not sent.
     let hopeless = settings.deadline.is_some_and(|deadline| deadline < SLACK);
     prop_assert!(attempts.len() == server.count() || hopeless && server.count() == 0);
     prop_assert!(report.waited() <= settings.window);
@@ -260,9 +260,9 @@ async fn check(settings: Settings, steps: Vec<Step>) -> Result<(), TestCaseError
     }
     for (index, gap) in server.gaps().into_iter().enumerate() {
         let step = &steps[index % steps.len()];
-        let answered = matches!(attempts[index].outcome(), AttemptOutcome::Status(_));
+        let responded = matches!(attempts[index].outcome(), AttemptOutcome::Status(_));
         prop_assert!(
-            !answered || gap >= asked_pause(step),
+            !responded || gap >= asked_pause(step),
             "{:?} after {:?}",
             gap,
             step
@@ -291,7 +291,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn any_settings_and_any_answers_stay_within_the_limits(
+    fn any_settings_and_responses_stay_within_the_limits(
         settings in settings(),
         steps in vec(step(), 1..12),
     ) {

@@ -1,4 +1,4 @@
-//! The time that the attempts of one call spend in a throttle's queue: bounded for the whole call, and reported.
+//! The time that the attempts of one call spend in a throttle's queue. It is bounded per call, and reported.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use reqwest_steady::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::support::scripted::{Reply, Server, URL, answer, call, late, throttled};
+use crate::support::scripted::{Reply, Server, URL, call, late, respond, throttled};
 use crate::support::stacks::{MS, SEC, constant, middleware};
 use crate::support::trace::Trace;
 
@@ -24,7 +24,7 @@ fn retry() -> RetryMiddlewareBuilder {
         .budget(Budget::unlimited())
 }
 
-/// One request at a time, and no learning.
+/// One request at a time, without adaptive limits.
 fn one_at_a_time() -> ThrottleMiddlewareBuilder {
     ThrottleMiddleware::builder()
         .seed(1)
@@ -32,7 +32,7 @@ fn one_at_a_time() -> ThrottleMiddlewareBuilder {
         .max_in_flight(1)
 }
 
-/// Occupies the only slot with requests of 6 s, one after the other, until the test ends.
+/// Occupies the only slot with requests of 6 s, one after another, until the test ends.
 fn keep_busy(client: &ClientWithMiddleware) -> tokio::task::JoinHandle<()> {
     let client = client.clone();
     tokio::spawn(async move {
@@ -45,7 +45,7 @@ fn keep_busy(client: &ClientWithMiddleware) -> tokio::task::JoinHandle<()> {
 /// Requests to `/busy` take 6 s; all others end as `reply` says.
 fn busy_server(reply: fn() -> Reply) -> Arc<Server> {
     Server::by_request(move |request| match request.url().path() {
-        "/busy" => late(6 * SEC, answer(200)),
+        "/busy" => late(6 * SEC, respond(200)),
         _ => reply(),
     })
 }
@@ -74,7 +74,7 @@ async fn a_host_that_is_down_for_good_ends_calls_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn the_queue_time_of_a_call_is_bounded_over_its_attempts() {
-    let server = busy_server(|| answer(500));
+    let server = busy_server(|| respond(500));
     let throttle = one_at_a_time().max_queue_wait(20 * SEC);
     let client = throttled(&server, retry(), throttle);
     let busy = keep_busy(&client);
@@ -85,7 +85,7 @@ async fn the_queue_time_of_a_call_is_bounded_over_its_attempts() {
     let response = client.get(URL).report_to(&slot).send().await.unwrap();
     busy.abort();
 
-    // Its attempts wait 6, 5, 5 s and are answered at once; the fourth may wait for the 4 s that are left.
+    // Its attempts wait 6, 5 and 5 s and get a response at once. The fourth may wait for the remaining 4 s.
     assert_eq!(response.status(), 500);
     let report = slot.get().unwrap();
     assert_eq!(report.stop_reason(), StopReason::Throttled);
@@ -96,7 +96,7 @@ async fn the_queue_time_of_a_call_is_bounded_over_its_attempts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_without_queue_time_left_is_refused_at_once() {
-    let server = busy_server(|| answer(500));
+    let server = busy_server(|| respond(500));
     let throttle = one_at_a_time().max_queue_wait(6 * SEC);
     let client = throttled(&server, retry(), throttle);
     let busy = keep_busy(&client);
@@ -112,12 +112,12 @@ async fn a_call_without_queue_time_left_is_refused_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn every_call_has_its_own_queue_time() {
-    let server = busy_server(|| answer(200));
+    let server = busy_server(|| respond(200));
     let throttle = one_at_a_time().max_queue_wait(7 * SEC);
     let client = throttled(&server, retry(), throttle);
     let busy = keep_busy(&client);
     sleep(MS).await;
-    // With one set of extensions for all, as a middleware outside that asks several times has.
+    // All calls share their extensions, as with an outer middleware that sends several requests.
     let mut extensions = http::Extensions::new();
     for _ in 0..3 {
         let request = client.get(URL).build().unwrap();
@@ -183,7 +183,7 @@ async fn an_attempt_cut_off_by_the_deadline_reports_its_queue_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_refused_reports_its_queue_time() {
-    let server = busy_server(|| answer(200));
+    let server = busy_server(|| respond(200));
     let client = throttled(&server, retry(), one_at_a_time().max_queue_wait(4 * SEC));
     let busy = keep_busy(&client);
     sleep(MS).await;
@@ -197,13 +197,13 @@ async fn a_call_that_was_refused_reports_its_queue_time() {
     assert_eq!(call(&client, 1).await.unwrap(), 200);
 }
 
-/// A response of [`busy_server`] to a client with these middlewares, and how long it took. `throttle` is among them, and
-/// kept busy.
+/// Calls [`busy_server`] with these middlewares, and returns the report and the duration. `throttle` is one of them,
+/// and is kept busy.
 async fn behind(
     throttle: ThrottleMiddleware,
     middlewares: impl IntoIterator<Item = Arc<dyn Middleware>>,
 ) -> (RetryReport, Duration) {
-    let server = busy_server(|| answer(500));
+    let server = busy_server(|| respond(500));
     let others = server.client_behind([Arc::new(throttle) as Arc<dyn Middleware>]);
     let client = server.client_behind(middlewares);
     let busy = keep_busy(&others);
@@ -234,7 +234,7 @@ async fn the_queue_time_of_every_throttle_and_retry_is_reported() {
     for chain in chains {
         let busy = throttle();
         let (report, took) = behind(busy.clone(), chain(Arc::new(busy), free())).await;
-        // Responses come at once, so all the time was waiting.
+        // Responses come at once, so all of the time is waiting.
         assert_eq!(report.attempts().count(), 3);
         assert!(about(report.waited(), took), "{report:?} in {took:?}");
         let last = report.attempts().last().unwrap();
@@ -261,8 +261,8 @@ async fn the_queue_time_is_bounded_under_two_retries() {
             Arc::new(busy.clone()),
         ];
         let (report, took) = behind(busy, chain).await;
-        // 6 and 5 s in the queue, and 3 s are left for the third attempt; 2 s of backoff. The outer retry may wait
-        // once more, after the inner one was refused.
+        // 6 s and 5 s in the queue, 3 s left for the third attempt, and 2 s of backoff. The outer retry may wait
+        // once more after the inner one was refused.
         assert_eq!(report.attempts().count(), 2, "{outer} and {inner}");
         let in_time = took >= 16 * SEC && took <= 17 * SEC + 20 * MS;
         assert!(in_time, "{outer} and {inner}: {took:?}");
@@ -282,7 +282,7 @@ fn calls_first(other: ClientWithMiddleware) -> impl Middleware {
 
 #[tokio::test(start_paused = true)]
 async fn the_queue_time_of_another_call_is_not_reported() {
-    let other = busy_server(|| answer(200));
+    let other = busy_server(|| respond(200));
     let limited = || retry().attempt_timeout(20 * SEC);
     let other = throttled(&other, limited(), one_at_a_time());
     let busy = keep_busy(&other);

@@ -1,4 +1,4 @@
-//! What a user and the other middlewares get to see.
+//! What users and other middlewares see: reports, errors and extensions.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
@@ -13,16 +13,16 @@ use reqwest_steady::{
     ThrottleMiddleware,
 };
 
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late, throttled};
+use crate::support::scripted::{Reply, Server, URL, late, respond, respond_with, throttled};
 use crate::support::stacks::{MS, SEC, middleware, retry_after};
 
 #[tokio::test(start_paused = true)]
 async fn a_report_tells_the_whole_story() {
     let server = Server::new(|index| match index {
-        0 => late(30 * MS, answer(503)),
+        0 => late(30 * MS, respond(503)),
         1 => Reply::fail(ErrorKind::ConnectionReset),
-        2 => answer_with(429, &[("retry-after-ms", "0")]),
-        _ => answer(200),
+        2 => respond_with(429, &[("retry-after-ms", "0")]),
+        _ => respond(200),
     });
     let client = server.client(retry_after(100 * MS).build().unwrap());
     let slot = ReportSlot::new();
@@ -80,9 +80,9 @@ async fn a_slot_keeps_the_report_of_a_call_that_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_given_up_returns_its_last_answer_untouched() {
+async fn a_call_that_gives_up_returns_its_last_response_unchanged() {
     let server = Server::new(|index| {
-        answer_with(
+        respond_with(
             503,
             &[("x-attempt", if index == 2 { "last" } else { "earlier" })],
         )
@@ -144,10 +144,10 @@ fn everything_can_be_sent_between_threads() {
     check::<Backoff>();
 }
 
-/// Attempt number, what an inner middleware left behind, what came from outside.
+/// Attempt number, the value that an inner middleware left, and the value from outside.
 type Seen = (u32, Option<u32>, Option<u32>);
 
-/// Leaves its mark in the extensions, as a middleware with state of its own would.
+/// Leaves a value in the extensions, like a middleware with its own state.
 #[derive(Clone, Default)]
 struct Leaves(Arc<Mutex<Vec<Seen>>>);
 
@@ -176,7 +176,7 @@ impl Middleware for Leaves {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_failed_attempt_left_in_the_extensions_does_not_reach_the_next() {
+async fn extensions_of_a_failed_attempt_do_not_reach_the_next() {
     for outside in [None, Some(7)] {
         let server = Server::statuses([503, 503, 200]);
         let leaves = Leaves::default();
@@ -198,13 +198,13 @@ async fn what_a_failed_attempt_left_in_the_extensions_does_not_reach_the_next() 
             *leaves.0.lock().unwrap(),
             [(1, None, outside), (2, None, outside), (3, None, outside)]
         );
-        // What the last attempt left is for those outside.
+        // Outer middlewares see what the last attempt left.
         assert_eq!(extensions.get::<LeftBehind>().map(|left| left.0), Some(3));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_attempt_number_is_in_the_extensions_and_in_a_header_if_wanted() {
+async fn the_attempt_number_is_in_extensions_and_an_optional_header() {
     let server = Server::statuses([503, 503, 200]);
     let client = server.client(retry_after(100 * MS).build().unwrap());
     client
@@ -305,9 +305,9 @@ async fn a_dropped_call_sends_nothing_more() {
 #[tokio::test(start_paused = true)]
 async fn a_report_has_the_time_of_each_attempt_and_of_the_call() {
     let server = Server::new(|index| match index {
-        0 => late(30 * MS, answer(503)),
+        0 => late(30 * MS, respond(503)),
         1 => late(20 * MS, Reply::fail(ErrorKind::ConnectionReset)),
-        _ => late(50 * MS, answer(200)),
+        _ => late(50 * MS, respond(200)),
     });
     let client = server.client(retry_after(100 * MS).build().unwrap());
     let response = client.get(URL).send().await.unwrap();
@@ -321,7 +321,7 @@ async fn a_report_has_the_time_of_each_attempt_and_of_the_call() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_of_an_attempt_is_without_its_time_in_a_queue() {
-    let server = Server::new(|_| late(SEC, answer(200)));
+    let server = Server::new(|_| late(SEC, respond(200)));
     let throttle = ThrottleMiddleware::builder().max_in_flight(1);
     let client = throttled(&server, retry_after(100 * MS), throttle.adaptive(false));
     let (first, second) = tokio::join!(client.get(URL).send(), client.get(URL).send());
@@ -339,7 +339,7 @@ async fn the_time_of_an_attempt_is_without_its_time_in_a_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_ours_names_host_attempts_and_time() {
+async fn our_errors_name_host_attempts_and_time() {
     let server = Server::new(|_| Reply::silence());
     let retry = || {
         retry_after(100 * MS)
@@ -359,7 +359,7 @@ async fn an_error_of_ours_names_host_attempts_and_time() {
     );
     assert_eq!(FailureKind::of(&error), FailureKind::Timeout);
 
-    // Even if it cannot be retried, or the limit is the deadline.
+    // Also if the request cannot be retried, or the limit is the deadline.
     let error = client.post(URL).send().await.unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -372,7 +372,7 @@ async fn an_error_of_ours_names_host_attempts_and_time() {
     );
     assert_eq!(server.count(), 5);
 
-    // The outer one of two retries counts the attempts of both.
+    // The outer of two retries counts the attempts of both.
     let inner = Arc::new(retry().max_retries(1).build().unwrap()) as Arc<dyn Middleware>;
     let outer = Arc::new(retry_after(100 * MS).max_retries(1).build().unwrap());
     let client = server.client_behind([outer as Arc<dyn Middleware>, inner]);
@@ -383,7 +383,7 @@ async fn an_error_of_ours_names_host_attempts_and_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_names_host_queue_and_time() {
-    let server = Server::new(|_| late(60 * SEC, answer(200)));
+    let server = Server::new(|_| late(60 * SEC, respond(200)));
     let throttle = || ThrottleMiddleware::builder().max_in_flight(1);
     let client = throttled(
         &server,

@@ -1,4 +1,4 @@
-//! Runtimes that lack what waiting needs.
+//! Runtimes without timers, and calls without a runtime.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ async fn status(client: &ClientWithMiddleware) -> reqwest_middleware::Result<u16
     Ok(client.get(URL).send().await?.status().as_u16())
 }
 
-fn said(error: Error) -> String {
+fn message(error: Error) -> String {
     match &error {
         Error::Middleware(error) => {
             let own = error.downcast_ref::<SteadyError>().unwrap();
             assert!(own.is_config() && own.invalid().is_some_and(|it| it.is::<ConfigError>()));
         }
-        Error::Reqwest(error) => panic!("not ours: {error}"),
+        Error::Reqwest(error) => panic!("not an error of this crate: {error}"),
     }
     error.to_string()
 }
@@ -44,7 +44,7 @@ fn without_timers_the_first_call_says_so() {
         for _ in 0..2 {
             let error = runtime.block_on(status(&client)).unwrap_err();
             assert_eq!(
-                said(error),
+                message(error),
                 "not sent to api.example.com: tokio runtime (without timers) should be built with `enable_time` or `enable_all`, \
                  because retries and queues need timers"
             );
@@ -67,10 +67,10 @@ fn without_a_runtime_the_first_call_says_so() {
         let call = pin!(status(&client));
         let mut context = Context::from_waker(Waker::noop());
         let Poll::Ready(result) = call.poll(&mut context) else {
-            panic!("there is nothing to wait for");
+            panic!("the call should not wait");
         };
         assert_eq!(
-            said(result.unwrap_err()),
+            message(result.unwrap_err()),
             "not sent to api.example.com: tokio runtime (missing) is required for every call: use `#[tokio::main]`, \
              `Runtime::block_on` or `Handle::enter`"
         );

@@ -9,7 +9,7 @@ use reqwest_steady::{
 };
 use tokio::time::Instant;
 
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with, late};
+use crate::support::scripted::{Reply, Server, URL, late, respond, respond_with};
 use crate::support::stacks::{MS, SEC};
 
 fn exact() -> RetryMiddlewareBuilder {
@@ -29,7 +29,7 @@ async fn without_jitter_the_waits_are_exact_and_capped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_defaults_are_five_retries_with_full_jitter_below_200_ms_doubling() {
+async fn by_default_five_retries_use_full_jitter_from_200_ms() {
     for _ in 0..100 {
         let server = Server::statuses([503]);
         let client = server.client(RetryMiddleware::default());
@@ -72,7 +72,7 @@ async fn every_jitter_keeps_its_bounds_from_retry_to_retry() {
                 longest = longest.max(gap);
             }
         }
-        // Decorrelated jitter grows only if it is told what was drawn before.
+        // Decorrelated jitter grows only if it gets the previous wait.
         assert!(longest > SEC, "{jitter:?}: {longest:?}");
     }
 }
@@ -115,8 +115,8 @@ async fn no_retry_comes_earlier_than_the_server_asked_nor_much_later() {
         let mut gaps = Vec::new();
         for _ in 0..50 {
             let server = Server::new(move |index| match index {
-                0 => answer_with(status, &[(header, value)]),
-                _ => answer(200),
+                0 => respond_with(status, &[(header, value)]),
+                _ => respond(200),
             });
             let client = server.client(RetryMiddleware::default());
             client.get(URL).send().await.unwrap();
@@ -156,15 +156,15 @@ async fn quota_headers_with_quota_left_leave_the_backoff_alone() {
         for status in [429, 500, 502, 503, 504] {
             let what = format!("{status} {headers:?}");
             let server = Server::new(move |index| match index {
-                0..3 => answer_with(status, headers),
-                _ => answer_with(200, headers),
+                0..3 => respond_with(status, headers),
+                _ => respond_with(200, headers),
             });
             let client = server.client(exact().build().unwrap());
             let response = client.get(URL).send().await.unwrap();
             assert_eq!(response.status(), 200, "{what}");
             assert_eq!(server.gaps(), [200, 400, 800].map(|ms| ms * MS), "{what}");
 
-            let server = Server::new(move |_| answer_with(status, headers));
+            let server = Server::new(move |_| respond_with(status, headers));
             let client = server.client(exact().max_retries(3).build().unwrap());
             let response = client.get(URL).send().await.unwrap();
             let report = RetryReport::of(&response).unwrap();
@@ -185,8 +185,8 @@ async fn of_two_gateways_the_one_with_less_quota_counts() {
             ("x-ratelimit-reset", "20"),
         ];
         let server = Server::new(move |index| match index {
-            0 => answer_with(429, &headers),
-            _ => answer(200),
+            0 => respond_with(429, &headers),
+            _ => respond(200),
         });
         let client = server.client(exact().build().unwrap());
         let response = client.get(URL).send().await.unwrap();
@@ -199,20 +199,20 @@ async fn of_two_gateways_the_one_with_less_quota_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn backoff_holds_where_it_is_longer_than_the_hint() {
-    let server = Server::new(|_| answer_with(503, &[("retry-after", "0")]));
+    let server = Server::new(|_| respond_with(503, &[("retry-after", "0")]));
     let client = server.client(exact().max_retries(3).build().unwrap());
     client.get(URL).send().await.unwrap();
     assert_eq!(server.gaps(), [200, 400, 800].map(|ms| ms * MS));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_over_the_limit_ends_the_call_at_once_with_the_answer() {
+async fn a_pause_over_the_limit_returns_the_response_at_once() {
     for value in [
         "61",
         "99999999999999999999999",
         "Sun, 06 Nov 2095 08:49:37 GMT",
     ] {
-        let server = Server::new(move |_| answer_with(503, &[("retry-after", value)]));
+        let server = Server::new(move |_| respond_with(503, &[("retry-after", value)]));
         let client = server.client(RetryMiddleware::default());
         let started = Instant::now();
         let response = client.get(URL).send().await.unwrap();
@@ -224,24 +224,24 @@ async fn a_pause_over_the_limit_ends_the_call_at_once_with_the_answer() {
         assert_eq!(response.text().await.unwrap(), "body of 503");
     }
     let server = Server::new(|index| match index {
-        0 => answer_with(503, &[("retry-after", "60")]),
-        _ => answer(200),
+        0 => respond_with(503, &[("retry-after", "60")]),
+        _ => respond(200),
     });
     let client = server.client(RetryMiddleware::default());
     assert_eq!(client.get(URL).send().await.unwrap().status(), 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn dates_are_read_against_the_answers_own_clock() {
+async fn dates_are_read_against_the_servers_clock() {
     let server = Server::new(|index| match index {
-        0 => answer_with(
+        0 => respond_with(
             503,
             &[
                 ("date", "Sun, 06 Nov 1994 08:49:00 GMT"),
                 ("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"),
             ],
         ),
-        _ => answer(200),
+        _ => respond(200),
     });
     let client = server.client(RetryMiddleware::default());
     client.get(URL).send().await.unwrap();
@@ -265,7 +265,7 @@ async fn no_retry_starts_after_the_window() {
 
 #[tokio::test(start_paused = true)]
 async fn the_window_counts_the_attempts_too() {
-    let server = Server::new(|_| late(2 * SEC, answer(503)));
+    let server = Server::new(|_| late(2 * SEC, respond(503)));
     let retry = exact().max_retries(100).retry_window(5 * SEC);
     let client = server.client(retry.build().unwrap());
     client.get(URL).send().await.unwrap();
@@ -290,7 +290,7 @@ async fn a_wait_past_the_deadline_is_not_begun() {
 #[tokio::test(start_paused = true)]
 async fn the_deadline_also_ends_an_attempt_that_runs() {
     let server = Server::new(|index| match index {
-        0 => late(300 * MS, answer(503)),
+        0 => late(300 * MS, respond(503)),
         _ => Reply::silence(),
     });
     let client = server.client(exact().build().unwrap());
@@ -324,7 +324,7 @@ async fn without_time_nothing_is_sent() {
 async fn an_attempt_that_takes_too_long_is_retried_if_that_is_safe() {
     let script = |index| match index {
         0 | 1 => Reply::silence(),
-        _ => answer(200),
+        _ => respond(200),
     };
     let server = Server::new(script);
     let client = server.client(exact().attempt_timeout(SEC).build().unwrap());
@@ -346,7 +346,7 @@ async fn an_attempt_that_takes_too_long_is_retried_if_that_is_safe() {
     );
     match error {
         Error::Middleware(error) => assert!(error.downcast_ref::<SteadyError>().is_some()),
-        Error::Reqwest(error) => panic!("not ours: {error}"),
+        Error::Reqwest(error) => panic!("not an error of this crate: {error}"),
     }
 }
 
@@ -378,14 +378,14 @@ async fn a_request_may_have_its_own_attempt_timeout() {
             assert_eq!(server.count(), before + 3);
             assert_eq!(server.gaps()[before..], gaps.map(|gap| gap * MS));
         }
-        // A deadline that is shorter holds.
+        // A shorter deadline takes precedence.
         let started = Instant::now();
         let request = client.get(URL).attempt_timeout(3 * SEC).deadline(2 * SEC);
         let error = request.send().await.unwrap_err();
         assert!(SteadyError::of(&error).unwrap().is_deadline());
         assert_eq!(started.elapsed(), 2 * SEC);
         assert_eq!(server.count(), 7);
-        // No attempt takes no time.
+        // A timeout of zero is invalid.
         let error = client.get(URL).attempt_timeout(Duration::ZERO).send().await;
         assert_eq!(
             error.unwrap_err().to_string(),
@@ -426,7 +426,7 @@ async fn calls_that_begin_together_are_launched_apart() {
 #[tokio::test(start_paused = true)]
 async fn a_launch_leaves_half_the_deadline_for_the_attempt() {
     for _ in 0..100 {
-        let server = Server::new(|_| late(SEC - MS, answer(200)));
+        let server = Server::new(|_| late(SEC - MS, respond(200)));
         let retry = RetryMiddleware::builder()
             .launch_spread(10 * SEC)
             .deadline(2 * SEC)
@@ -508,7 +508,7 @@ async fn the_longest_durations_are_fine_everywhere() {
         let client = server.client(retry);
         let century = 100 * 365 * 24 * 60 * 60 * SEC;
         let call = tokio::time::timeout(century, client.get(URL).send());
-        // Either it comes through or it waits for ever; it does not fail.
+        // The call succeeds or waits forever. It does not fail.
         if let Ok(response) = call.await {
             assert_eq!(response.unwrap().status(), 200);
         }
@@ -516,8 +516,8 @@ async fn the_longest_durations_are_fine_everywhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_for_ever_is_kept_if_the_limits_allow_it() {
-    let server = Server::new(|_| answer_with(503, &[("retry-after", "99999999999999999999")]));
+async fn an_endless_pause_is_kept_if_the_limits_allow_it() {
+    let server = Server::new(|_| respond_with(503, &[("retry-after", "99999999999999999999")]));
     let retry = RetryMiddleware::builder()
         .retry_window(Duration::MAX)
         .max_server_delay(Duration::MAX)

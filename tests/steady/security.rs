@@ -1,4 +1,4 @@
-//! What SECURITY.md says of this crate's tests.
+//! Checks that the tests that SECURITY.md names exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn root() -> &'static Path {
 fn sources() -> String {
     let mut text = String::new();
     let folders = ["src", "tests", "lab/tests", "proof/tests"].map(|name| root().join(name));
-    // A package of the crate holds only the first two.
+    // The published package has only the first two.
     let mut folders: Vec<PathBuf> = folders.into_iter().filter(|it| it.exists()).collect();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
@@ -26,7 +26,7 @@ fn sources() -> String {
     text
 }
 
-/// A function of that name alone would prove nothing.
+/// A function of this name is not enough: it must be a test.
 fn is_a_test(name: &str, sources: &str) -> bool {
     let head = format!("fn {name}(");
     let mut places = sources.match_indices(&head).map(|(at, _)| at);
@@ -46,14 +46,14 @@ fn is_there(name: &str, sources: &str) -> bool {
     if name.contains('_') && !name.contains('/') {
         return is_a_test(name, sources);
     }
-    // A package of the crate holds neither the models nor the fuzzers, which are crates of their own.
+    // The published package has neither the models nor the fuzzers, which are separate crates.
     let whole = root().join("models").exists();
     let fuzzer = root().join(format!("fuzz/fuzz_targets/{name}.rs"));
     root().join(name).exists() || fuzzer.exists() || !whole
 }
 
 #[test]
-fn every_promise_names_how_it_is_tried_and_that_is_there() {
+fn every_promise_names_an_existing_test() {
     let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let sources = sources();
     let (promises, _) = page.split_once("## What is not promised").unwrap();
@@ -64,9 +64,9 @@ fn every_promise_names_how_it_is_tried_and_that_is_there() {
     for row in rows {
         let (_, evidence) = row.trim_end_matches(" |").rsplit_once(" | ").unwrap();
         let names: Vec<_> = evidence.split('`').skip(1).step_by(2).collect();
-        assert!(!names.is_empty(), "nothing tries this: {row}");
+        assert!(!names.is_empty(), "no test named: {row}");
         for name in names {
-            assert!(is_there(name, &sources), "{name} is nowhere, for {row}");
+            assert!(is_there(name, &sources), "{name} does not exist: {row}");
         }
         count += 1;
     }

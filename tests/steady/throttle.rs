@@ -1,4 +1,4 @@
-//! What a throttle lets through, when, and what it says to the rest.
+//! What a throttle lets through, when, and how it refuses the rest.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::log::Log;
 use crate::support::scripted::{
-    Reply, Server, URL, answer, answer_with, call, dripping, late, throttled, with_a_hanging_probe,
+    Reply, Server, URL, call, dripping, late, respond, respond_with, throttled,
+    with_a_hanging_probe,
 };
 use crate::support::stacks::{MS, SEC, doubling};
 
@@ -29,7 +30,7 @@ fn throttle() -> ThrottleMiddlewareBuilder {
     ThrottleMiddleware::builder().seed(1)
 }
 
-/// Without anything learned.
+/// A throttle without adaptive limits.
 fn fixed() -> ThrottleMiddlewareBuilder {
     throttle().adaptive(false)
 }
@@ -47,7 +48,7 @@ fn refusal<T: std::fmt::Debug>(result: &Result<T, Error>) -> &SteadyError {
 
 #[tokio::test(start_paused = true)]
 async fn the_limit_in_flight_holds_and_the_rest_waits_in_order() {
-    let server = Server::new(|_| late(10 * MS, answer(200)));
+    let server = Server::new(|_| late(10 * MS, respond(200)));
     let client = throttled(&server, retry(), fixed().max_in_flight(3));
     let calls = (0..9).map(|name| call(&client, name));
     assert!(join_all(calls).await.iter().all(Result::is_ok));
@@ -66,7 +67,7 @@ async fn a_fixed_rate_lets_a_burst_through_and_then_one_at_a_time() {
     let at = |index: usize| server.received()[index].at - start;
     assert_eq!([at(0), at(1), at(2)], [Duration::ZERO; 3]);
     assert_eq!([at(3), at(4), at(5)], [100 * MS, 200 * MS, 300 * MS]);
-    // A silence fills the bucket, but not beyond its burst.
+    // Idle time fills the bucket up to its burst.
     sleep(10 * SEC).await;
     let start = Instant::now();
     join_all((6..10).map(|name| call(&client, name))).await;
@@ -77,7 +78,7 @@ async fn a_fixed_rate_lets_a_burst_through_and_then_one_at_a_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_at_once_and_says_so() {
-    let server = Server::new(|_| late(SEC, answer(200)));
+    let server = Server::new(|_| late(SEC, respond(200)));
     let client = throttled(&server, retry(), fixed().max_in_flight(1).max_queue(2));
     let start = Instant::now();
     let slot = ReportSlot::new();
@@ -93,10 +94,10 @@ async fn a_full_queue_refuses_at_once_and_says_so() {
     assert_eq!(refusal.refusal_reason(), Some(RefusalReason::QueueFull));
     assert_eq!(refusal.key(), Some("api.example.com"));
     assert_eq!(refusal.queue_depth(), Some(2));
-    let said = refusal.to_string();
+    let message = refusal.to_string();
     assert!(
-        said.contains("api.example.com: the queue is full (2 waiting"),
-        "{said}"
+        message.contains("api.example.com: the queue is full (2 waiting"),
+        "{message}"
     );
     let report = slot.get().unwrap();
     assert_eq!(report.stop_reason(), StopReason::Throttled);
@@ -106,8 +107,8 @@ async fn a_full_queue_refuses_at_once_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_waited_as_long_as_allowed_is_refused() {
-    let server = Server::new(|_| late(10 * SEC, answer(200)));
+async fn a_waiter_is_refused_after_the_longest_allowed_wait() {
+    let server = Server::new(|_| late(10 * SEC, respond(200)));
     let client = throttled(
         &server,
         retry(),
@@ -126,7 +127,7 @@ async fn who_has_waited_as_long_as_allowed_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_would_certainly_wait_too_long_is_refused_at_once() {
+async fn a_call_that_would_wait_too_long_is_refused_at_once() {
     let server = Server::statuses([200]);
     let client = throttled(
         &server,
@@ -154,7 +155,7 @@ async fn who_would_certainly_wait_too_long_is_refused_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_before_the_deadline_of_the_call_and_not_after() {
-    let server = Server::new(|_| late(10 * SEC, answer(200)));
+    let server = Server::new(|_| late(10 * SEC, respond(200)));
     let client = throttled(&server, retry(), fixed().max_in_flight(1));
     let start = Instant::now();
     let in_a_scope = Scope::new().deadline(3 * SEC);
@@ -183,26 +184,26 @@ async fn a_wait_ends_before_the_deadline_of_the_call_and_not_after() {
     assert_eq!(server.count(), 1);
 }
 
-/// After the first answer, a pause that is too long for whoever comes.
+/// A server that asks for a pause in every response.
 fn asks_for_a_pause(status: u16, pause: &'static str) -> Arc<Server> {
-    Server::new(move |_| answer_with(status, &[("retry-after", pause)]))
+    Server::new(move |_| respond_with(status, &[("retry-after", pause)]))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_holds_for_all_calls_with_the_same_key() {
     let server = Server::new(|index| match index {
-        0 => answer_with(429, &[("retry-after", "7")]),
-        _ => answer(200),
+        0 => respond_with(429, &[("retry-after", "7")]),
+        _ => respond(200),
     });
     let client = throttled(&server, retry(), throttle());
     let start = Instant::now();
     assert!(call(&client, 0).await.is_ok());
     let first = server.received()[1].at - start;
     assert!(first >= 7 * SEC && first <= 8 * SEC, "{first:?}");
-    // Those who come in the meantime wait as well; another host does not.
+    // Later calls wait as well. Calls to another host do not.
     let server = Server::new(|index| match index {
-        0 => answer_with(503, &[("retry-after", "7")]),
-        _ => answer(200),
+        0 => respond_with(503, &[("retry-after", "7")]),
+        _ => respond(200),
     });
     let client = throttled(&server, retry().max_retries(0), throttle());
     let start = Instant::now();
@@ -224,13 +225,13 @@ async fn a_pause_holds_for_all_calls_with_the_same_key() {
         .filter(|it| it.url.host_str() == Some("api.example.com"));
     let later: Vec<_> = mine.skip(1).map(|it| it.at - start).collect();
     assert!(later[0] >= 7 * SEC && later[0] <= 8 * SEC, "{:?}", later[0]);
-    // One tries, and the others follow it one by one.
+    // One call probes, and the others follow one by one.
     assert!(later.windows(2).all(|pair| pair[1] > pair[0]), "{later:?}");
     assert!(later[later.len() - 1] - later[0] > 500 * MS);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_with_quota_left_pauses_nobody() {
+async fn a_failure_with_quota_left_pauses_no_call() {
     for headers in [
         &[("ratelimit", "\"100-in-15min\";r=98;t=900")][..],
         &[
@@ -239,8 +240,8 @@ async fn a_failure_with_quota_left_pauses_nobody() {
         ],
     ] {
         let server = Server::new(move |index| match index {
-            0 => answer_with(503, headers),
-            _ => answer_with(200, headers),
+            0 => respond_with(503, headers),
+            _ => respond_with(200, headers),
         });
         let client = throttled(&server, retry().max_retries(0), throttle());
         let start = Instant::now();
@@ -254,7 +255,7 @@ async fn a_failure_with_quota_left_pauses_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn a_429_with_quota_left_is_searched_for_its_limit() {
-    // The limit that refuses is another than the one in the header: 5 for each 100 ms.
+    // The limit that refuses is not the one in the header: 5 requests per 100 ms.
     let start = Instant::now();
     let taken = Mutex::new((0, 0));
     let server = Server::new(move |_| {
@@ -265,22 +266,22 @@ async fn a_429_with_quota_left_is_searched_for_its_limit() {
         }
         taken.1 += 1;
         let status = if taken.1 > 5 { 429 } else { 200 };
-        answer_with(status, &[("ratelimit", "\"100-in-15min\";r=98;t=900")])
+        respond_with(status, &[("ratelimit", "\"100-in-15min\";r=98;t=900")])
     });
     let client = throttled(&server, retry(), throttle());
     let results = join_all((0..100).map(|name| call(&client, name))).await;
     assert!(results.iter().all(|result| matches!(result, Ok(200))));
-    // Two seconds would do for a client that knows everything.
+    // A client that knows the limit needs 2 s.
     assert!(start.elapsed() < 10 * SEC, "{:?}", start.elapsed());
     assert!(server.count() < 150, "{}", server.count());
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_the_end_of_a_pause_that_is_too_long() {
+async fn no_call_waits_for_a_pause_that_is_too_long() {
     let server = asks_for_a_pause(429, "3600");
     let client = throttled(&server, retry(), throttle());
     let start = Instant::now();
-    // The call that was told so gets the answer.
+    // The call that receives the pause gets its response.
     assert_eq!(call(&client, 0).await.unwrap(), 429);
     let refused = call(&client, 1).await;
     let refusal = refusal(&refused);
@@ -295,7 +296,7 @@ async fn nobody_waits_for_the_end_of_a_pause_that_is_too_long() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_cannot_outlast_a_new_pause_is_refused() {
-    let server = Server::new(|_| late(SEC, answer_with(429, &[("retry-after", "3600")])));
+    let server = Server::new(|_| late(SEC, respond_with(429, &[("retry-after", "3600")])));
     let client = throttled(&server, retry(), throttle().max_in_flight(1));
     let start = Instant::now();
     let results = join_all((0..50).map(|name| call(&client, name))).await;
@@ -310,10 +311,10 @@ async fn a_waiter_that_cannot_outlast_a_new_pause_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_server_keeps_a_key_closed_for_ever() {
+async fn no_server_keeps_a_key_closed_forever() {
     let server = Server::new(|index| match index {
-        0 => answer_with(429, &[("retry-after", "99999999999999999999")]),
-        _ => answer(200),
+        0 => respond_with(429, &[("retry-after", "99999999999999999999")]),
+        _ => respond(200),
     });
     let client = throttled(&server, retry(), throttle());
     assert_eq!(call(&client, 0).await.unwrap(), 429);
@@ -325,8 +326,8 @@ async fn no_server_keeps_a_key_closed_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_retry_returns_the_response_before_it() {
     let server = Server::new(|index| match index {
-        0 => answer(503),
-        _ => late(60 * SEC, answer(200)),
+        0 => respond(503),
+        _ => late(60 * SEC, respond(200)),
     });
     let backoff = doubling(SEC);
     let budget = Budget::builder().min_retries_per_sec(0.2).build().unwrap();
@@ -345,7 +346,7 @@ async fn a_refused_retry_returns_the_response_before_it() {
     assert_eq!(report.retries(), 0);
     assert_eq!(response.url().as_str(), URL);
     assert_eq!(response.text().await.unwrap(), "body of 503");
-    // Nothing was sent, so nothing was paid. The one success has fed it, if anything.
+    // The retry was not sent, so it was not paid. Only a success may have added to the budget.
     assert!(budget.balance() >= full, "{}", budget.balance());
     assert_eq!(server.count(), 2);
 }
@@ -354,7 +355,7 @@ async fn a_refused_retry_returns_the_response_before_it() {
 async fn a_refused_retry_returns_the_error_before_it() {
     let server = Server::new(|index| match index {
         0 => Reply::fail(std::io::ErrorKind::ConnectionReset),
-        _ => late(60 * SEC, answer(200)),
+        _ => late(60 * SEC, respond(200)),
     });
     let backoff = doubling(SEC);
     let client = throttled(
@@ -381,8 +382,8 @@ async fn a_refused_retry_returns_the_error_before_it() {
 async fn a_retry_after_a_503_costs_budget_and_one_after_a_429_not() {
     for (status, paid) in [(429, 0.0), (503, 1.0)] {
         let server = Server::new(move |index| match index {
-            0 => answer(status),
-            _ => answer(200),
+            0 => respond(status),
+            _ => respond(200),
         });
         let budget = || {
             let builder = Budget::builder().retry_ratio(0.0);
@@ -393,10 +394,10 @@ async fn a_retry_after_a_503_costs_budget_and_one_after_a_429_not() {
         assert_eq!(call(&client, 0).await.unwrap(), 200);
         assert_eq!(with.balance(), 10.0 - paid, "{status}");
 
-        // Without a throttle, or with one that does not pace, both are paid.
+        // Without a throttle, or with one that does not pace, both retries are paid.
         let server = Server::new(move |index| match index {
-            0 => answer(status),
-            _ => answer(200),
+            0 => respond(status),
+            _ => respond(200),
         });
         let client = throttled(&server, retry().budget(without.clone()), fixed());
         assert_eq!(call(&client, 0).await.unwrap(), 200);
@@ -407,8 +408,8 @@ async fn a_retry_after_a_503_costs_budget_and_one_after_a_429_not() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_is_dropped_in_the_queue_is_not_paid() {
     let server = Server::new(|index| match index {
-        0 => answer(503),
-        _ => late(60 * SEC, answer(200)),
+        0 => respond(503),
+        _ => late(60 * SEC, respond(200)),
     });
     let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
     let full = budget.balance();
@@ -429,10 +430,10 @@ async fn a_retry_that_is_dropped_in_the_queue_is_not_paid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_attempt_goes_before_those_that_were_never_sent() {
+async fn a_retry_goes_before_first_attempts() {
     let server = Server::new(|index| match index {
-        0 => late(10 * MS, answer(500)),
-        _ => late(10 * MS, answer(200)),
+        0 => late(10 * MS, respond(500)),
+        _ => late(10 * MS, respond(200)),
     });
     let backoff = doubling(5 * MS);
     let client = throttled(&server, retry().backoff(backoff), fixed().max_in_flight(1));
@@ -446,11 +447,11 @@ async fn a_repeated_attempt_goes_before_those_that_were_never_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_report_knows_how_long_an_attempt_waited_for_its_turn() {
+async fn the_report_has_the_queue_time_of_an_attempt() {
     let server = Server::new(|index| match index {
-        0 => late(300 * MS, answer(200)),
-        1 => late(100 * MS, answer(503)),
-        _ => late(100 * MS, answer(200)),
+        0 => late(300 * MS, respond(200)),
+        1 => late(100 * MS, respond(503)),
+        _ => late(100 * MS, respond(200)),
     });
     let backoff = doubling(50 * MS);
     let client = throttled(&server, retry().backoff(backoff), fixed().max_in_flight(1));
@@ -460,7 +461,7 @@ async fn the_report_knows_how_long_an_attempt_waited_for_its_turn() {
     let response = response.unwrap();
     let report = RetryReport::of(&response).unwrap();
     let times: Vec<_> = (report.attempts().map(|it| (it.waited(), it.sent_at()))).collect();
-    // 300 ms for the first call; then 50 ms of backoff and another 50 for the third.
+    // 300 ms for the first call, then 50 ms of backoff and 50 ms for the third call.
     assert_eq!(times, [(300 * MS, 300 * MS), (100 * MS, 500 * MS)]);
     assert_eq!(report.waited(), 400 * MS);
 }
@@ -479,13 +480,13 @@ async fn a_server_that_is_down_gets_one_probe_at_a_time() {
     });
     join_all(calls).await;
     let gaps: Vec<_> = server.gaps().into_iter().skip(4).collect();
-    // Five failures in a row, and then a hold of 100 ms, which doubles.
+    // Five failures in a row close the gate for 100 ms, which then doubles.
     let expected = [100, 200, 400, 800, 1600, 2000, 2000];
     for (gap, least) in gaps.iter().zip(expected.map(|ms| ms * MS)) {
         let most = least.mul_f64(1.25) + 61 * MS;
         assert!(*gap >= least && *gap <= most, "{gap:?} for {least:?}");
     }
-    // The longer it lasts, the less: an eighth of the time that the trouble has lasted.
+    // Probes become rarer: a wait is an eighth of the duration of the outage.
     let longest = gaps.iter().max().unwrap();
     assert!(*longest > 6 * SEC && *longest < 30 * SEC, "{gaps:?}");
     assert!(server.count() < 40, "{}", server.count());
@@ -494,7 +495,13 @@ async fn a_server_that_is_down_gets_one_probe_at_a_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_goes_out_even_after_a_long_silence() {
-    let server = Server::new(|index| if index < 20 { answer(503) } else { answer(200) });
+    let server = Server::new(|index| {
+        if index < 20 {
+            respond(503)
+        } else {
+            respond(200)
+        }
+    });
     let client = throttled(&server, retry().max_retries(0), throttle());
     for name in 0..20 {
         let _ = call(&client, name).await;
@@ -516,16 +523,16 @@ async fn a_probe_that_is_cancelled_makes_room_for_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn an_attempts_timeout_begins_when_it_is_sent() {
-    let server = Server::new(|_| late(900 * MS, answer(200)));
+    let server = Server::new(|_| late(900 * MS, respond(200)));
     let retry_once = retry().attempt_timeout(SEC);
     let client = throttled(&server, retry_once, fixed().max_in_flight(1));
     let results = join_all((0..5).map(|name| call(&client, name))).await;
     assert!(results.iter().all(Result::is_ok), "{results:?}");
     assert_eq!(server.count(), 5);
 
-    // And then it holds, also for one that has waited.
+    // Once sent, an attempt that waited has the same timeout.
     let server = Server::new(|index| match index {
-        0 => late(2500 * MS, answer(200)),
+        0 => late(2500 * MS, respond(200)),
         _ => Reply::silence(),
     });
     let retry = retry().attempt_timeout(3 * SEC).max_retries(0);
@@ -551,11 +558,11 @@ async fn attempts_that_time_out_are_seen_as_a_slow_server() {
         }
     });
     join_all(calls).await;
-    // Ten seconds: the first sixteen, and then probes only.
+    // In 10 s: the first 16 requests, and then only probes.
     assert!(server.count() < 40, "{}", server.count());
 }
 
-/// Whatever moment a call is dropped at, another one goes through as if it had never been there.
+/// After a call is dropped at any point, the next one goes through as if it never existed.
 #[tokio::test(start_paused = true)]
 async fn a_call_may_be_dropped_at_any_point_and_leaves_nothing_behind() {
     for throttle in [
@@ -564,7 +571,7 @@ async fn a_call_may_be_dropped_at_any_point_and_leaves_nothing_behind() {
     ] {
         for polls in 0..12 {
             for waiting in [0, 1, 3] {
-                let server = Server::new(|_| late(50 * MS, answer(200)));
+                let server = Server::new(|_| late(50 * MS, respond(200)));
                 let client = throttled(&server, retry(), throttle());
                 let others: Vec<_> = (0..waiting)
                     .map(|name| {
@@ -589,8 +596,8 @@ async fn a_call_may_be_dropped_at_any_point_and_leaves_nothing_behind() {
                 for other in others {
                     assert!(other.await.unwrap().is_ok());
                 }
-                // The slot, the place and the token are free again: the next two go as they would
-                // have gone otherwise.
+                // The slot, the queue and the token are free again, so the next two calls are not
+                // delayed.
                 sleep(SEC).await;
                 let start = Instant::now();
                 assert!(call(&client, 101).await.is_ok());
@@ -600,19 +607,19 @@ async fn a_call_may_be_dropped_at_any_point_and_leaves_nothing_behind() {
     }
 }
 
-/// The same in the middle of a retry: while it waits, reads the old answer, or is a probe.
+/// The same during a retry: while it waits, drains the old response, or is a probe.
 #[tokio::test(start_paused = true)]
 async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
     type Script = fn(usize) -> Reply;
     let scripts: [Script; 4] = [
-        |index| late(20 * MS, answer(if index % 3 == 0 { 429 } else { 200 })),
-        |index| late(20 * MS, answer(if index % 2 == 0 { 503 } else { 200 })),
+        |index| late(20 * MS, respond(if index % 3 == 0 { 429 } else { 200 })),
+        |index| late(20 * MS, respond(if index % 2 == 0 { 503 } else { 200 })),
         |index| match index % 3 {
             0 => late(20 * MS, dripping(503, 5)),
             1 => Reply::fail(std::io::ErrorKind::ConnectionReset),
-            _ => late(20 * MS, answer(200)),
+            _ => late(20 * MS, respond(200)),
         },
-        |_| late(20 * MS, answer(503)),
+        |_| late(20 * MS, respond(503)),
     ];
     for script in scripts {
         for polls in 0..40 {
@@ -620,7 +627,7 @@ async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
             let fails = Arc::clone(&failing);
             let server = Server::new(move |index| match fails.load(Ordering::Relaxed) {
                 true => script(index),
-                false => late(20 * MS, answer(200)),
+                false => late(20 * MS, respond(200)),
             });
             let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
             let full = budget.balance();
@@ -641,7 +648,7 @@ async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
                 }
             }
             failing.store(false, Ordering::Relaxed);
-            // Whatever was held or paid is over by now.
+            // All pauses and payments have expired by now.
             sleep(60 * SEC).await;
             assert_eq!(budget.balance(), full);
             let start = Instant::now();
@@ -661,7 +668,7 @@ async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_before_it_is_sent_takes_no_token() {
-    let server = Server::new(|_| late(50 * MS, answer(200)));
+    let server = Server::new(|_| late(50 * MS, respond(200)));
     let client = throttled(&server, retry(), fixed().rate(1.0, 1));
     let start = Instant::now();
     // The second is dropped while it waits, so the third has its turn.
@@ -683,7 +690,7 @@ async fn keys_are_what_the_user_says() {
         String::from_utf8_lossy(tenant.map_or(b"", |tenant| tenant.as_bytes())).into_owned()
     });
     for (key_by, together) in [(KeyBy::Host, 3), (by_path, 2), (by_tenant, 1)] {
-        let server = Server::new(|_| late(SEC, answer(200)));
+        let server = Server::new(|_| late(SEC, respond(200)));
         let client = throttled(&server, retry(), fixed().max_in_flight(1).key_by(key_by));
         let start = Instant::now();
         let get = |path: &str, tenant: &str| {
@@ -697,7 +704,7 @@ async fn keys_are_what_the_user_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_outside_the_retry_is_noticed_and_said_once() {
+async fn a_throttle_outside_the_retry_warns_once() {
     let log = Log::default();
     let _guard = log.listen();
     let server = Server::statuses([200]);
@@ -722,7 +729,7 @@ async fn a_throttle_outside_the_retry_is_noticed_and_said_once() {
 
 #[tokio::test(start_paused = true)]
 async fn clones_share_their_gates() {
-    let server = Server::new(|_| late(SEC, answer(200)));
+    let server = Server::new(|_| late(SEC, respond(200)));
     let throttle = fixed().max_in_flight(1).build().unwrap();
     let client = |throttle: &ThrottleMiddleware| {
         ClientBuilder::new(reqwest::Client::new())
@@ -738,7 +745,7 @@ async fn clones_share_their_gates() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_without_a_retry_around_it_comes_back_as_it_is() {
+async fn without_a_retry_the_response_comes_back_unchanged() {
     let server = Server::statuses([429, 200]);
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(throttle().build().unwrap())
@@ -747,20 +754,20 @@ async fn an_answer_without_a_retry_around_it_comes_back_as_it_is() {
     let response = client.get(URL).send().await.unwrap();
     assert_eq!(response.status(), 429);
     assert_eq!(response.text().await.unwrap(), "body of 429");
-    // And the next one waits for it.
+    // The next call waits for the pause.
     let start = Instant::now();
     assert_eq!(call(&client, 1).await.unwrap(), 200);
     assert!(start.elapsed() >= 100 * MS && start.elapsed() <= 126 * MS);
     assert_eq!(Attempt::of(&http::Extensions::new()).number(), 1);
 }
 
-/// On threads, with real time, and drops at random: in the end everything is free again.
+/// On several threads in real time, with random drops: everything is free again at the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_load_no_call_hangs_and_no_flight_remains() {
     let server = Server::new(|index| match index {
-        500 | 501 => answer(429),
-        _ if index % 50 == 0 => answer(503),
-        _ => late(MS, answer(200)),
+        500 | 501 => respond(429),
+        _ if index % 50 == 0 => respond(503),
+        _ => late(MS, respond(200)),
     });
     let client = throttled(&server, retry(), throttle().max_in_flight(8));
     let calls = (0..4000).map(|name| {

@@ -1,4 +1,4 @@
-//! What a throttle and the retry around it owe each other; and ways in which a gate could get stuck.
+//! How a throttle and the retry around it work together, and ways in which a gate could get stuck.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -13,12 +13,12 @@ use reqwest_steady::{
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::scripted::{
-    Reply, Server, URL, answer, answer_with, assert_few_requests_arrive, call, late, throttled,
+    Reply, Server, URL, assert_few_requests_arrive, call, late, respond, respond_with, throttled,
     with_a_hanging_probe,
 };
 use crate::support::stacks::{MS, SEC, fixed_budget, retry_after};
 
-/// Retries after a second.
+/// Retries after 1 s.
 fn retry() -> RetryMiddlewareBuilder {
     retry_after(SEC).seed(1)
 }
@@ -27,8 +27,8 @@ fn throttle() -> ThrottleMiddlewareBuilder {
     ThrottleMiddleware::builder().seed(1)
 }
 
-/// One at a time, and nobody waits.
-fn one_place() -> ThrottleMiddlewareBuilder {
+/// One request at a time, and no queue.
+fn one_slot() -> ThrottleMiddlewareBuilder {
     throttle().adaptive(false).max_in_flight(1).max_queue(0)
 }
 
@@ -37,18 +37,18 @@ fn succeeded(results: &[Result<u16, Error>]) -> usize {
     successes.count()
 }
 
-/// Takes the only place for a minute, half a second from now.
-async fn take_the_place(client: &ClientWithMiddleware) {
+/// Takes the only slot for a minute, after 500 ms.
+async fn take_the_slot(client: &ClientWithMiddleware) {
     sleep(500 * MS).await;
     let _ = call(client, 1).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_keeps_the_time_is_woken_for_it_again() {
-    // A token each second. When it comes, a retry takes it before the one that waited for it.
+async fn a_waiter_whose_token_was_taken_is_woken_again() {
+    // One token per second. A retry takes it before the call that waited for it.
     let server = Server::new(|index| match index {
-        0 => answer(500),
-        _ => late(100 * MS, answer(200)),
+        0 => respond(500),
+        _ => late(100 * MS, respond(200)),
     });
     let throttle = throttle().adaptive(false).max_in_flight(1).rate(1.0, 1);
     let client = throttled(&server, retry(), throttle);
@@ -63,7 +63,7 @@ async fn whoever_keeps_the_time_is_woken_for_it_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_admitted_call_that_is_never_polled_gives_all_back() {
-    let server = Server::new(|_| late(50 * MS, answer(200)));
+    let server = Server::new(|_| late(50 * MS, respond(200)));
     let throttle = throttle().adaptive(false).max_in_flight(1).rate(0.1, 3);
     let client = throttled(&server, retry(), throttle);
     let first = tokio::spawn({
@@ -78,7 +78,7 @@ async fn an_admitted_call_that_is_never_polled_gives_all_back() {
             .poll(&mut Context::from_waker(Waker::noop()));
         assert!(pending.is_pending());
         assert!(first.await.unwrap().is_ok());
-        // The first has made room, but the second does not look.
+        // The first call made room, but the second is not polled.
     }
     let start = Instant::now();
     assert!(call(&client, 2).await.is_ok());
@@ -87,8 +87,8 @@ async fn an_admitted_call_that_is_never_polled_gives_all_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_has_the_time_of_its_attempt_though_that_had_to_wait() {
-    let server = Server::new(|_| late(900 * MS, answer(200)));
+async fn a_body_gets_the_time_of_its_attempt_despite_the_queue() {
+    let server = Server::new(|_| late(900 * MS, respond(200)));
     let throttle = throttle().adaptive(false).max_in_flight(1);
     let client = throttled(&server, retry().attempt_timeout(SEC), throttle);
     let calls = (0..4).map(|name| {
@@ -106,7 +106,7 @@ async fn a_body_has_the_time_of_its_attempt_though_that_had_to_wait() {
 #[tokio::test(start_paused = true)]
 async fn the_queue_does_not_count_for_a_requests_own_attempt_timeout() {
     let server = Server::new(|index| match index {
-        0..4 => late(900 * MS, answer(200)),
+        0..4 => late(900 * MS, respond(200)),
         _ => Reply::silence(),
     });
     let throttle = throttle().adaptive(false).max_in_flight(1);
@@ -117,9 +117,9 @@ async fn the_queue_does_not_count_for_a_requests_own_attempt_timeout() {
     };
     let started = Instant::now();
     let results = join_all((0..6).map(send)).await;
-    // Four take 900 ms each, one after the other, and the last two are cut off after 1 s.
-    let (answered, cut) = results.split_at(4);
-    for result in answered {
+    // Four take 900 ms each, one after another, and the last two are cut off after 1 s.
+    let (succeeded, cut) = results.split_at(4);
+    for result in succeeded {
         assert_eq!(result.as_ref().unwrap().status(), 200);
     }
     for result in cut {
@@ -137,23 +137,23 @@ async fn the_queue_does_not_count_for_a_requests_own_attempt_timeout() {
 async fn any_retried_response_comes_back_if_its_retry_is_refused() {
     for status in [408, 425, 500] {
         let server = Server::new(move |index| match index {
-            0 => answer(status),
-            _ => late(60 * SEC, answer(200)),
+            0 => respond(status),
+            _ => late(60 * SEC, respond(200)),
         });
         let (budget, full) = fixed_budget();
-        let client = throttled(&server, retry().budget(budget.clone()), one_place());
+        let client = throttled(&server, retry().budget(budget.clone()), one_slot());
         let (response, balance) = tokio::join!(
             async {
                 let response = client.get(URL).send().await.unwrap();
                 (response, budget.balance())
             },
-            take_the_place(&client)
+            take_the_slot(&client)
         )
         .0;
         assert_eq!(response.status(), status);
         let stop = RetryReport::of(&response).unwrap().stop_reason();
         assert_eq!(stop, StopReason::Throttled);
-        assert_eq!(balance, full, "nothing was sent, and nothing is paid");
+        assert_eq!(balance, full, "an unsent retry is not paid");
         assert_eq!(response.text().await.unwrap(), format!("body of {status}"));
     }
 }
@@ -166,11 +166,11 @@ async fn a_broken_body_comes_back_if_its_retry_is_refused() {
             let cut = futures_util::stream::iter([Ok("some"), Err(reset)]);
             Reply::response(http::Response::new(reqwest::Body::wrap_stream(cut)))
         }
-        _ => late(60 * SEC, answer(200)),
+        _ => late(60 * SEC, respond(200)),
     });
-    let client = throttled(&server, retry(), one_place());
+    let client = throttled(&server, retry(), one_slot());
     let request = client.get(URL).buffer_response(1000).send();
-    let (result, ()) = tokio::join!(request, take_the_place(&client));
+    let (result, ()) = tokio::join!(request, take_the_slot(&client));
     let error = result.unwrap_err();
     assert!(SteadyError::of(&error).is_none(), "{error:?}");
     assert!(error.is_decode() || error.is_body(), "{error:?}");
@@ -179,16 +179,16 @@ async fn a_broken_body_comes_back_if_its_retry_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_refund_comes_with_the_response_not_with_the_extensions() {
     let server = Server::new(|index| match index {
-        0 => answer(503),
-        _ => late(60 * SEC, answer(200)),
+        0 => respond(503),
+        _ => late(60 * SEC, respond(200)),
     });
     let (budget, full) = fixed_budget();
-    let client = throttled(&server, retry().budget(budget.clone()), one_place());
+    let client = throttled(&server, retry().budget(budget.clone()), one_slot());
     let mut extensions = http::Extensions::new();
     let request = client.get(URL).build().unwrap();
     let blocker = tokio::spawn({
         let client = client.clone();
-        async move { take_the_place(&client).await }
+        async move { take_the_slot(&client).await }
     });
     let result = client
         .execute_with_extensions(request, &mut extensions)
@@ -227,9 +227,9 @@ async fn nested_retries_pay_the_same_with_and_without_a_throttle() {
 #[tokio::test(start_paused = true)]
 async fn no_retry_leaves_the_queue_after_its_window_has_closed() {
     let server = Server::new(|index| match index {
-        0 => answer(503),
-        1 => late(20 * SEC, answer(200)),
-        _ => answer(200),
+        0 => respond(503),
+        1 => late(20 * SEC, respond(200)),
+        _ => respond(200),
     });
     let throttle = throttle().adaptive(false).max_in_flight(1);
     let client = throttled(&server, retry().retry_window(2 * SEC), throttle);
@@ -240,7 +240,7 @@ async fn no_retry_leaves_the_queue_after_its_window_has_closed() {
             assert!(start.elapsed() <= 2 * SEC + MS);
             response
         },
-        take_the_place(&client)
+        take_the_slot(&client)
     );
     assert_eq!(response.status(), 503);
     assert_eq!(server.count(), 2);
@@ -250,8 +250,8 @@ async fn no_retry_leaves_the_queue_after_its_window_has_closed() {
 async fn a_pause_longer_than_max_wait_is_kept() {
     for status in [429, 503] {
         let server = Server::new(move |index| match index {
-            0 => answer_with(status, &[("retry-after", "45")]),
-            _ => answer(200),
+            0 => respond_with(status, &[("retry-after", "45")]),
+            _ => respond(200),
         });
         let client = throttled(&server, retry(), throttle());
         let start = Instant::now();
@@ -274,8 +274,8 @@ async fn a_probe_that_hangs_does_not_close_the_gate() {
 #[tokio::test(start_paused = true)]
 async fn long_polls_do_not_keep_others_out() {
     let server = Server::new(|index| match index {
-        0..16 => late(300 * SEC, answer(200)),
-        _ => answer(200),
+        0..16 => late(300 * SEC, respond(200)),
+        _ => respond(200),
     });
     let client = throttled(&server, retry(), throttle());
     let start = Instant::now();
@@ -289,10 +289,10 @@ async fn long_polls_do_not_keep_others_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_of_long_ago_does_not_slow_anybody() {
+async fn an_old_refusal_does_not_slow_later_calls() {
     let server = Server::new(|index| match index {
-        10 => answer(429),
-        _ => late(2 * MS, answer(200)),
+        10 => respond(429),
+        _ => late(2 * MS, respond(200)),
     });
     let client = throttled(&server, retry(), throttle());
     for name in 0..20 {
@@ -308,7 +308,7 @@ async fn a_refusal_of_long_ago_does_not_slow_anybody() {
 
 #[tokio::test(start_paused = true)]
 async fn callers_that_lose_interest_do_not_slow_others() {
-    let server = Server::new(|_| late(200 * MS, answer(200)));
+    let server = Server::new(|_| late(200 * MS, respond(200)));
     let client = throttled(&server, retry(), throttle());
     for name in 0..5 {
         assert!(timeout(150 * MS, call(&client, name)).await.is_err());
@@ -320,12 +320,12 @@ async fn callers_that_lose_interest_do_not_slow_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gateway_timeouts_by_chance_do_not_slow_anybody() {
-    for (status, away) in [(504, 50), (504, 200)] {
+async fn random_gateway_timeouts_do_not_slow_calls() {
+    for (status, delay) in [(504, 50), (504, 200)] {
         let server = Server::new(move |index| {
             let spread = (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
             let status = if spread % 100 == 0 { status } else { 200 };
-            late(away * MS, answer(status))
+            late(delay * MS, respond(status))
         });
         let client = throttled(&server, retry(), throttle());
         let calls = (0..5000_u32).map(|index| {
@@ -339,7 +339,7 @@ async fn gateway_timeouts_by_chance_do_not_slow_anybody() {
         let mut results = join_all(calls).await;
         assert!(results.iter().all(|(result, _)| matches!(result, Ok(200))));
         results.sort_by_key(|(_, took)| *took);
-        assert_eq!(results[2500].1, away * MS);
+        assert_eq!(results[2500].1, delay * MS);
     }
 }
 
@@ -356,13 +356,13 @@ async fn a_fast_fixed_rate_is_reached_though_timers_are_coarse() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_was_counted_late_refuses_nobody() {
-    // Sixteen were counted before the first was answered.
+async fn a_quota_that_was_counted_late_refuses_no_call() {
+    // The server counts 16 requests before it responds to the first.
     let server = Server::new(|index| {
         let left = if index < 16 { "10" } else { "9" };
         let headers = [("x-ratelimit-remaining", left), ("x-ratelimit-reset", "60")];
         let after = 20 * MS + (index as u32 % 16) * MS;
-        late(after, answer_with(200, &headers))
+        late(after, respond_with(200, &headers))
     });
     let client = throttled(&server, retry(), throttle());
     let results = join_all((0..20).map(|name| call(&client, name))).await;
@@ -370,13 +370,13 @@ async fn a_quota_that_was_counted_late_refuses_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_lies_does_not_close_the_gate_for_ever() {
+async fn a_quota_that_lies_does_not_close_the_gate_forever() {
     let server = Server::new(|_| {
         let headers = [
             ("x-ratelimit-remaining", "0"),
             ("x-ratelimit-reset", "3600"),
         ];
-        answer_with(200, &headers)
+        respond_with(200, &headers)
     });
     let client = throttled(&server, retry(), throttle());
     assert_eq!(call(&client, 0).await.unwrap(), 200);
@@ -390,7 +390,7 @@ async fn a_quota_that_lies_does_not_close_the_gate_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_always_refuses_gets_few_requests() {
     for headers in [&[][..], &[("retry-after", "0")], &[("retry-after", "1")]] {
-        let server = Server::new(move |_| late(5 * MS, answer_with(429, headers)));
+        let server = Server::new(move |_| late(5 * MS, respond_with(429, headers)));
         let client = throttled(&server, retry(), throttle());
         assert_few_requests_arrive(&server, &client).await;
     }
@@ -398,9 +398,9 @@ async fn a_server_that_always_refuses_gets_few_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_says_how_long_those_ahead_will_take() {
-    let server = Server::new(|_| late(10 * SEC, answer(200)));
+    let server = Server::new(|_| late(10 * SEC, respond(200)));
     let client = throttled(&server, retry(), throttle().max_in_flight(4).max_queue(4));
-    // From this it knows how long an answer takes.
+    // The throttle learns from this call how long a response takes.
     assert!(call(&client, 0).await.is_ok());
     let (_, refused) = tokio::join!(join_all((0..8).map(|name| call(&client, name))), async {
         sleep(MS).await;
@@ -409,7 +409,7 @@ async fn a_refusal_says_how_long_those_ahead_will_take() {
     let error = refused.unwrap_err();
     let refusal = SteadyError::of(&error).unwrap();
     assert_eq!(refusal.refusal_reason(), Some(RefusalReason::QueueFull));
-    // Four ahead, and itself, four at a time.
+    // Four calls ahead, and this one, four at a time.
     assert_eq!(refusal.retry_after().unwrap(), 12_500 * MS);
 }
 
@@ -435,7 +435,7 @@ async fn clients_that_are_refused_together_do_not_come_back_together() {
 async fn a_timeout_comes_back_if_its_retry_is_refused() {
     let server = Server::new(|_| Reply::silence());
     let retry = retry().attempt_timeout(20 * MS);
-    // After the first, none goes for a minute.
+    // After the first attempt, the rate allows none for a minute.
     let throttle = throttle().rate(1.0 / 60.0, 1).max_queue_wait(SEC);
     let client = throttled(&server, retry, throttle);
     let slot = ReportSlot::new();

@@ -1,5 +1,5 @@
-//! What only a wire can show: connections that break, fall silent or never come about, and
-//! answers that break off.
+//! What needs a real connection: connections that break, fall silent or are never established, and
+//! responses that break off.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use reqwest_steady::observe::{AttemptOutcome, FailureKind};
 use reqwest_steady::{ReportSlot, RequestBuilderExt, RetryReport, SteadyError, StopReason};
 use tokio::net::TcpListener;
 
-use crate::support::raw::{Reply, Server, Then, answer, client, direct, in_time, reply, retry};
+use crate::support::raw::{Reply, Server, Then, client, direct, in_time, reply, respond, retry};
 
-/// Short for a test, and long for an answer over loopback.
+/// Short for a test, and long for a response over loopback.
 const PATIENCE: Duration = Duration::from_millis(800);
 
 const LENGTH_100: &str = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n";
@@ -48,26 +48,26 @@ fn outcomes(report: &RetryReport) -> Vec<AttemptOutcome> {
 }
 
 fn report_of(response: &Response) -> &RetryReport {
-    RetryReport::of(response).expect("every response carries one")
+    RetryReport::of(response).expect("every response has a report")
 }
 
-/// The request, and where its report will be.
+/// The request, and the slot for its report.
 fn reported(request: RequestBuilder) -> (RequestBuilder, ReportSlot) {
     let slot = ReportSlot::new();
     (request.report_to(&slot), slot)
 }
 
-/// Does this to the first two requests, and answers the third.
+/// Fails the first two requests like this, and responds to the third.
 async fn failing_twice(failure: impl Fn() -> Reply + Send + Sync + 'static) -> Server {
     Server::start(move |index| match index {
         0 | 1 => failure(),
-        _ => answer(200, "whole"),
+        _ => respond(200, "whole"),
     })
     .await
 }
 
-/// A failure that leaves open what became of the request is retried for a GET, and a POST without
-/// a key arrives once, whatever else was opted into.
+/// After a failure that does not show whether the request was processed, a GET is retried. A POST
+/// without a key arrives once, whatever options are on.
 async fn is_unclear(failure: fn() -> Reply, kind: FailureKind) {
     let server = failing_twice(failure).await;
     let response = send(plain().get(server.url())).await.unwrap();
@@ -93,23 +93,23 @@ async fn is_unclear(failure: fn() -> Reply, kind: FailureKind) {
 }
 
 #[tokio::test]
-async fn a_reset_before_the_answer_is_unclear() {
+async fn a_reset_before_the_response_is_unclear() {
     is_unclear(|| reply("", Then::Reset), FailureKind::Reset).await;
 }
 
 #[tokio::test]
-async fn a_connection_closed_without_an_answer_is_unclear() {
+async fn a_connection_closed_without_a_response_is_unclear() {
     is_unclear(|| reply("", Then::Close), FailureKind::Incomplete).await;
 }
 
 #[tokio::test]
-async fn half_an_answer_head_is_unclear() {
+async fn half_the_response_headers_are_unclear() {
     is_unclear(|| reply(HALF_A_HEAD, Then::Close), FailureKind::Incomplete).await;
 }
 
 #[tokio::test]
-async fn a_reset_within_the_answer_head_is_unclear() {
-    // Which of the two it is depends on what the client read first.
+async fn a_reset_within_the_response_headers_is_unclear() {
+    // The failure kind depends on what the client reads first.
     let server = failing_twice(|| reply(HALF_A_HEAD, Then::Reset)).await;
     let response = send(plain().get(server.url())).await.unwrap();
     assert_eq!(response.status(), 200);
@@ -121,9 +121,9 @@ async fn a_reset_within_the_answer_head_is_unclear() {
 }
 
 #[tokio::test]
-async fn a_post_on_a_kept_connection_that_is_closed_on_it_arrives_once() {
+async fn a_post_on_a_reused_connection_that_closes_arrives_once() {
     let server = Server::start(|index| match index {
-        0 => answer(200, "warm"),
+        0 => respond(200, "warm"),
         _ => reply("", Then::Close),
     })
     .await;
@@ -153,9 +153,9 @@ async fn a_keyed_post_is_retried_with_the_same_key() {
 }
 
 #[tokio::test]
-async fn without_a_key_an_answer_of_class_retry_may_be_opted_into_but_not_a_reset() {
+async fn without_a_key_a_503_may_be_opted_into_but_not_a_reset() {
     let opted = || client(direct(), retry().retry_without_key(true));
-    let server = failing_twice(|| answer(503, "later")).await;
+    let server = failing_twice(|| respond(503, "later")).await;
     let response = send(opted().post(server.url()).body("order"))
         .await
         .unwrap();
@@ -172,11 +172,11 @@ async fn without_a_key_an_answer_of_class_retry_may_be_opted_into_but_not_a_rese
 // Silence.
 
 #[tokio::test]
-async fn silence_before_the_head_ends_with_the_attempt() {
+async fn silence_before_the_headers_ends_with_the_attempt() {
     let patient = client(direct(), retry().attempt_timeout(PATIENCE));
     let server = Server::start(|index| match index {
         0 => reply("", Then::Silence),
-        _ => answer(200, "whole"),
+        _ => respond(200, "whole"),
     })
     .await;
     let response = send(patient.get(server.url())).await.unwrap();
@@ -219,7 +219,7 @@ async fn the_timeout_of_reqwest_comes_back_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_attempt_is_timed_up_to_the_head_only() {
+async fn an_attempt_timeout_covers_only_the_headers() {
     let server = Server::start(|_| reply(LENGTH_100, Then::Silence)).await;
     let patient = client(direct(), retry().attempt_timeout(PATIENCE));
     let response = send(patient.get(server.url())).await.unwrap();
@@ -233,11 +233,11 @@ async fn an_attempt_is_timed_up_to_the_head_only() {
 }
 
 #[tokio::test]
-async fn a_buffered_answer_that_falls_silent_is_retried() {
+async fn a_buffered_response_that_falls_silent_is_retried() {
     let patient = client(direct(), retry().attempt_timeout(PATIENCE));
     let script = |index| match index {
         0 => reply(LENGTH_100, Then::Silence),
-        _ => answer(200, "whole"),
+        _ => respond(200, "whole"),
     };
     let server = Server::start(script).await;
     let get = patient.get(server.url()).buffer_response(1024);
@@ -254,9 +254,9 @@ async fn a_buffered_answer_that_falls_silent_is_retried() {
     assert_eq!(server.count(), 1);
 }
 
-// Bodies of answers.
+// Bodies of responses.
 
-/// Answers that are closed in the middle of their bodies.
+/// Responses whose connection closes in the middle of the body.
 fn cut_bodies() -> [fn() -> Reply; 3] {
     [
         || reply(format!("{LENGTH_100}half"), Then::Close),
@@ -265,7 +265,7 @@ fn cut_bodies() -> [fn() -> Reply; 3] {
     ]
 }
 
-/// A reset may overtake what was written before it, even the head.
+/// A reset may overtake the bytes written before it, even the headers.
 fn reset_body() -> Reply {
     reply(format!("{LENGTH_100}half"), Then::Reset)
 }
@@ -298,7 +298,7 @@ async fn a_buffered_body_cut_short_is_retried() {
 }
 
 #[tokio::test]
-async fn a_post_whose_buffered_answer_is_cut_short_arrives_once() {
+async fn a_post_whose_buffered_response_is_cut_short_arrives_once() {
     for cut in cut_bodies()
         .into_iter()
         .chain([reset_body as fn() -> Reply])
@@ -318,7 +318,7 @@ async fn a_post_whose_buffered_answer_is_cut_short_arrives_once() {
 async fn a_body_over_the_buffers_limit_is_a_stream_of_the_whole() {
     let body: String = ('a'..='z').cycle().take(300_000).collect();
     let sent = body.clone();
-    let server = Server::start(move |_| answer(200, &sent)).await;
+    let server = Server::start(move |_| respond(200, &sent)).await;
     let get = plain().get(server.url()).buffer_response(1000);
     let response = send(get).await.unwrap();
     assert_eq!(report_of(&response).retries(), 0);
@@ -337,18 +337,18 @@ async fn a_body_cut_short_beyond_the_buffers_limit_is_not_retried() {
 }
 
 #[tokio::test]
-async fn a_buffered_answer_is_the_same_answer() {
-    const ANSWER: &str = "HTTP/1.0 203 Sure\r\nset-cookie: a=1\r\nset-cookie: b=2\r\n\
+async fn a_buffered_response_is_unchanged() {
+    const RESPONSE: &str = "HTTP/1.0 203 Sure\r\nset-cookie: a=1\r\nset-cookie: b=2\r\n\
                           content-length: 5\r\n\r\nwhole";
-    // The second limit is passed, so that the body is handed out as a stream.
+    // The body exceeds the second limit, so it is returned as a stream.
     for limit in [5, 4] {
         let server = Server::start(|index| match index {
-            0 => answer(503, ""),
+            0 => respond(503, ""),
             1 => reply(
                 "HTTP/1.1 302 Found\r\nlocation: /final\r\ncontent-length: 0\r\n\r\n",
                 Then::KeepOpen,
             ),
-            _ => reply(ANSWER, Then::Close),
+            _ => reply(RESPONSE, Then::Close),
         })
         .await;
         let get = client(following(), retry()).get(server.url());
@@ -369,13 +369,13 @@ async fn a_buffered_answer_is_the_same_answer() {
     }
 }
 
-// Answers that are thrown away.
+// Responses that are discarded.
 
-/// Answers three requests in this way, and the fourth with 200. Returns how many connections came.
+/// Sends `refusal` to three requests, and 200 to the fourth. Returns the number of connections.
 async fn connections_for_four(refusal: impl Fn() -> Reply + Send + Sync + 'static) -> usize {
     let server = Server::start(move |index| match index {
         0..=2 => refusal(),
-        _ => answer(200, "whole"),
+        _ => respond(200, "whole"),
     })
     .await;
     let response = send(plain().get(server.url())).await.unwrap();
@@ -389,7 +389,7 @@ async fn connections_for_four(refusal: impl Fn() -> Reply + Send + Sync + 'stati
 #[tokio::test]
 async fn a_refusal_with_a_body_leaves_its_connection_usable() {
     let body = "x".repeat(100_000);
-    let connections = connections_for_four(move || answer(503, &body)).await;
+    let connections = connections_for_four(move || respond(503, &body)).await;
     assert_eq!(connections, 1);
 }
 
@@ -423,7 +423,7 @@ async fn a_refusal_that_drips_does_not_hold_up_the_retry() {
 #[tokio::test]
 async fn a_refusal_of_megabytes_is_not_read_to_its_end() {
     let body = "x".repeat(10_000_000);
-    let connections = connections_for_four(move || answer(503, &body)).await;
+    let connections = connections_for_four(move || respond(503, &body)).await;
     assert_eq!(connections, 4);
 }
 
@@ -436,14 +436,14 @@ async fn a_refusal_that_breaks_off_is_a_refusal() {
 
 // No connection.
 
-/// An address where nobody listens.
+/// An address where no server listens.
 async fn refusing() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     format!("http://{}/orders", listener.local_addr().unwrap())
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_retried_and_its_error_comes_back_as_it_is() {
+async fn a_refused_connection_is_retried_and_its_error_unchanged() {
     let url = refusing().await;
     let (get, slot) = reported(plain().get(&url).max_retries(2));
     let error = send(get).await.unwrap_err();
@@ -480,7 +480,7 @@ impl Resolve for NoSuchName {
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_found_is_asked_for_again() {
+async fn an_unknown_host_name_is_looked_up_again() {
     let url = "http://does-not-exist.invalid/orders";
     let lost = || direct().dns_resolver(NoSuchName);
     let (get, slot) = reported(client(lost(), retry()).get(url).max_retries(2));
@@ -498,7 +498,7 @@ async fn a_name_that_is_not_found_is_asked_for_again() {
     }
 }
 
-// What would end the same way again.
+// Failures that a retry cannot change.
 
 #[tokio::test]
 async fn an_unsupported_scheme_is_final() {
@@ -525,7 +525,7 @@ async fn a_redirect_loop_is_final() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_http_is_final() {
+async fn a_response_that_is_not_http_is_final() {
     let server = failing_twice(|| reply("not http at all\r\n\r\n", Then::Close)).await;
     let (get, slot) = reported(plain().get(server.url()));
     let error = send(get).await.unwrap_err();
@@ -536,8 +536,8 @@ async fn an_answer_that_is_not_http_is_final() {
     assert_eq!(server.count(), 1);
 }
 
-// Redirects, which reqwest follows within one attempt unless told otherwise. What goes wrong behind one
-// says nothing about the POST that was answered with it.
+// Redirects, which reqwest follows within one attempt by default. A failure after a redirect
+// does not show whether the redirected POST was processed.
 
 fn redirect(location: &str) -> Reply {
     let head = format!("HTTP/1.1 303 See Other\r\nlocation: {location}\r\n");
@@ -553,7 +553,7 @@ fn following() -> reqwest::ClientBuilder {
 async fn accepting_and_failing() -> Server {
     Server::start(|index| match index % 2 {
         0 => redirect("/orders"),
-        _ => answer(503, "later"),
+        _ => respond(503, "later"),
     })
     .await
 }
@@ -590,9 +590,9 @@ async fn a_post_accepted_with_a_303_to_its_own_url_arrives_once() {
     }
 }
 
-// This is why the options are refused for such clients. If reqwest ever tells of such a redirect, this fails.
+// This is why the options are refused for such clients. If reqwest ever reports such a redirect, this test fails.
 #[tokio::test]
-async fn nothing_tells_of_a_redirect_to_the_same_url() {
+async fn a_redirect_to_the_same_url_is_invisible() {
     let server = accepting_and_failing().await;
     let misled = client(following(), retry().retry_without_key(true).max_retries(2));
     let response = send(misled.post(server.url()).body("order")).await.unwrap();
@@ -617,7 +617,7 @@ async fn a_keyed_post_may_be_redirected_to_its_own_url() {
 }
 
 #[tokio::test]
-async fn without_redirects_a_post_that_is_sent_on_to_a_refused_port_arrives_once() {
+async fn a_post_redirected_to_a_refused_port_arrives_once() {
     let nowhere = refusing().await;
     let server = Server::start(move |_| redirect(&nowhere)).await;
     let careful = client(direct(), retry().retry_unsent(true));
@@ -628,12 +628,12 @@ async fn without_redirects_a_post_that_is_sent_on_to_a_refused_port_arrives_once
     assert_eq!(server.count(), 1);
 }
 
-// Where the caller is wrong about its client, a redirect to another URL is still noticed.
+// If the setting does not match the client, a redirect to another URL is still detected.
 #[tokio::test]
-async fn a_post_whose_answer_redirects_to_a_refusal_arrives_once() {
+async fn a_post_redirected_to_a_refusal_arrives_once() {
     let server = Server::start(|index| match index {
         0 => redirect("/receipt"),
-        _ => answer(503, "later"),
+        _ => respond(503, "later"),
     })
     .await;
     let eager = client(following(), retry().retry_without_key(true));
@@ -658,7 +658,7 @@ async fn no_setting_takes_over_a_header_that_http_acts_upon() {
         "Cookie",
         "content-type",
         "if-match",
-        // Known credentials, by what their names say.
+        // Credentials, recognised by their names.
         "api-key",
         "apikey",
         "dpop",
@@ -669,7 +669,7 @@ async fn no_setting_takes_over_a_header_that_http_acts_upon() {
         "x-csrf-token",
         "x-goog-api-key",
         "x-vault-token",
-        // What gateways act upon.
+        // Headers that gateways act upon.
         "sec-websocket-key",
         "X-HTTP-Method-Override",
         "x-original-url",
@@ -684,7 +684,7 @@ async fn no_setting_takes_over_a_header_that_http_acts_upon() {
             let error = match builder.build() {
                 Err(error) => error.to_string(),
                 Ok(retry) => {
-                    let server = Server::start(|_| answer(200, "")).await;
+                    let server = Server::start(|_| respond(200, "")).await;
                     let inner = direct().build().unwrap();
                     let client = reqwest_middleware::ClientBuilder::new(inner)
                         .with(retry)
@@ -736,7 +736,7 @@ fn settings_accept_the_names_that_servers_use_for_keys() {
 
 #[test]
 fn an_attempt_header_is_never_the_idempotency_key() {
-    // A request may carry the default header by hand, whatever this client calls its own.
+    // A request may set the default header by hand, whatever header this client uses.
     for (key, attempt) in [
         ("Idempotency-Key", "idempotency-key"),
         ("PayPal-Request-Id", "Idempotency-Key"),
@@ -755,7 +755,7 @@ async fn a_body_built_anew_keeps_its_length() {
         || reqwest::Body::from("a body"),
         || reqwest::Body::wrap(String::from("a body")),
     ] {
-        let server = failing_twice(|| answer(503, "")).await;
+        let server = failing_twice(|| respond(503, "")).await;
         let request = plain().put(server.url()).body_with(built);
         assert_eq!(send(request).await.unwrap().status(), 200);
         assert_eq!(server.count(), 3);

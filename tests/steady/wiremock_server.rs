@@ -18,7 +18,7 @@ fn client() -> ClientWithMiddleware {
         .build()
 }
 
-/// Answers 503 so often, then 200.
+/// Responds with 503 this many times, then with 200.
 async fn flaky(failures: u32) -> MockServer {
     let server = MockServer::start().await;
     if failures > 0 {
@@ -39,7 +39,7 @@ async fn arrivals(server: &MockServer) -> Vec<wiremock::Request> {
 }
 
 #[tokio::test]
-async fn a_server_that_fails_n_times_is_answered_by_the_next_attempt() {
+async fn after_n_failures_the_next_attempt_succeeds() {
     for failures in 0..=MAX {
         let server = flaky(failures).await;
         let response = client().get(server.uri()).send().await.unwrap();
@@ -52,10 +52,10 @@ async fn a_server_that_fails_n_times_is_answered_by_the_next_attempt() {
     }
 }
 
-/// The cost that `proof/benches/call_cost.rs` counts for real answers rests on this: there is a table of
-/// extensions already, and room in it for the report.
+/// `proof/benches/call_cost.rs` relies on this for real responses: they already have a table of extensions,
+/// with room for the report.
 #[tokio::test]
-async fn an_answer_from_a_socket_carries_two_extensions_without_us() {
+async fn a_response_from_a_socket_has_two_extensions_without_us() {
     let server = flaky(0).await;
     let bare = plain_client();
     let response = bare.get(server.uri()).send().await.unwrap();
@@ -63,7 +63,7 @@ async fn an_answer_from_a_socket_carries_two_extensions_without_us() {
 }
 
 #[tokio::test]
-async fn one_failure_too_many_returns_the_last_answer_with_its_body() {
+async fn one_failure_too_many_returns_the_last_response_and_body() {
     let server = flaky(MAX + 1).await;
     let response = client().get(server.uri()).send().await.unwrap();
     assert_eq!(response.status(), 503);
@@ -75,7 +75,7 @@ async fn one_failure_too_many_returns_the_last_answer_with_its_body() {
 }
 
 #[tokio::test]
-async fn an_answer_that_will_not_change_arrives_once() {
+async fn a_request_with_a_final_response_arrives_once() {
     for status in [400, 401, 403, 404, 422] {
         let server = MockServer::start().await;
         let refusal = ResponseTemplate::new(status).set_body_string("no");

@@ -1,4 +1,4 @@
-//! Many calls at the same time, of which some are dropped, at points that chance has chosen.
+//! Many calls at the same time, of which some are dropped at random points.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::CALM;
 use super::cut::{Cut, Moment};
-use super::script::{ANSWER_TIME, Says};
+use super::script::{Action, RESPONSE_TIME};
 use super::stack::{Setup, Stack, fresh};
 use crate::support::stacks::MS;
 
@@ -23,7 +23,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug)]
 struct Caller {
     begins: u32,
-    /// Few, so that some ask for the same at the same time.
+    /// One of few paths, so that some calls are coalesced.
     path: usize,
     buffered: bool,
     deadline: Option<u32>,
@@ -46,15 +46,15 @@ fn caller() -> impl Strategy<Value = Caller> {
     )
 }
 
-fn says() -> impl Strategy<Value = Says> {
+fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        3 => select(vec![200, 404, 500, 502, 503, 504]).prop_map(Says::Status),
-        2 => (0..3_u32).prop_map(Says::Pause),
-        2 => (select(vec![200, 503]), 0..5_usize).prop_map(|(status, parts)| Says::Drips(status, parts)),
-        1 => (1..500_u32).prop_map(Says::Slow),
-        1 => Just(Says::Breaks),
-        1 => Just(Says::Reset),
-        1 => Just(Says::Silence),
+        3 => select(vec![200, 404, 500, 502, 503, 504]).prop_map(Action::Status),
+        2 => (0..3_u32).prop_map(Action::Pause),
+        2 => (select(vec![200, 503]), 0..5_usize).prop_map(|(status, parts)| Action::Drips(status, parts)),
+        1 => (1..500_u32).prop_map(Action::Slow),
+        1 => Just(Action::Breaks),
+        1 => Just(Action::Reset),
+        1 => Just(Action::Silence),
     ]
 }
 
@@ -86,8 +86,8 @@ const SETUPS: [Setup; 4] = [
     },
 ];
 
-/// Each of the four paths has its own part of the script, and is well in the end.
-fn script(says: Vec<Says>) -> impl Fn(&str, usize) -> Says + Send + Sync + 'static {
+/// Each of the four paths has its own part of the script, and then responds with 200.
+fn script(actions: Vec<Action>) -> impl Fn(&str, usize) -> Action + Send + Sync + 'static {
     move |path, before| {
         let own = match path {
             "/0" => 0,
@@ -95,17 +95,17 @@ fn script(says: Vec<Says>) -> impl Fn(&str, usize) -> Says + Send + Sync + 'stat
             "/2" => 2,
             "/3" => 3,
             "/token" => 4,
-            _ => return Says::Status(200),
+            _ => return Action::Status(200),
         };
-        let part = says.len() / 5;
+        let part = actions.len() / 5;
         match before < part {
-            true => says[own * part + before],
-            false => Says::Status(200),
+            true => actions[own * part + before],
+            false => Action::Status(200),
         }
     }
 }
 
-/// Begins a call, which ends or is dropped.
+/// Starts a call, which ends or is dropped.
 fn begin(stack: &Stack, number: usize, caller: &Caller) -> JoinHandle<()> {
     let mut request = stack.get(&format!("/{}", caller.path), &format!("caller {number}"));
     if caller.buffered {
@@ -127,8 +127,8 @@ fn begin(stack: &Stack, number: usize, caller: &Caller) -> JoinHandle<()> {
     })
 }
 
-async fn check(setup: &Setup, callers: &[Caller], says: Vec<Says>) {
-    let stack = Stack::new(setup, script(says));
+async fn check(setup: &Setup, callers: &[Caller], actions: Vec<Action>) {
+    let stack = Stack::new(setup, script(actions));
     #[cfg(feature = "metrics")]
     let _measured = stack.measure();
     let callers = callers.iter().enumerate();
@@ -136,40 +136,46 @@ async fn check(setup: &Setup, callers: &[Caller], says: Vec<Says>) {
         .map(|(number, caller)| begin(&stack, number, caller))
         .collect();
     for call in calls {
-        // Nobody waits for ever for one that is gone.
+        // No call waits forever for a dropped one.
         timeout(HOUR, call).await.unwrap().unwrap();
     }
     let assert_paid = match setup.nested {
         true => Stack::assert_paid_or_begun,
         false => Stack::assert_paid,
     };
-    assert_paid(&stack, "at once");
-    stack.told.counts().assert_all_ended("at once");
-    stack.told.counts().assert_throttle_empty("at once");
+    assert_paid(&stack, "right after the calls");
+    stack
+        .events
+        .counts()
+        .assert_all_ended("right after the calls");
+    stack
+        .events
+        .counts()
+        .assert_throttle_empty("right after the calls");
     sleep(CALM).await;
-    assert_paid(&stack, "in the end");
-    stack.assert_empty("in the end");
+    assert_paid(&stack, "after a long pause");
+    stack.assert_empty("after a long pause");
     #[cfg(feature = "metrics")]
-    stack.assert_gauges("in the end");
-    assert!(fresh(&stack).await <= ANSWER_TIME + 30 * MS);
+    stack.assert_gauges("after a long pause");
+    assert!(fresh(&stack).await <= RESPONSE_TIME + 30 * MS);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn whoever_is_dropped_in_a_crowd_leaves_nothing_behind(
+    fn calls_dropped_in_a_crowd_leave_nothing_behind(
         setup in 0..SETUPS.len(),
         callers in vec(caller(), 1..14),
-        says in vec(says(), 30),
+        actions in vec(action(), 30),
     ) {
         let mut runtime = Builder::new_current_thread();
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(check(&SETUPS[setup], &callers, says));
+        runtime.block_on(check(&SETUPS[setup], &callers, actions));
     }
 }
 
-/// Those in the queue of a throttle, and those that it lets through as they come.
+/// Calls that queue in a throttle, and calls that it lets through at once.
 const AMONG_THREADS: [Setup; 2] = [
     Setup {
         retry: |retry| retry,
@@ -183,9 +189,9 @@ const AMONG_THREADS: [Setup; 2] = [
     },
 ];
 
-/// In real time, on several threads: only what can be counted is looked at.
+/// In real time, on several threads. Checks only counts.
 #[test]
-fn whoever_is_dropped_among_many_threads_leaves_nothing_behind() {
+fn calls_dropped_on_many_threads_leave_nothing_behind() {
     let mut runtime = Builder::new_multi_thread();
     let runtime = runtime.worker_threads(8).enable_time().build().unwrap();
     for seed in 0..4 {
@@ -200,12 +206,12 @@ async fn among_threads(setup: &Setup, seed: u64) {
     let stack = Stack::new(setup, |path, before| {
         let number: usize = path[1..].parse().unwrap_or_default();
         match (number + before) % 16 {
-            _ if path == "/fresh" => Says::Status(200),
-            0 => Says::Drips(503, 1),
-            4 => Says::Reset,
-            8 => Says::Breaks,
-            2 | 10 => Says::Drips(200, 2),
-            _ => Says::Status(200),
+            _ if path == "/fresh" => Action::Status(200),
+            0 => Action::Drips(503, 1),
+            4 => Action::Reset,
+            8 => Action::Breaks,
+            2 | 10 => Action::Drips(200, 2),
+            _ => Action::Status(200),
         }
     });
     let mut caller = || Caller {
@@ -227,7 +233,7 @@ async fn among_threads(setup: &Setup, seed: u64) {
     for call in calls {
         timeout(60_000 * MS, call).await.unwrap().unwrap();
     }
-    // Letters are on their way, and the last tasks are being cleared away.
+    // Wait for deliveries of letters and for the last tasks to end.
     let gone = async {
         while Handle::current().metrics().num_alive_tasks() > 0 {
             sleep(MS).await;
@@ -236,11 +242,11 @@ async fn among_threads(setup: &Setup, seed: u64) {
     assert!(timeout(60_000 * MS, gone).await.is_ok(), "{place}");
     stack.assert_paid(place);
     stack.assert_empty(place);
-    let told = stack.told.counts();
+    let counts = stack.events.counts();
     assert!(
-        told.abandoned > 50 && told.stopped > 50,
-        "{place}: {told:?}"
+        counts.abandoned > 50 && counts.stopped > 50,
+        "{place}: {counts:?}"
     );
     assert!(timeout(60_000 * MS, fresh(&stack)).await.is_ok(), "{place}");
-    println!("{place}: {told:?}");
+    println!("{place}: {counts:?}");
 }

@@ -3,31 +3,30 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// At which suspension a call is dropped, and when.
+/// The suspension at which a call is dropped, and when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
-    /// The first is 1. With 0, it is not even polled.
+    /// The first suspension is 1. With 0, the call is never polled.
     pub(super) suspension: usize,
     pub(super) moment: Moment,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Moment {
-    /// As soon as it waits: nothing has happened yet.
+    /// As soon as it waits, before anything else happens.
     Asleep,
-    /// When it was woken, and has not looked yet what for: its turn, its answer, its time.
+    /// After it was woken by its turn, its response or a timer, but before it is polled.
     Woken,
 }
 
 impl Cut {
-    /// Never: it runs to its end.
+    /// Never: the call runs to its end.
     pub(super) const NEVER: Self = Self {
         suspension: usize::MAX,
         moment: Moment::Woken,
     };
 
-    /// What comes of a call that is dropped there: nothing, unless it ends before. It is gone when this
-    /// returns.
+    /// Runs a call and drops it there. Returns its output if it ends before.
     pub(super) async fn off<F: Future>(self, call: F) -> Option<F::Output> {
         let mut call = Box::pin(call);
         let mut suspensions = 0;

@@ -1,4 +1,4 @@
-//! What the server says to whom, and what was said.
+//! The scripted server, and a record of its responses.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,46 +9,46 @@ use futures_util::{StreamExt, stream};
 use reqwest::{Body, Request};
 use reqwest_steady::testing::ScriptedServer;
 
-use crate::support::scripted::{Reply, answer, answer_with, dripping, late};
+use crate::support::scripted::{Reply, dripping, late, respond, respond_with};
 use crate::support::stacks::MS;
 
-/// Every answer takes so long.
-pub(super) const ANSWER_TIME: Duration = Duration::from_millis(20);
+/// Duration of every response.
+pub(super) const RESPONSE_TIME: Duration = Duration::from_millis(20);
 
-/// Says whose request it is. Headers of tracing do not keep requests from being coalesced.
+/// Names the caller of a request. Requests that differ only in tracing headers are still coalesced.
 pub(super) const CALLER: &str = "traceparent";
 
-/// Says which attempt of its call it is.
+/// The attempt number.
 pub(super) const ATTEMPT: &str = "x-attempt";
 
 /// What the server does with a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Says {
+pub(super) enum Action {
     Status(u16),
-    /// 429, and the pause that it asks for, in seconds.
+    /// 429 with a pause in seconds.
     Pause(u32),
-    /// A body in so many parts, 10 ms apart.
+    /// A body in this many parts, 10 ms apart.
     Drips(u16, usize),
-    /// 200, and a body that breaks off.
+    /// 200 with a body that breaks off.
     Breaks,
     Reset,
     Silence,
-    /// 200, after so many milliseconds.
+    /// 200 after this many milliseconds.
     Slow(u32),
 }
 
-impl Says {
+impl Action {
     fn reply(self) -> Reply {
         let reply = match self {
-            Self::Status(status) => answer(status),
-            Self::Pause(seconds) => answer_with(429, &[("retry-after", &seconds.to_string())]),
+            Self::Status(status) => respond(status),
+            Self::Pause(seconds) => respond_with(429, &[("retry-after", &seconds.to_string())]),
             Self::Drips(status, drops) => dripping(status, drops),
             Self::Breaks => Reply::status(200).body(broken()),
             Self::Reset => Reply::fail(io::ErrorKind::ConnectionReset),
             Self::Silence => Reply::silence(),
-            Self::Slow(millis) => return late(millis * MS, answer(200)),
+            Self::Slow(millis) => return late(millis * MS, respond(200)),
         };
-        late(ANSWER_TIME, reply)
+        late(RESPONSE_TIME, reply)
     }
 }
 
@@ -60,16 +60,16 @@ fn broken() -> Body {
     }))
 }
 
-/// One request, as it was answered.
+/// One request and its response.
 #[derive(Clone, Debug)]
 pub(super) struct Served {
     pub(super) caller: String,
     pub(super) path: String,
     is_retry: bool,
-    says: Says,
+    action: Action,
 }
 
-/// All that was said, in order.
+/// All requests and responses, in order.
 #[derive(Clone, Default)]
 pub(super) struct Record(Arc<Mutex<Vec<Served>>>);
 
@@ -82,8 +82,8 @@ impl Record {
         self.all().iter().filter(|it| it.caller == caller).count()
     }
 
-    /// How many retries were sent, by all or by one caller, and how many of these a budget pays for: not
-    /// those after a 429, whose pause the throttle keeps.
+    /// How many retries all callers or one caller sent, and how many of these the budget pays for. Retries
+    /// after a 429 are free because the throttle keeps the pause.
     pub(super) fn retries(&self, caller: Option<&str>) -> (usize, usize) {
         let (mut sent, mut paid) = (0, 0);
         let mut last = HashMap::new();
@@ -92,19 +92,19 @@ impl Record {
                 continue;
             }
             let call = (served.caller, served.path);
-            let before = last.insert(call, served.says);
+            let before = last.insert(call, served.action);
             if served.is_retry {
                 sent += 1;
-                paid += usize::from(!matches!(before, Some(Says::Pause(_))));
+                paid += usize::from(!matches!(before, Some(Action::Pause(_))));
             }
         }
         (sent, paid)
     }
 }
 
-/// A server that answers by the path, and by how many asked for it before.
+/// A server whose responses depend on the path and on the number of earlier requests for it.
 pub(super) fn server(
-    script: impl Fn(&str, usize) -> Says + Send + Sync + 'static,
+    script: impl Fn(&str, usize) -> Action + Send + Sync + 'static,
 ) -> (Arc<ScriptedServer>, Record) {
     let record = Record::default();
     let kept = record.clone();
@@ -115,14 +115,14 @@ pub(super) fn server(
         let is_retry = header(ATTEMPT) != "1";
         let mut served = kept.0.lock().unwrap();
         let before = served.iter().filter(|it| it.path == path).count();
-        let says = script(&path, before);
+        let action = script(&path, before);
         served.push(Served {
             caller,
             path,
             is_retry,
-            says,
+            action,
         });
-        says.reply()
+        action.reply()
     });
     (server, record)
 }

@@ -1,4 +1,4 @@
-//! The three middlewares, one inside the other, and all that can be seen of them from outside.
+//! A stack of the three middlewares, and checks of everything that is visible from outside.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,19 +13,19 @@ use reqwest_steady::{
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
-use super::script::{ATTEMPT, CALLER, Record, Says, server};
-use super::told::Told;
+use super::counts::EventCounter;
+use super::script::{ATTEMPT, Action, CALLER, Record, server};
 use crate::support::stacks::{MS, doubling};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How many retries a scope has in which a call runs that is dropped.
+/// The number of retries in the scope around the dropped call.
 pub(super) const SCOPE: u32 = 9;
 
-/// A client with all three middlewares, and a server behind them.
+/// A client with all three middlewares, and its server.
 pub(super) struct Stack {
     pub(super) client: ClientWithMiddleware,
-    pub(super) told: Arc<Told>,
+    pub(super) events: Arc<EventCounter>,
     pub(super) record: Record,
     pub(super) letters: Letters,
     coalesce: Arc<CoalesceMiddleware>,
@@ -35,23 +35,23 @@ pub(super) struct Stack {
     recorder: metrics_util::debugging::DebuggingRecorder,
 }
 
-/// How the middlewares are set up, beyond what every stack has.
+/// Settings of the middlewares beyond those of every stack.
 pub(super) struct Setup {
     pub(super) retry: fn(RetryMiddlewareBuilder) -> RetryMiddlewareBuilder,
     pub(super) throttle: fn(ThrottleMiddlewareBuilder) -> ThrottleMiddlewareBuilder,
-    /// Inside the retry, another client asks for a token before every attempt.
+    /// Inside the retry, another client fetches a token before every attempt.
     pub(super) nested: bool,
 }
 
 impl Stack {
     pub(super) fn new(
         setup: &Setup,
-        script: impl Fn(&str, usize) -> Says + Send + Sync + 'static,
+        script: impl Fn(&str, usize) -> Action + Send + Sync + 'static,
     ) -> Self {
         let (server, record) = server(script);
-        let told = Arc::new(Told::default());
+        let events = Arc::new(EventCounter::default());
         let letters = Letters::default();
-        // Nothing comes back to it with time, nor by success: what is missing was spent.
+        // Neither time nor successes refill it, so what is missing was spent.
         let budget = Budget::builder().ttl(HOUR).retry_ratio(0.0);
         let budget = budget.min_retries_per_sec(1.0).build().unwrap();
         let backoff = doubling(50 * MS);
@@ -59,13 +59,13 @@ impl Stack {
             let retry = RetryMiddleware::builder().seed(1).backoff(backoff.clone());
             let retry = retry.budget(budget.clone()).attempt_header(ATTEMPT);
             retry
-                .observer(told.clone())
+                .observer(events.clone())
                 .dead_letter_sink(letters.clone())
         };
         let outer = (setup.retry)(retry());
         let throttle = || {
             let throttle = (setup.throttle)(ThrottleMiddleware::builder().seed(1));
-            throttle.observer(told.clone())
+            throttle.observer(events.clone())
         };
         let inner = throttle();
         #[cfg(feature = "metrics")]
@@ -86,7 +86,7 @@ impl Stack {
         chain.push(Arc::new(inner.build().unwrap()));
         Self {
             client: server.client_behind(chain),
-            told,
+            events,
             record,
             letters,
             coalesce,
@@ -102,19 +102,19 @@ impl Stack {
         self.client.get(url).header(CALLER, caller)
     }
 
-    /// What was paid for is what was sent.
+    /// The budget paid exactly for the retries that were sent.
     #[track_caller]
     pub(super) fn assert_paid(&self, place: &str) {
         let (spent, sent) = self.paid();
         assert_eq!(spent, sent, "{place}: {:?}", self.record.all());
     }
 
-    /// The same where a call inside may keep an attempt from ever being sent: then it is paid for when it
-    /// begins.
+    /// The same if a nested call may keep an attempt from being sent. An attempt is then paid when it
+    /// starts.
     #[track_caller]
     pub(super) fn assert_paid_or_begun(&self, place: &str) {
         let (spent, sent) = self.paid();
-        let begun = self.told.counts().retries_begun as f64;
+        let begun = self.events.counts().retries_begun as f64;
         let right = (sent..=begun).contains(&spent);
         assert!(
             right,
@@ -123,33 +123,33 @@ impl Stack {
         );
     }
 
-    /// What is missing in the budget, and how many retries were sent that it should have paid for.
+    /// What the budget spent, and how many retries it should have paid for.
     fn paid(&self) -> (f64, f64) {
         let (_, sent) = self.record.retries(None);
         (self.full - self.budget.balance(), sent as f64)
     }
 
-    /// Nobody is in it any more, and nothing is left of those who were.
+    /// No call, task or flight is left in the stack.
     #[track_caller]
     pub(super) fn assert_empty(&self, place: &str) {
-        self.told.counts().assert_all_ended(place);
+        self.events.counts().assert_all_ended(place);
         let coalesce = format!("{:?}", self.coalesce);
         assert!(coalesce.contains("in_flight: 0"), "{place}: {coalesce}");
         assert_eq!(Handle::current().metrics().num_alive_tasks(), 0, "{place}");
-        let (kept, told) = (self.letters.count(), self.told.counts());
-        assert_eq!(kept, told.letters, "{place}: {told:?}");
-        assert_eq!(kept, told.given_up, "{place}: {told:?}");
+        let (kept, counts) = (self.letters.count(), self.events.counts());
+        assert_eq!(kept, counts.letters, "{place}: {counts:?}");
+        assert_eq!(kept, counts.given_up, "{place}: {counts:?}");
     }
 
-    /// So much of a scope is spent as a call in it has sent again.
+    /// The scope spent exactly the retries that the call in it sent.
     pub(super) async fn assert_drawn(&self, scope: &Scope, caller: &str, place: &str) {
         let (sent, _) = self.record.retries(Some(caller));
         assert_eq!(left_of(scope).await, SCOPE - sent as u32, "{place}");
-        // What runs outside of it is not in it.
+        // A call outside of the scope does not use it.
         assert_eq!(left_of(&Scope::new()).await, 100, "{place}");
     }
 
-    /// Records what is measured in this thread.
+    /// Records the metrics of this thread.
     #[cfg(feature = "metrics")]
     pub(super) fn measure(&self) -> metrics::LocalRecorderGuard<'_> {
         metrics::set_default_local_recorder(&self.recorder)
@@ -189,7 +189,7 @@ impl Stack {
     }
 }
 
-/// How many retries a scope has left, of up to a hundred. It takes them.
+/// Uses up the retries left in a scope, and returns how many there were, up to 100.
 async fn left_of(scope: &Scope) -> u32 {
     let server = ScriptedServer::statuses([503]);
     let backoff = Backoff::exponential(MS).cap(MS).jitter(Jitter::None);
@@ -200,7 +200,7 @@ async fn left_of(scope: &Scope) -> u32 {
     server.count() as u32 - 1
 }
 
-/// Takes letters, and its time.
+/// Keeps letters, and takes 20 ms for each.
 #[derive(Clone, Default)]
 pub(super) struct Letters(Arc<Mutex<Vec<Arc<DeadLetter>>>>);
 
@@ -221,7 +221,7 @@ impl DeadLetterSink for Letters {
     }
 }
 
-/// Asks another client for a token before every attempt, except where none is needed.
+/// Fetches a token with another client before every attempt, except for `/fresh`.
 struct Token(ClientWithMiddleware);
 
 #[async_trait::async_trait]
@@ -241,7 +241,7 @@ impl Middleware for Token {
     }
 }
 
-/// Asks for something that is there, and says how long that took: for ever, if it is not even sent.
+/// Makes a call that succeeds, and returns its duration: `Duration::MAX` if it is refused.
 pub(super) async fn fresh(stack: &Stack) -> Duration {
     let start = Instant::now();
     match stack.get("/fresh", "fresh").send().await {

@@ -1,4 +1,4 @@
-//! The file of letters: written by many, cut off anywhere, rotated, and full.
+//! The file of letters: many writers, cut off anywhere, rotated, and on a full disk.
 
 use std::error::Error;
 use std::fs;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::stored::{LINE, deliver, keys, numbered, orders};
 use crate::support::directory::Directory;
 
-/// Delivers `each` letters from each of 8 tasks, and says which.
+/// Delivers `each` letters from each of 8 tasks, and returns their keys.
 async fn deliver_from_8_tasks(sinks: &[JsonLinesSink], each: usize) -> Vec<String> {
     let mut tasks = JoinSet::new();
     for task in 0..8 {
@@ -54,8 +54,8 @@ async fn letters_from_8_tasks_are_all_there_and_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_letters_at_once_are_all_on_the_disk_in_the_time_of_a_few() {
-    // Each was once synced on its own, and most of them gave up waiting for that.
+async fn many_letters_reach_the_disk_in_the_time_of_a_few() {
+    // Each letter was once synced separately, and most deliveries timed out.
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     let sink = JsonLinesSink::open(&path).unwrap().sync(true);
@@ -68,7 +68,7 @@ async fn many_letters_at_once_are_all_on_the_disk_in_the_time_of_a_few() {
 }
 
 #[tokio::test]
-async fn a_letter_is_kept_although_nobody_waits_for_its_delivery() {
+async fn a_letter_is_kept_if_its_delivery_is_not_awaited() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     let sink = JsonLinesSink::open(&path).unwrap();
@@ -93,7 +93,7 @@ async fn a_file_cut_off_anywhere_loses_only_the_letter_that_is_cut() {
     let fourth = numbered(4);
     for length in 0..=whole.len() {
         fs::write(&path, &whole[..length]).unwrap();
-        // The newline itself makes no difference.
+        // Whether the newline itself is there makes no difference.
         let complete = ends.iter().filter(|end| **end <= length).count();
         let is_torn = ends.iter().all(|end| length != *end && length != *end + 1) && length > 0;
 
@@ -103,13 +103,13 @@ async fn a_file_cut_off_anywhere_loses_only_the_letter_that_is_cut() {
             assert!(torn.is_torn(), "{length}: {torn}");
             assert_eq!(torn.line(), complete as u64 + 1);
             assert_eq!(torn.path(), path);
-            let said = format!("line {} of {} ", complete + 1, path.display());
-            assert_eq!(torn.to_string(), said + "is cut off in the middle");
+            let message = format!("line {} of {} ", complete + 1, path.display());
+            assert_eq!(torn.to_string(), message + "is cut off in the middle");
         }
         let read: Vec<_> = read.into_iter().map(|letter| letter.unwrap()).collect();
         assert_eq!(read.len(), complete, "{length}");
 
-        // Whoever goes on writing spoils nothing, and neither does the torn line.
+        // Later letters are intact, and the torn line does not damage them.
         let sink = JsonLinesSink::open(&path).unwrap();
         sink.deliver(fourth.clone()).await.unwrap();
         let read: Vec<_> = JsonLinesReader::open(&path).unwrap().collect();
@@ -136,8 +136,8 @@ async fn a_line_that_another_process_left_unfinished_spoils_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn rotation_loses_nothing_whoever_writes() {
-    // One sink, and two that do not know of each other, as in two processes.
+async fn rotation_loses_nothing_with_any_number_of_sinks() {
+    // One sink, and two independent sinks, as in two processes.
     for sinks in [1, 2] {
         let directory = Directory::new();
         let path = directory.file("letters.jsonl");
@@ -177,15 +177,15 @@ async fn rotated_files_are_read_in_their_order_and_never_overwritten() {
     assert_eq!(fs::read_to_string(other).unwrap(), LINE);
     assert!(directory.file("letters.jsonl.12").exists());
     assert!(!directory.file("letters.jsonl.13").exists());
-    // Without the current one.
+    // Without the current file.
     fs::remove_file(&path).unwrap();
     assert_eq!(keys(&path), orders(1..=4));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_removes_rotated_files_when_they_are_read_misses_no_letter() {
-    // A number was once taken with an empty file, and the full one renamed over it: whoever removed
-    // the empty one could remove the full one.
+async fn removing_rotated_files_after_reading_loses_no_letter() {
+    // Rotation once reserved a number with an empty file and renamed the full one over it. A reader
+    // that removed the empty file could remove the full one.
     const LETTERS: usize = 2000;
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
@@ -229,7 +229,7 @@ async fn whoever_removes_rotated_files_when_they_are_read_misses_no_letter() {
 }
 
 #[tokio::test]
-async fn a_number_that_a_killed_process_had_taken_is_left_out() {
+async fn a_number_taken_by_a_killed_process_is_skipped() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     fs::write(directory.file("letters.jsonl.1.taken"), "").unwrap();
@@ -249,7 +249,7 @@ async fn a_number_that_a_killed_process_had_taken_is_left_out() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_link_is_rotated_itself_and_what_it_leads_to_stays() {
+async fn rotation_renames_a_link_and_keeps_its_target() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     let elsewhere = directory.file("elsewhere");
@@ -269,10 +269,10 @@ async fn a_link_is_rotated_itself_and_what_it_leads_to_stays() {
 }
 
 #[tokio::test]
-async fn what_is_written_while_it_is_read_is_not_read() {
+async fn letters_written_while_reading_are_not_read() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
-    // With and without rotation, and with a line at the end that is cut off.
+    // With and without rotation, and with a last line that is cut off.
     for (rotate_at, end) in [(u64::MAX, ""), (1, ""), (u64::MAX, &LINE[..100])] {
         fs::write(&path, format!("{LINE}\n{LINE}\n{end}")).unwrap();
         let sink = JsonLinesSink::open(&path).unwrap().rotate_at(rotate_at);
@@ -283,7 +283,10 @@ async fn what_is_written_while_it_is_read_is_not_read() {
                 Err(error) => torn += usize::from(error.is_torn()),
             }
             read += 1;
-            assert!(read < 10, "it reads what it has written");
+            assert!(
+                read < 10,
+                "the reader returns letters written while it reads"
+            );
         }
         let is_cut = usize::from(!end.is_empty());
         assert_eq!((read, torn), (2 + is_cut, is_cut));
@@ -318,7 +321,7 @@ fn a_file_that_an_editor_saved_is_read_as_well() {
 }
 
 #[tokio::test]
-async fn lines_that_are_no_letters_are_said_and_the_others_are_read() {
+async fn invalid_lines_are_reported_and_the_others_are_read() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     let later = LINE.replace("\"version\":1", "\"version\":3");
@@ -355,7 +358,7 @@ async fn a_file_that_cannot_be_read_is_an_error_and_the_next_is_read() {
     fs::write(directory.file("letters.jsonl.4"), LINE).unwrap();
     fs::write(&path, LINE).unwrap();
     let mut letters = JsonLinesReader::open_all(&path).unwrap();
-    // Gone before its turn has come.
+    // The file is removed before the reader reaches it.
     fs::remove_file(directory.file("letters.jsonl.3")).unwrap();
     assert!(letters.next().unwrap().is_ok());
     for name in ["letters.jsonl.2", "letters.jsonl.3"] {
@@ -377,7 +380,7 @@ async fn a_sink_needs_its_directory() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_full_disk_is_an_error_and_after_it_letters_are_written_again() {
+async fn a_full_disk_is_an_error_and_writing_resumes_after_it() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
@@ -394,7 +397,7 @@ async fn a_full_disk_is_an_error_and_after_it_letters_are_written_again() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_file_that_somebody_moved_or_deleted_is_begun_again() {
+async fn a_file_that_was_moved_or_deleted_is_created_again() {
     use std::os::unix::fs::PermissionsExt;
 
     let directory = Directory::new();
@@ -410,7 +413,7 @@ async fn a_file_that_somebody_moved_or_deleted_is_begun_again() {
     fs::remove_file(&path).unwrap();
     deliver(&sink, 4).await;
     assert_eq!(keys(&path), ["order-4"]);
-    // Nobody else may read what is in the letters, in whichever file.
+    // No other user may read the letters, in any file.
     for file in [path, moved] {
         let mode = fs::metadata(file).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -428,9 +431,9 @@ fn a_file_that_cannot_be_opened_is_named() {
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        let said = error.to_string();
-        assert!(said.contains(path.to_str().unwrap()), "{said}");
-        assert!(said.contains("os error 2"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains(path.to_str().unwrap()), "{message}");
+        assert!(message.contains("os error 2"), "{message}");
         let source = error.source().and_then(|source| source.downcast_ref());
         let original: &std::io::Error = source.unwrap();
         assert_eq!(original.raw_os_error(), Some(2));
@@ -439,7 +442,7 @@ fn a_file_that_cannot_be_opened_is_named() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn if_there_can_be_no_new_file_the_old_one_is_written_wherever_it_is() {
+async fn without_a_new_file_the_old_one_is_written_wherever_it_is() {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     let moved = directory.file("moved");
@@ -450,7 +453,7 @@ async fn if_there_can_be_no_new_file_the_old_one_is_written_wherever_it_is() {
     deliver(&sink, 2).await;
     deliver(&sink, 3).await;
     assert_eq!(keys(&moved), orders(1..=3));
-    // Nobody would find it any more.
+    // No reader would find it there.
     fs::remove_file(&moved).unwrap();
     assert!(sink.deliver(numbered(4)).await.is_err());
     fs::remove_dir(&path).unwrap();
@@ -460,7 +463,7 @@ async fn if_there_can_be_no_new_file_the_old_one_is_written_wherever_it_is() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_file_that_cannot_be_renamed_grows_on() {
+async fn a_file_that_cannot_be_renamed_keeps_growing() {
     use std::os::unix::fs::PermissionsExt;
 
     let directory = Directory::new();
@@ -470,7 +473,7 @@ async fn a_file_that_cannot_be_renamed_grows_on() {
     let sink = JsonLinesSink::open(&path).unwrap().rotate_at(1);
     deliver(&sink, 1).await;
     fs::set_permissions(&inner, fs::Permissions::from_mode(0o500)).unwrap();
-    // For root, every directory can be written.
+    // Root can write to every directory.
     let forbidden = fs::write(inner.join("probe"), "").is_err();
     deliver(&sink, 2).await;
     fs::set_permissions(&inner, fs::Permissions::from_mode(0o700)).unwrap();

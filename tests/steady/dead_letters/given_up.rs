@@ -1,4 +1,4 @@
-//! Which calls a letter is written about, and what it says.
+//! Which calls produce a letter, and what the letter contains.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use reqwest_steady::{
 };
 use tokio::time::{sleep, timeout};
 
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with, call, late, throttled};
+use crate::support::scripted::{Reply, Server, URL, call, late, respond, respond_with, throttled};
 use crate::support::stacks::{MS, SEC, constant};
 
-/// Two retries, a second apart, and no end of them.
+/// Two retries, 1 s apart, and an unlimited budget.
 fn retry() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder()
         .max_retries(2)
@@ -39,10 +39,10 @@ fn client(
     (server.client(retry), letters)
 }
 
-/// The only letter there is. It has been delivered before the call returned.
+/// The only letter. It is delivered before the call returns.
 fn only(letters: &mut DeadLetterReceiver) -> Arc<DeadLetter> {
     let letter = letters.try_recv().expect("a letter");
-    assert!(letters.try_recv().is_none(), "one call, one letter");
+    assert!(letters.try_recv().is_none(), "one letter per call");
     letter
 }
 
@@ -55,7 +55,7 @@ fn stream() -> Body {
     Body::wrap(String::from("order"))
 }
 
-/// Without any retries in it.
+/// A budget without any retries.
 fn empty() -> Budget {
     Budget::builder()
         .retry_ratio(0.0)
@@ -65,9 +65,9 @@ fn empty() -> Budget {
         .unwrap()
 }
 
-/// A server that is down, and asks for this pause.
+/// A server that responds with 503 and asks for this pause.
 fn busy(pause: &'static str) -> Arc<Server> {
-    Server::new(move |_| answer_with(503, &[("retry-after", pause)]))
+    Server::new(move |_| respond_with(503, &[("retry-after", pause)]))
 }
 
 fn pause(letter: &DeadLetter) -> Duration {
@@ -162,17 +162,17 @@ async fn a_letter_is_written_when_the_scope_has_no_retries_left() {
     assert_eq!(letter.attempts().len(), 2);
 }
 
-/// One at a time, and nobody waits.
-fn one_place() -> ThrottleMiddlewareBuilder {
+/// One request at a time, and no queue.
+fn one_slot() -> ThrottleMiddlewareBuilder {
     let throttle = ThrottleMiddleware::builder().seed(1).adaptive(false);
     throttle.max_in_flight(1).max_queue(0)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_letter_is_written_when_a_throttle_refuses_the_first_attempt() {
-    let server = Server::new(|_| late(60 * SEC, answer(200)));
+async fn a_letter_is_written_when_the_first_attempt_is_refused() {
+    let server = Server::new(|_| late(60 * SEC, respond(200)));
     let (sink, mut letters) = dead_letter_channel(100);
-    let throttle = one_place().rate(0.1, 1);
+    let throttle = one_slot().rate(0.1, 1);
     let client = throttled(&server, retry().dead_letter_sink(sink), throttle);
     let (first, refused) = tokio::join!(call(&client, 0), async {
         sleep(SEC).await;
@@ -190,10 +190,10 @@ async fn a_letter_is_written_when_a_throttle_refuses_the_first_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_never_sent_can_be_sent_again_even_without_a_key() {
-    let server = Server::new(|_| late(SEC, answer(503)));
+async fn an_unsent_request_can_be_replayed_without_a_key() {
+    let server = Server::new(|_| late(SEC, respond(503)));
     let (sink, mut letters) = dead_letter_channel(100);
-    let client = throttled(&server, retry().dead_letter_sink(sink), one_place());
+    let client = throttled(&server, retry().dead_letter_sink(sink), one_slot());
     let (sent, refused) = tokio::join!(client.post(URL).send(), client.post(URL).send());
     assert!(SteadyError::of(&refused.unwrap_err()).is_some_and(SteadyError::is_throttled));
     assert_eq!(sent.unwrap().status(), 503);
@@ -205,13 +205,13 @@ async fn what_was_never_sent_can_be_sent_again_even_without_a_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_letter_about_a_refused_retry_tells_of_the_attempts_that_were_sent() {
+async fn a_letter_about_a_refused_retry_lists_the_sent_attempts() {
     let server = Server::new(|index| match index {
-        0 => answer(503),
-        _ => late(60 * SEC, answer(200)),
+        0 => respond(503),
+        _ => late(60 * SEC, respond(200)),
     });
     let (sink, mut letters) = dead_letter_channel(100);
-    let client = throttled(&server, retry().dead_letter_sink(sink), one_place());
+    let client = throttled(&server, retry().dead_letter_sink(sink), one_slot());
     let (response, other) = tokio::join!(client.put(URL).send(), async {
         sleep(500 * MS).await;
         call(&client, 1).await
@@ -226,10 +226,10 @@ async fn a_letter_about_a_refused_retry_tells_of_the_attempts_that_were_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_untouched() {
+async fn without_a_response_a_letter_is_written_and_the_error_kept() {
     let server = Server::new(|index| match index {
         0 => Reply::silence(),
-        1 => answer(503),
+        1 => respond(503),
         _ => Reply::fail(ErrorKind::ConnectionReset),
     });
     let (client, mut letters) = client(&server, retry().attempt_timeout(SEC));
@@ -250,7 +250,7 @@ async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_un
     assert_eq!(letter.attempts()[2].outcome(), reset);
     assert_eq!(*letter.body(), LetterBody::Empty);
 
-    // One that its deadline ends does not even wait for its letter.
+    // A call that its deadline ends does not wait for its letter.
     let server = Server::new(|_| Reply::silence());
     let (client, mut letters) = self::client(&server, retry());
     let error = client.get(URL).deadline(SEC).send().await.unwrap_err();
@@ -264,8 +264,8 @@ async fn a_letter_is_written_when_there_is_no_answer_and_the_error_comes_back_un
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_letter_is_written_about_what_would_not_have_worked_later() {
-    let veto = || Server::new(|_| answer_with(503, &[("x-should-retry", "false")]));
+async fn no_letter_is_written_if_a_later_retry_cannot_succeed() {
+    let veto = || Server::new(|_| respond_with(503, &[("x-should-retry", "false")]));
     for (reason, server, retry, sent) in [
         (StopReason::Succeeded, Server::statuses([200]), retry(), 1),
         (
@@ -308,13 +308,13 @@ async fn no_letter_is_written_about_what_would_not_have_worked_later() {
 
 #[tokio::test(start_paused = true)]
 async fn no_letter_is_written_about_a_call_that_its_caller_dropped() {
-    // In an attempt, and between two.
+    // During an attempt, and between two.
     for (server, sent) in [
         (Server::new(|_| Reply::silence()), 1),
         (Server::statuses([503]), 1),
         (
             Server::new(|index| match index {
-                0 => answer(503),
+                0 => respond(503),
                 _ => Reply::silence(),
             }),
             1,
@@ -330,7 +330,7 @@ async fn no_letter_is_written_about_a_call_that_its_caller_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_letter_is_written_about_what_was_never_sent_for_its_key_makes_no_sense() {
+async fn no_letter_is_written_about_a_request_with_an_invalid_key() {
     let server = Server::statuses([503]);
     let (client, mut letters) = client(&server, retry());
     let request = client.post(URL).header("idempotency-key", "a\tb");
@@ -340,7 +340,7 @@ async fn no_letter_is_written_about_what_was_never_sent_for_its_key_makes_no_sen
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_earliest_next_try_is_what_the_last_answer_asks_for() {
+async fn the_last_response_sets_the_earliest_next_try() {
     async fn pause_after(
         server: Arc<Server>,
         retry: RetryMiddlewareBuilder,
@@ -351,7 +351,7 @@ async fn the_earliest_next_try_is_what_the_last_answer_asks_for() {
         pause(&only(&mut letters))
     }
     let put = || Method::PUT;
-    // Also if no retry was considered after it.
+    // Also if the call ends without a retry decision.
     assert_eq!(pause_after(busy("7"), retry(), put()).await, 7 * SEC);
     assert_eq!(pause_after(busy("7"), retry(), Method::POST).await, 7 * SEC);
     let disabled = retry().max_retries(0);
@@ -361,22 +361,22 @@ async fn the_earliest_next_try_is_what_the_last_answer_asks_for() {
     let far = busy("18446744073709551615");
     assert!(pause_after(far, retry(), put()).await > 86400 * 365 * SEC);
 
-    // An earlier answer does not count, for its pause is over.
+    // An earlier response does not count because its pause is over.
     let earlier = Server::new(|index| match index {
-        0 => answer_with(503, &[("retry-after", "7")]),
-        _ => answer(503),
+        0 => respond_with(503, &[("retry-after", "7")]),
+        _ => respond(503),
     });
     assert_eq!(pause_after(earlier, retry(), put()).await, Duration::ZERO);
     let later = Server::new(|index| match index {
-        2 => answer_with(429, &[("retry-after-ms", "1500")]),
-        _ => answer_with(503, &[("retry-after", "7")]),
+        2 => respond_with(429, &[("retry-after-ms", "1500")]),
+        _ => respond_with(503, &[("retry-after", "7")]),
     });
     assert_eq!(pause_after(later, retry(), put()).await, 1500 * MS);
 
-    // A quota that is not used up asks for nothing.
+    // A quota that is not used up asks for no pause.
     for (left, pause) in [("0", 900 * SEC), ("98", Duration::ZERO)] {
         let field = format!("\"100-in-15min\";r={left};t=900");
-        let server = Server::new(move |_| answer_with(503, &[("ratelimit", &field)]));
+        let server = Server::new(move |_| respond_with(503, &[("ratelimit", &field)]));
         assert_eq!(pause_after(server, retry(), put()).await, pause, "{left}");
     }
 }
@@ -398,10 +398,10 @@ async fn the_key_in_the_letter_is_the_one_that_was_sent() {
     }
     assert_eq!(letter.key_header().unwrap(), "x-order-key");
     assert!(letter.is_repeatable());
-    // And the same once more, when the letter is sent.
+    // And again when the letter is replayed.
     letter.replay(&client).await.unwrap();
     let arrivals = server.received();
-    assert_eq!(arrivals.len(), 6, "retried like any other");
+    assert_eq!(arrivals.len(), 6, "a replay is retried like any call");
     let key = |index: usize| &arrivals[index].headers["x-order-key"];
     assert!((0..6).all(|index| key(index) == key(0)));
     assert_eq!(arrivals[5].body.as_deref(), Some(&b"order"[..]));
@@ -422,7 +422,7 @@ async fn a_body_up_to_the_limit_is_kept_and_a_larger_one_is_left_out() {
     assert_eq!(kept(|request| request.body("order")).await, order);
     let orders = kept(|request| request.body("orders")).await;
     assert_eq!(orders, LetterBody::TooLarge(6));
-    // A body that is built for each attempt is built for the letter, too.
+    // A body that is built for each attempt is also built for the letter.
     assert_eq!(kept(|request| request.body_with(|| "order")).await, order);
     let orders = kept(|request| request.body_with(|| "orders")).await;
     assert_eq!(orders, LetterBody::TooLarge(6));

@@ -1,7 +1,7 @@
-//! A process that is killed in the middle of writing letters, from 8 tasks at once.
+//! Kills a process while 8 of its tasks write letters.
 //!
-//! The process is this test binary once more: it runs one test by its name, which does nothing unless
-//! it is told what to do by its environment.
+//! The process is this test binary again. It runs one test by its name, which does nothing unless
+//! environment variables are set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -26,19 +26,19 @@ use crate::support::directory::Directory;
 use crate::support::raw::{client, direct, in_time, retry};
 
 const TASKS: usize = 8;
-/// What the process is told by its environment.
+/// Environment variables for the process.
 const FILE: &str = "STEADY_KILLED_FILE";
 const ROTATE_AT: &str = "STEADY_KILLED_ROTATE_AT";
 const NAME: &str = "STEADY_KILLED_NAME";
 const URL: &str = "STEADY_KILLED_URL";
-/// What it says before each key whose call has returned.
+/// Printed before the key of each call that returned.
 const RETURNED: &str = "returned: ";
 
-/// How the name of a process begins whose bodies are all of about 1 MiB, so that a kill lands within a
-/// write now and then: one in some forty did.
+/// Processes with this name prefix send only bodies of about 1 MiB, so that some kills interrupt a
+/// write: about 1 in 40 did.
 const LARGE: &str = "large";
 
-/// The body that belongs to a key. Some are of many pages: the writing of those can be cut off.
+/// The body that belongs to a key. Some span many pages, so a kill can interrupt their write.
 fn body_of(key: &str) -> String {
     let number: usize = key.rsplit('-').next().unwrap().parse().unwrap();
     let times = match key.starts_with(LARGE) {
@@ -62,7 +62,7 @@ async fn the_process_that_is_killed() {
         .budget(Budget::unlimited())
         .dead_letter_sink(sink)
         .dead_letter_max_body(4 * 1024 * 1024)
-        // However slow the machine is: what is tested is that nothing is lost.
+        // Long enough for a slow machine: the test is about lost letters, not about time.
         .dead_letter_timeout(Duration::from_secs(60));
     let client = client(direct(), retry);
     let mut tasks = JoinSet::new();
@@ -82,7 +82,7 @@ async fn the_process_that_is_killed() {
                 let mut out = io::stdout().lock();
                 let line = format!("{RETURNED}{key}\n");
                 if out.write_all(line.as_bytes()).is_err() || out.flush().is_err() {
-                    // Nobody is there to kill it.
+                    // The parent process is gone and cannot kill this one.
                     process::exit(0);
                 }
             }
@@ -91,8 +91,7 @@ async fn the_process_that_is_killed() {
     tasks.join_all().await;
 }
 
-/// Runs the process until so many calls have returned, then kills it. Returns the keys of all calls
-/// that had returned.
+/// Kills the process after `after` calls returned. Returns the keys of all calls that returned.
 async fn run_and_kill(
     path: &Path,
     rotate_at: Option<u64>,
@@ -119,13 +118,13 @@ async fn run_and_kill(
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let mut keys = Vec::new();
     while let Some(line) = lines.next_line().await.unwrap() {
-        // The test harness speaks on the same channel.
+        // The test harness also prints to stdout.
         let Some((_, key)) = line.split_once(RETURNED) else {
             continue;
         };
         keys.push(key.to_owned());
         if keys.len() == after {
-            // Not always at the same point of a call.
+            // Vary the point at which a call is interrupted.
             tokio::time::sleep(Duration::from_micros(after as u64 * 17 % 1000)).await;
             process.start_kill().unwrap();
         }
@@ -136,7 +135,7 @@ async fn run_and_kill(
     keys
 }
 
-/// What is in the files now: the letters, and how many lines are cut off. Nothing else is unreadable.
+/// Reads the letters and counts the lines that are cut off. Panics on any other error.
 fn read(path: &Path) -> (Vec<DeadLetter>, usize) {
     let (mut letters, mut torn) = (Vec::new(), 0);
     for letter in JsonLinesReader::open_all(path).unwrap() {
@@ -161,7 +160,7 @@ fn assert_whole(letter: &DeadLetter, url: &str) {
     assert!(is_whole, "{letter:?}");
 }
 
-/// A server that is down at first. Later it has each effect once, whatever it answers.
+/// A server that is down at first. Once open, it applies each key once, whatever status it returns.
 #[derive(Clone, Default)]
 struct Shop(Arc<Mutex<Books>>);
 
@@ -185,7 +184,7 @@ impl Respond for Shop {
             let effect = (key.to_owned(), request.body.clone());
             books.effects.push(effect);
             if books.effects.len() % 7 == 0 {
-                // It has had its effect, and the client does not know.
+                // The request took effect, but the client does not know.
                 return ResponseTemplate::new(503);
             }
         }
@@ -202,7 +201,7 @@ async fn replay_all(letters: &[DeadLetter]) {
     replays.await;
 }
 
-/// What came of it, for those who run this with `--nocapture`.
+/// The totals, printed with `--nocapture`.
 #[derive(Debug, Default)]
 struct Sum {
     kills: usize,
@@ -212,15 +211,15 @@ struct Sum {
     replayed: usize,
 }
 
-/// Lets processes write to one file, one after the other, and kills each after so many calls.
+/// Runs processes that write to one file, one after another, and kills each after its number of calls.
 async fn lose_nothing(name: &str, rotate_at: Option<u64>, kills: &[usize]) -> Sum {
     let directory = Directory::new();
     let path = directory.file("letters.jsonl");
     let shop = Shop::default();
     let server = MockServer::builder().disable_request_recording();
     let server = server.start().await;
-    let answers = Mock::given(any()).respond_with(shop.clone());
-    answers.mount(&server).await;
+    let responses = Mock::given(any()).respond_with(shop.clone());
+    responses.mount(&server).await;
     let url = format!("{}/orders", server.uri());
     let mut sum = Sum::default();
     let mut returned = BTreeSet::new();
@@ -236,11 +235,17 @@ async fn lose_nothing(name: &str, rotate_at: Option<u64>, kills: &[usize]) -> Su
             assert_whole(letter, &url);
             *written.entry(letter.key().unwrap().to_owned()).or_insert(0) += 1;
         }
-        assert!(written.values().all(|count| *count == 1), "each call once");
+        assert!(
+            written.values().all(|count| *count == 1),
+            "one letter per call"
+        );
         for key in &returned {
-            assert!(written.contains_key(key), "{key} has returned, and is lost");
+            assert!(
+                written.contains_key(key),
+                "{key} returned but its letter is lost"
+            );
         }
-        // Of each task, at most one call had not returned yet.
+        // Each task has at most one call that has not returned yet.
         assert!(written.len() + torn <= returned.len() + sum.kills * TASKS);
         assert!(torn <= sum.kills, "{torn} torn lines");
         (sum.letters, sum.torn) = (letters.len(), torn);
@@ -249,27 +254,31 @@ async fn lose_nothing(name: &str, rotate_at: Option<u64>, kills: &[usize]) -> Su
     assert_eq!(directory.names().len() > 1, rotate_at.is_some());
 
     shop.0.lock().unwrap().is_open = true;
-    // A replay may be run again, by somebody who does not know whether it was.
+    // A replay may run twice, for example after an interrupted one.
     for run in 1..=2 {
         let (letters, _) = read(&path);
         replay_all(&letters).await;
         let books = shop.0.lock().unwrap();
         let effects: BTreeMap<_, _> = books.effects.iter().cloned().collect();
-        assert_eq!(effects.len(), books.effects.len(), "each effect once");
+        assert_eq!(
+            effects.len(),
+            books.effects.len(),
+            "an effect happened twice"
+        );
         let keys: BTreeSet<_> = letters.iter().map(|letter| letter.key().unwrap()).collect();
         assert!(keys.iter().copied().eq(effects.keys().map(String::as_str)));
         for (key, body) in &effects {
             assert_eq!(*body, body_of(key).as_bytes(), "{key}");
         }
-        let lost_answers = effects.len() / 7;
-        assert_eq!(books.arrivals, run * effects.len() + lost_answers);
+        let lost_responses = effects.len() / 7;
+        assert_eq!(books.arrivals, run * effects.len() + lost_responses);
         sum.replayed = books.arrivals;
     }
     sum
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_letter_whose_call_returned_survives_a_kill_and_has_its_effect_once() {
+async fn every_delivered_letter_survives_a_kill_and_takes_effect_once() {
     for (name, rotate_at, kills) in [
         ("process", None, &[1][..]),
         ("process", None, &[400]),

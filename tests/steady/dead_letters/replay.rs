@@ -1,4 +1,4 @@
-//! Letters that are sent again.
+//! Replaying letters.
 
 use std::error::Error;
 use std::io;
@@ -12,7 +12,7 @@ use reqwest_steady::{AutoKey, RetryMiddleware, StopReason};
 use super::stored::{LINE, letter};
 use crate::support::scripted::{Reply, Server};
 
-/// With a secret taken out of every place that can have one.
+/// A letter with a secret redacted in every place that can hold one.
 const REDACTED: &str = r#"{"version":1,"time":"2026-11-16T09:00:00Z","method":"POST","url":"http://api.example.com/orders?q=%41+b&token=REDACTED&&x=REDACTED&%74oken=REDACTED;y&z","redacted":[{"parameter":"token"}],"headers":[["x-trace","1"],["x-trace",{"base64":"/zI="}],["authorization",null],["cookie",null],["cookie",null]],"body":{"base64":"/wD+"},"key":{"header":"x-order-key","value":"\"order 1\""},"repeatable":true,"attempts":[{"outcome":"503","sent_at":"0s","waited":"0s"}],"reason":"retries_exhausted","not_before":"2026-11-16T09:00:10Z"}"#;
 
 fn client(server: &Arc<Server>) -> ClientWithMiddleware {
@@ -27,7 +27,7 @@ fn fresh(host: &str) -> Credentials {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_letter_is_sent_as_it_was_with_fresh_credentials_in_their_places() {
+async fn a_letter_is_sent_unchanged_with_fresh_credentials() {
     let server = Server::statuses([503, 200]);
     let letter = letter(&REDACTED.replace("REDACTED;y", "REDACTED"));
     let client = client(&server);
@@ -42,7 +42,7 @@ async fn a_letter_is_sent_as_it_was_with_fresh_credentials_in_their_places() {
     assert_eq!(response.status(), 200);
 
     let arrivals = server.received();
-    assert_eq!(arrivals.len(), 2, "the client retries it like any other");
+    assert_eq!(arrivals.len(), 2, "the client retries it like any call");
     for arrival in arrivals {
         assert_eq!(arrival.method, "POST");
         assert_eq!(
@@ -85,8 +85,8 @@ async fn fresh_lines_of_a_header_come_where_the_redacted_ones_were() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_letter_keeps_the_header_of_its_key_whatever_the_client_uses() {
-    // The server has seen the key there, and may not know it elsewhere.
+async fn a_letter_keeps_its_key_header_whatever_the_client_uses() {
+    // The server knows the key from this header, and may ignore it in another.
     let line = LINE.replace("x-order-key", "idempotency-key");
     for line in [
         &line,
@@ -135,7 +135,7 @@ async fn a_letter_of_a_replay_keeps_the_key_in_its_header() {
     }
 }
 
-/// What a letter that was not sent is refused for.
+/// Replays a letter that is refused, and returns the error.
 async fn refusal(line: &str, credentials: &[Credentials]) -> ReplayError {
     let server = Server::statuses([200]);
     let (letter, client) = (letter(line), client(&server));
@@ -150,7 +150,7 @@ async fn refusal(line: &str, credentials: &[Credentials]) -> ReplayError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn places_that_nobody_fills_are_named_and_nothing_is_sent() {
+async fn missing_credentials_are_named_and_nothing_is_sent() {
     let error = refusal(REDACTED, &[]).await;
     assert_eq!(
         error.to_string(),
@@ -174,7 +174,7 @@ async fn credentials_of_another_host_are_not_sent() {
             "{error}"
         );
     }
-    // Beside those of its own they do no harm.
+    // Beside the right credentials they do no harm.
     let server = Server::statuses([200]);
     let (letter, client) = (letter(REDACTED), client(&server));
     let other = Credentials::for_host("api.example.org").header("authorization", "hidden");
@@ -189,7 +189,7 @@ async fn credentials_of_another_host_are_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_client_adds_by_itself_needs_no_value() {
+async fn values_that_the_client_adds_need_not_be_given() {
     let server = Server::statuses([200]);
     let (letter, client) = (letter(REDACTED), client(&server));
     let credentials = Credentials::for_host("api.example.com")
@@ -217,7 +217,7 @@ async fn what_the_client_adds_by_itself_needs_no_value() {
         server.received()[1].url.as_str(),
         "http://api.example.com/orders?q=%41+b&&x=REDACTED&z"
     );
-    // A value that is given goes first.
+    // A value that is given takes precedence.
     let replay = letter.replay(&client).credentials(&credentials);
     replay.credentials(&by_client).await.unwrap();
     let url = server.received()[2].url.to_string();
@@ -245,7 +245,7 @@ async fn user_info_becomes_the_authorization_that_reqwest_makes_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_sent_or_may_happen_twice_is_refused() {
+async fn letters_that_are_incomplete_or_unrepeatable_are_refused() {
     for body in ["{\"too_large\":5000}", "\"not_replayable\""] {
         let error = refusal(&LINE.replace("{\"text\":\"order\"}", body), &[]).await;
         assert!(matches!(error, ReplayError::BodyNotKept), "{error}");
@@ -262,7 +262,7 @@ async fn what_cannot_be_sent_or_may_happen_twice_is_refused() {
         .replace("\"repeatable\":true", "\"repeatable\":false");
     let error = refusal(&without_key, &[]).await;
     assert!(matches!(error, ReplayError::NotRepeatable), "{error}");
-    // At the caller's own risk it is sent, but not more than once.
+    // The caller may send it at its own risk, but only once.
     let server = Server::statuses([503, 200]);
     let (letter, client) = (letter(&without_key), client(&server));
     let response = letter.replay(&client).even_without_key().await.unwrap();
@@ -270,7 +270,7 @@ async fn what_cannot_be_sent_or_may_happen_twice_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_marked_as_idempotent_still_is() {
+async fn a_letter_marked_as_idempotent_stays_idempotent() {
     let line = LINE.replace(r#"{"header":"idempotency-key","value":"order-1"}"#, "null");
     let server = Server::statuses([503, 200]);
     let (letter, client) = (letter(&line), client(&server));
@@ -279,7 +279,7 @@ async fn what_was_marked_as_idempotent_still_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clients_own_error_is_passed_on_and_shows_no_secret_by_itself() {
+async fn the_clients_error_is_passed_on_and_shows_no_secret() {
     let server = Server::new(|_| Reply::fail(io::ErrorKind::ConnectionReset));
     let (letter, client) = (letter(REDACTED), client(&server));
     let credentials = Credentials::for_host("api.example.com")
@@ -296,12 +296,12 @@ async fn the_clients_own_error_is_passed_on_and_shows_no_secret_by_itself() {
             .source()
             .is_some_and(|source| source.is::<reqwest_middleware::Error>())
     );
-    assert_eq!(server.count(), 6, "the client retries it like any other");
+    assert_eq!(server.count(), 6, "the client retries it like any call");
 }
 
 #[tokio::test]
 async fn not_even_the_whole_chain_of_an_error_shows_a_fresh_secret() {
-    // Nobody listens there.
+    // No server listens on this port.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = closed.local_addr().unwrap();
     drop(closed);

@@ -1,4 +1,4 @@
-//! Sinks that take letters, and sinks that do not: the call does not care.
+//! Sinks that accept letters, and sinks that fail. Neither changes the call.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,20 +16,20 @@ use reqwest_steady::{
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::log::Log;
-use crate::support::scripted::{Reply, Server, URL, answer_with};
+use crate::support::scripted::{Reply, Server, URL, respond_with};
 use crate::support::stacks::{MS, SEC, constant};
 use crate::support::trace::Listening;
 
 /// How long a delivery may take here.
 const MAX_WAIT: Duration = Duration::from_millis(2345);
-/// How long a call takes without its letter: two retries, a second apart.
+/// Duration of a call without its letter: two retries, 1 s apart.
 const CALL: Duration = Duration::from_secs(2);
 
 /// What a sink does with a letter.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     TakeAfter(Duration),
-    /// Whatever it is about.
+    /// Whatever the letter contains.
     Accept(Duration),
     FailAfter(Duration),
     Hang,
@@ -64,7 +64,7 @@ impl DeadLetterSink for Sink {
 
 type Events = Arc<Mutex<Vec<(Duration, EventKind)>>>;
 
-/// A client whose letters go to a sink, and what it tells.
+/// A client whose letters go to a sink, with its events and log.
 struct Setting {
     server: Arc<Server>,
     client: ClientWithMiddleware,
@@ -113,7 +113,7 @@ impl Setting {
         self.taken.load(Ordering::SeqCst)
     }
 
-    /// When which letter ended how.
+    /// When each delivery ended, and its outcome.
     fn letters(&self) -> Vec<(Duration, DeadLetterOutcome)> {
         let events = self.events.lock().unwrap();
         let letters = events.iter().filter_map(|(at, kind)| match kind {
@@ -124,13 +124,13 @@ impl Setting {
     }
 }
 
-/// A server that is down, with an answer of its own.
+/// A server that is down, with a note in the headers of each response.
 fn down() -> Arc<Server> {
-    Server::new(|_| answer_with(503, &[("x-note", "kept")]))
+    Server::new(|_| respond_with(503, &[("x-note", "kept")]))
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_sink_does_the_answer_is_the_same_and_the_wait_is_bounded() {
+async fn no_sink_changes_the_response_or_delays_it_without_limit() {
     use DeadLetterOutcome::{Delivered, Failed, Panicked, TimedOut};
     for (act, outcome, wait) in [
         (Act::TakeAfter(Duration::ZERO), Delivered, Duration::ZERO),
@@ -154,7 +154,7 @@ async fn whatever_a_sink_does_the_answer_is_the_same_and_the_wait_is_bounded() {
         assert_eq!((report.retries(), report.waited()), (2, 2 * SEC));
         assert_eq!(response.text().await.unwrap(), "body of 503");
 
-        // Told before the call returned, and once.
+        // The event fires once, before the call returns.
         assert_eq!(setting.letters(), [(CALL + wait, outcome)], "{act:?}");
         sleep(60 * SEC).await;
         assert_eq!(setting.letters().len(), 1, "{act:?}");
@@ -162,9 +162,11 @@ async fn whatever_a_sink_does_the_answer_is_the_same_and_the_wait_is_bounded() {
         let warnings = usize::from(outcome != Delivered);
         assert_eq!(setting.log.count(), warnings, "{act:?}");
         if warnings == 1 {
-            let said = setting.log.last();
-            let why = said.strip_prefix("dead letter not confirmed").expect(&said);
-            assert_eq!(why == ": the disk is full", outcome == Failed, "{said}");
+            let message = setting.log.last();
+            let why = message
+                .strip_prefix("dead letter not confirmed")
+                .expect(&message);
+            assert_eq!(why == ": the disk is full", outcome == Failed, "{message}");
         }
     }
 }
@@ -185,7 +187,7 @@ async fn an_error_comes_back_untouched_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_of_the_call_holds_for_its_letter_which_is_delivered_all_the_same() {
+async fn the_deadline_covers_delivery_and_the_letter_still_arrives() {
     let deadline = CALL + 300 * MS;
     for (act, outcome, told_after) in [
         (Act::TakeAfter(SEC), DeadLetterOutcome::Delivered, SEC),
@@ -207,7 +209,7 @@ async fn the_deadline_of_the_call_holds_for_its_letter_which_is_delivered_all_th
     }
 }
 
-/// Counts, and takes its time.
+/// Counts letters, and takes 1 s for each.
 struct Slow(Arc<AtomicUsize>);
 
 impl DeadLetterSink for Slow {
@@ -221,7 +223,7 @@ impl DeadLetterSink for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_its_deadline_has_ended_waits_a_moment_for_its_letter_and_no_longer() {
+async fn a_call_past_its_deadline_waits_briefly_for_its_letter() {
     let taken = Arc::new(AtomicUsize::new(0));
     let silent = Server::new(|_| Reply::silence());
     let setting = Setting::with_sink(silent, Slow(taken.clone()), taken);
@@ -252,14 +254,14 @@ async fn a_letter_about_a_deadline_is_there_when_the_call_returns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_while_its_letter_is_delivered_does_not_lose_it() {
+async fn a_call_dropped_during_delivery_keeps_its_letter() {
     let setting = Setting::new(down(), Act::TakeAfter(2 * SEC));
     let call = timeout(CALL + SEC, setting.client.put(URL).send()).await;
     assert!(call.is_err());
     assert_eq!(setting.taken(), 0);
     sleep(60 * SEC).await;
     assert_eq!((setting.taken(), setting.log.count()), (1, 0));
-    // It was over when it was dropped: nobody is told that it was abandoned.
+    // The call had stopped when it was dropped, so no event reports it as abandoned.
     let events = setting.events.lock().unwrap();
     let [.., (stopped_at, stopped), (told_at, told)] = &events[..] else {
         panic!("{events:?}")
@@ -273,7 +275,7 @@ async fn a_call_that_is_dropped_while_its_letter_is_delivered_does_not_lose_it()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_channel_that_is_full_or_closed_is_said_in_the_log() {
+async fn a_full_or_closed_channel_is_logged() {
     let (sink, mut letters) = dead_letter_channel(1);
     let setting = Setting::with_sink(down(), sink, Arc::default());
     for _ in 0..2 {
@@ -286,9 +288,9 @@ async fn a_channel_that_is_full_or_closed_is_said_in_the_log() {
     setting.client.put(URL).send().await.unwrap();
     assert_eq!(setting.started.elapsed(), 3 * CALL + MAX_WAIT);
     assert_eq!(setting.log.count(), 2);
-    let said = setting.log.last();
+    let message = setting.log.last();
     let why = ": nobody receives dead letters any more";
-    assert!(said.ends_with(why), "{said}");
+    assert!(message.ends_with(why), "{message}");
     let outcomes: Vec<_> = setting
         .letters()
         .into_iter()

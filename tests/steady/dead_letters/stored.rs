@@ -1,4 +1,4 @@
-//! Letters in files: how tests come by them, and read them back.
+//! Letters in files: how tests create them and read them back.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use reqwest_steady::dead_letter::{DeadLetter, DeadLetterSink, JsonLinesReader};
 
 use crate::support::directory::Directory;
 
-/// A letter as it stands in a file.
+/// A letter as a line of a file.
 pub(super) const LINE: &str = r#"{"version":1,"time":"2026-11-16T09:00:00Z","method":"POST","url":"http://api.example.com/orders?page=7","redacted":[],"headers":[["x-trace","1"]],"body":{"text":"order"},"key":{"header":"idempotency-key","value":"order-1"},"repeatable":true,"attempts":[{"outcome":"503","sent_at":"0s","waited":"0s"}],"reason":"retries_exhausted","not_before":"2026-11-16T09:00:10Z"}"#;
 
 /// The letter in this line.
@@ -36,7 +36,7 @@ pub(super) async fn deliver(sink: &impl DeadLetterSink, number: usize) {
     sink.deliver(numbered(number)).await.unwrap();
 }
 
-/// The keys of all letters, in order. Everything has to be readable.
+/// The keys of all letters, in order. Panics if a line is unreadable.
 pub(super) fn keys(path: &Path) -> Vec<String> {
     let letters = JsonLinesReader::open_all(path).unwrap();
     let keys = letters.map(|letter| letter.unwrap().key().unwrap().to_owned());

@@ -1,4 +1,4 @@
-//! Retries that many workers pay for from one budget, in virtual time.
+//! Many workers that pay for retries from one budget, in virtual time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use reqwest_steady::testing::{Flaky, Load, Outcome, SimulatedService, Simulation
 const WORKERS: usize = 8;
 const TIME: Duration = Duration::from_secs(20);
 
-/// 80 calls a second of 8 workers, of which such a share fails.
+/// 8 workers make 80 calls per second, of which this share fails.
 fn calls(failing: f64) -> Simulation {
     let service =
         SimulatedService::with_latency(Duration::from_millis(5)).rule(Flaky::new(failing));
@@ -50,7 +50,7 @@ fn a_dead_server_gets_the_retries_of_one_budget_not_of_eight() {
         together.calls.len(),
         retries(&alone)
     );
-    // 20 at once, and then 2 a second.
+    // 20 at once, and then 2 per second.
     assert!(
         (40..=62).contains(&retries(&together)),
         "{}",
@@ -74,7 +74,7 @@ fn where_few_calls_fail_all_of_them_are_retried() {
         "{:?}",
         outcome.failures()
     );
-    // No more than one a request, and far fewer.
+    // Far fewer round trips than one per request.
     assert!(per_thousand < 300.0);
 }
 

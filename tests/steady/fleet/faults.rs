@@ -1,4 +1,4 @@
-//! A store that is slow, fails or never responds, and calls that cannot wait for it, in virtual time.
+//! A store that is slow, fails or never responds, and calls that cannot wait for it. In virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -26,7 +26,7 @@ struct Odd {
     memory: MemoryStore,
     /// A response takes this long.
     delay: Duration,
-    /// There is none.
+    /// No response.
     silent: bool,
     away: AtomicBool,
     pauses_to_fail: AtomicUsize,
@@ -137,7 +137,7 @@ async fn call(client: &ClientWithMiddleware) -> Result<u16, String> {
         .map_err(|error| error.to_string())
 }
 
-/// So many calls of each.
+/// Makes `calls` calls with each client.
 async fn all_at_once(clients: &[ClientWithMiddleware], calls: usize) {
     let mut tasks = JoinSet::new();
     for client in clients {
@@ -171,12 +171,12 @@ async fn a_pause_that_the_store_did_not_take_is_sent_again() {
     refuses.store(true, Relaxed);
     let began = Instant::now();
     assert_eq!(call(&one).await, Ok(429));
-    // Four times in vain: 100, 200, 400 and 800 ms.
+    // Four failures: after 100, 200, 400 and 800 ms.
     sleep(millis(1600)).await;
     let held = timeout(Duration::from_secs(60), call(&other))
         .await
         .unwrap();
-    // As long as was left of it, and not 30 s from then on.
+    // The pause lasts for its remaining time, not for another 30 s.
     let took = began.elapsed();
     assert_eq!(held, Ok(200));
     assert!(took > Duration::from_secs(29), "{took:?}");
@@ -190,14 +190,14 @@ async fn a_call_in_a_hurry_does_not_wait_for_a_slow_store() {
     let began = Instant::now();
     assert_eq!(call(&throttled(&server, patient)).await, Ok(200));
     assert_eq!(began.elapsed(), millis(20));
-    // Nor does one that cannot wait at all depend on a store that is well.
+    // A call that cannot wait at all does not wait for a healthy store, either.
     let store = Odd::new();
     let impatient = throttled(&server, throttle(&store).max_queue_wait(Duration::ZERO));
     for _ in 0..100 {
         assert_eq!(call(&impatient).await, Ok(200));
         sleep(millis(20)).await;
     }
-    // But it is held to the rate.
+    // But the rate still limits it.
     let mut refused = 0;
     for _ in 0..100 {
         refused += usize::from(call(&impatient).await.is_err());
@@ -235,7 +235,7 @@ async fn calls_in_sequence_do_not_overspend_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_are_dropped_while_they_ask_spend_nothing() {
+async fn calls_dropped_while_they_ask_the_store_spend_nothing() {
     let store = Odd::slow(millis(30));
     let server = Server::new(|_| Reply::status(503));
     let client = retrying(&server, retry(&store));
@@ -243,7 +243,7 @@ async fn calls_that_are_dropped_while_they_ask_spend_nothing() {
         let _ = timeout(millis(10), call(&client)).await;
     }
     sleep(millis(100)).await;
-    // What they had asked for is there for others, but for what was sent in time.
+    // Other calls can use the leases that they asked for, except for those already sent.
     let spare = store.granted() - (server.count() - 20);
     assert!((1..=10).contains(&spare), "{spare}");
     let before = server.count();
@@ -272,7 +272,7 @@ async fn a_call_waits_for_the_store_no_longer_than_its_deadline() {
     let began = Instant::now();
     assert_eq!(call(&short).await, Ok(503));
     assert!(began.elapsed() <= millis(11), "{:?}", began.elapsed());
-    // And not at all where there is no time for a retry.
+    // It does not wait at all if there is no time for a retry.
     let store = Odd::new();
     let shortest = retrying(&server, retry(&store).deadline(Duration::from_micros(100)));
     for _ in 0..30 {
@@ -281,7 +281,7 @@ async fn a_call_waits_for_the_store_no_longer_than_its_deadline() {
     assert_eq!(store.granted(), 0);
 }
 
-/// Eight workers, whose store goes away together with the server: how many retries they add.
+/// Lets the store of eight workers fail together with the server, and returns how many retries they add.
 async fn retries_in_an_outage(with_throttle: bool) -> (usize, usize) {
     let store = Odd::new();
     let fails = Arc::new(AtomicBool::new(false));
@@ -323,13 +323,13 @@ async fn retries_in_an_outage(with_throttle: bool) -> (usize, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_leases_each_worker_has_its_part_of_the_reserve_too() {
+async fn without_leases_each_worker_has_its_share_of_the_reserve() {
     let (with_leases, _) = retries_in_an_outage(true).await;
     let (without, asked) = retries_in_an_outage(false).await;
-    // Of 20 and a fifth of 80 calls, in whole retries.
+    // 20 and a fifth of 80 calls, rounded up to whole retries per worker.
     assert!(with_leases <= 40, "{with_leases}");
     assert!(without <= 40, "{without}");
-    // Once in five seconds each.
+    // Each worker asks once in 5 s.
     assert!((8..=56).contains(&asked), "{asked}");
 }
 

@@ -13,16 +13,16 @@ use reqwest_steady::testing::{Limit, Load, Outcome, SimulatedService, Simulation
 use reqwest_steady::{RetryMiddleware, ThrottleMiddleware};
 use tokio::time::{sleep, timeout};
 
-use crate::support::scripted::{Server, answer, answer_with, call, late};
+use crate::support::scripted::{Server, call, late, respond, respond_with};
 use crate::support::stacks::SEC;
 
 const QUOTA: f64 = 500.0;
-/// A little less than the quota: what a worker has leased may be sent a moment later.
+/// A little less than the quota, because a worker may send a leased request slightly later.
 const RATE: f64 = 490.0;
 const WORKERS: usize = 8;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A minute of more than the quota allows.
+/// A minute of load above the quota.
 fn minute(seed: u64) -> Simulation {
     let quota = Limit::bucket(QUOTA, 250.0);
     let service = SimulatedService::with_latency(Duration::from_millis(2)).rule(quota);
@@ -44,7 +44,7 @@ fn stack(seed: u64, fleet: Option<FleetLimits>) -> Vec<Arc<dyn Middleware>> {
     ]
 }
 
-/// What the service saw of its quota, after the first second.
+/// How much of its quota the service saw, after the first second.
 fn quota_used(outcome: &Outcome) -> f64 {
     outcome.use_of(&Steps::from(QUOTA), SEC..MINUTE)
 }
@@ -82,7 +82,7 @@ fn eight_workers_keep_one_quota_together() {
         );
         assert!(quota_used(&outcome) >= 0.95);
         assert!(outcome.requests_per_success() <= 1.1);
-        // A lease is what a worker sends in half a second.
+        // A lease covers what a worker sends in 500 ms.
         let lease = RATE / 2.0 / WORKERS as f64;
         assert!(peak as f64 <= QUOTA + lease * WORKERS as f64, "{peak}");
         assert!(outcome.fairness() >= 0.95);
@@ -103,10 +103,10 @@ fn without_sharing_the_same_workers_waste_requests() {
 
 /// How many of 300 calls at once a worker sends in its first second, without a refusal.
 async fn sent_in_a_second(fleet: FleetLimits) -> usize {
-    let server = Server::new(|_| late(Duration::from_millis(10), answer(200)));
+    let server = Server::new(|_| late(Duration::from_millis(10), respond(200)));
     let throttle = ThrottleMiddleware::builder().seed(2).fleet(fleet);
     let client = server.client(throttle.build().unwrap());
-    // With the first question it hears of the others.
+    // Its first question to the store tells it about the other workers.
     call(&client, 0).await.unwrap();
     sleep(Duration::from_millis(10)).await;
     let mut calls = tokio::task::JoinSet::new();
@@ -119,13 +119,13 @@ async fn sent_in_a_second(fleet: FleetLimits) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_worker_has_learned_of_the_pace_holds_for_another() {
+async fn a_pace_that_one_worker_learned_holds_for_another() {
     let store = Arc::new(MemoryStore::new());
     let taught = FleetLimits::with_store(store.clone());
     let refused = std::sync::atomic::AtomicUsize::new(0);
     let server = Server::new(move |_| {
         let number = refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        answer(if number % 10 == 9 { 429 } else { 200 })
+        respond(if number % 10 == 9 { 429 } else { 200 })
     });
     let throttle = ThrottleMiddleware::builder().seed(1).fleet(taught);
     let client = server.client(throttle.build().unwrap());
@@ -149,7 +149,7 @@ async fn a_failure_with_quota_left_pauses_no_other_worker() {
         let store = Arc::new(MemoryStore::new());
         let mut pauses = store.pauses().await.unwrap();
         let field = format!("\"100-in-15min\";r={left};t=900");
-        let server = Server::new(move |_| answer_with(503, &[("ratelimit", &field)]));
+        let server = Server::new(move |_| respond_with(503, &[("ratelimit", &field)]));
         let fleet = FleetLimits::with_store(store.clone());
         let throttle = ThrottleMiddleware::builder().fleet(fleet).build().unwrap();
         assert_eq!(call(&server.client(throttle), 0).await.unwrap(), 503);
@@ -167,7 +167,7 @@ async fn a_failure_with_quota_left_pauses_no_other_worker() {
                 !is_shared || name == 0,
                 "{left} left: {other:?}"
             );
-            // With its first question it hears of pauses.
+            // Its first question to the store tells it about pauses.
             sleep(Duration::from_millis(10)).await;
         }
     }
@@ -175,7 +175,7 @@ async fn a_failure_with_quota_left_pauses_no_other_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_holds_a_lease_is_over_at_its_first_poll() {
-    let server = Server::new(|_| answer(200));
+    let server = Server::new(|_| respond(200));
     let fleet = FleetLimits::in_memory();
     let client = server.client_behind(stack(1, Some(fleet.clone())));
     let mut asked = Vec::new();
@@ -191,9 +191,9 @@ async fn a_call_that_holds_a_lease_is_over_at_its_first_poll() {
             }
         }
     }
-    // Until it is known what is needed, some wait for the store: within the first second.
+    // In the first second some calls wait for the store, until the demand is known.
     assert!(asked.iter().all(|number| *number < 200), "{asked:?}");
-    // And it is asked now and then.
+    // The store is asked only now and then.
     let round_trips = fleet.round_trips();
     assert!((10..=60).contains(&round_trips), "{round_trips}");
 }

@@ -1,4 +1,4 @@
-//! Bodies without end, counted where they are read.
+//! Endless bodies. Counts how many bytes the client reads.
 
 use std::io;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use reqwest_steady::testing::Reply;
 use reqwest_steady::{RequestBuilderExt, RetryMiddleware, RetryReport, ThrottleMiddleware};
 use tokio::time::Instant;
 
-use crate::support::scripted::{Server, URL, answer, throttled};
+use crate::support::scripted::{Server, URL, respond, throttled};
 
 const CHUNK: usize = 8 * 1024;
 
-/// An answer whose body is always there and has no end, and a count of what was taken of it.
+/// A response with an endless body that is always ready. `read` counts the bytes taken from it.
 fn endless(status: u16, read: &Arc<AtomicUsize>) -> Reply {
     let read = read.clone();
     let chunks = futures_util::stream::repeat_with(move || {
@@ -27,17 +27,17 @@ fn endless(status: u16, read: &Arc<AtomicUsize>) -> Reply {
     Reply::response(response)
 }
 
-/// Twice an answer without end, then one that has an end.
+/// Two endless responses, then one that ends.
 fn endless_twice(status: u16, read: &Arc<AtomicUsize>) -> Arc<Server> {
     let read = read.clone();
     Server::new(move |index| match index {
         0 | 1 => endless(status, &read),
-        _ => answer(200),
+        _ => respond(200),
     })
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_without_end_is_read_no_further_than_a_new_connection_costs() {
+async fn an_endless_refusal_is_read_only_up_to_the_drain_limit() {
     let read = Arc::new(AtomicUsize::new(0));
     let server = endless_twice(503, &read);
     let client = server.client(RetryMiddleware::default());
@@ -49,7 +49,7 @@ async fn a_refusal_without_end_is_read_no_further_than_a_new_connection_costs() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_without_end_is_kept_no_further_than_a_throttle_needs_it() {
+async fn an_endless_refusal_is_held_only_up_to_the_throttle_limit() {
     let read = Arc::new(AtomicUsize::new(0));
     let server = endless_twice(429, &read);
     let client = throttled(
@@ -65,7 +65,7 @@ async fn a_refusal_without_end_is_kept_no_further_than_a_throttle_needs_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_buffered_answer_without_end_is_handed_out_when_the_buffer_is_full() {
+async fn an_endless_response_is_returned_when_the_buffer_is_full() {
     for limit in [0, 1, 100_000] {
         let read = Arc::new(AtomicUsize::new(0));
         let counted = read.clone();
@@ -78,7 +78,7 @@ async fn a_buffered_answer_without_end_is_handed_out_when_the_buffer_is_full() {
         assert_eq!(start.elapsed(), Duration::ZERO);
         let read_before = read.load(Ordering::Relaxed);
         assert!((1..=limit + CHUNK).contains(&read_before), "{read_before}");
-        // And what was read is not lost.
+        // The buffered bytes are not lost.
         let mut received = 0;
         while received < 2 * limit + CHUNK {
             received += response.chunk().await.unwrap().unwrap().len();

@@ -1,4 +1,4 @@
-//! Hints of every absurd kind.
+//! Absurd hints of every kind.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ fn refusal(status: u16, name: &str, values: &[Vec<u8>]) -> Reply {
     Reply::response(response)
 }
 
-/// Every hint, alone and beside others, from a server that always refuses.
+/// Every hint, alone and combined with others, from a server that always refuses.
 fn refusals() -> impl Iterator<Item = (u16, &'static str, Vec<Vec<u8>>)> {
     let values = absurd_values().into_iter().flat_map(|value| {
         let repeated = if value.len() < 100 { 100 } else { 2 };
@@ -138,7 +138,7 @@ fn shown(values: &[Vec<u8>]) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_hint_makes_a_call_ask_oftener_sooner_or_later_than_its_limits() {
+async fn no_hint_makes_a_call_exceed_its_limits() {
     let (mut kept, mut too_long) = (0, 0);
     for (status, name, values) in refusals() {
         let what = format!("{status} {name}: {}", shown(&values));

@@ -1,4 +1,4 @@
-//! Servers that would have more, or all, of what the client can send.
+//! Servers that try to attract more requests than the limits allow.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use reqwest_steady::{RetryMiddleware, RetryReport, StopReason, ThrottleMiddlewar
 use tokio::time::{Instant, sleep};
 
 use crate::support::scripted::{
-    Server, URL, answer, answer_with, assert_few_requests_arrive, call, late, throttled,
+    Server, URL, assert_few_requests_arrive, call, late, respond, respond_with, throttled,
 };
 use crate::support::stacks::MS;
 
-/// Ten calls a second for a minute.
+/// Makes 10 calls per second for a minute.
 async fn a_minute(client: &ClientWithMiddleware) {
     let calls = (0..600).map(|number| async move {
         sleep(number * 100 * MS).await;
@@ -24,12 +24,12 @@ async fn a_minute(client: &ClientWithMiddleware) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_always_says_at_once_gets_no_more_than_the_budget_allows() {
+async fn a_server_asking_for_instant_retries_gets_only_the_budget() {
     for status in [503, 429] {
-        let server = Server::new(move |_| answer_with(status, &[("retry-after", "0")]));
+        let server = Server::new(move |_| respond_with(status, &[("retry-after", "0")]));
         let client = server.client(RetryMiddleware::default());
         a_minute(&client).await;
-        // 2 a second, and what a budget holds for 10 seconds at the start.
+        // 2 per second, and the 10 s of reserve that a budget starts with.
         assert!(
             (601..=600 + 140).contains(&server.count()),
             "{}",
@@ -39,10 +39,10 @@ async fn who_always_says_at_once_gets_no_more_than_the_budget_allows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_always_says_at_once_gets_next_to_nothing_through_a_throttle() {
+async fn a_server_asking_for_instant_retries_is_throttled() {
     for status in [503, 429] {
         let server =
-            Server::new(move |_| late(5 * MS, answer_with(status, &[("retry-after", "0")])));
+            Server::new(move |_| late(5 * MS, respond_with(status, &[("retry-after", "0")])));
         let client = throttled(
             &server,
             RetryMiddleware::builder(),
@@ -54,7 +54,7 @@ async fn who_always_says_at_once_gets_next_to_nothing_through_a_throttle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_promises_capacity_and_refuses_gets_few_requests() {
+async fn a_server_that_promises_and_refuses_gets_few_requests() {
     for promise in [
         &[("ratelimit", "\"default\";r=1000000;t=1")][..],
         &[("ratelimit", "limit=1000000, remaining=1000000, reset=1")],
@@ -67,7 +67,7 @@ async fn who_promises_capacity_and_refuses_gets_few_requests() {
             ("x-ratelimit-reset", "0"),
         ],
     ] {
-        let server = Server::new(move |_| late(5 * MS, answer_with(429, promise)));
+        let server = Server::new(move |_| late(5 * MS, respond_with(429, promise)));
         let client = throttled(
             &server,
             RetryMiddleware::builder(),
@@ -78,14 +78,14 @@ async fn who_promises_capacity_and_refuses_gets_few_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_lets_only_probes_through_gets_little_more_than_it_takes() {
-    // What comes alone is taken, and whatever comes within 90 ms of another is refused.
+async fn a_server_that_accepts_only_probes_gets_few_extra_requests() {
+    // The server refuses every request that arrives within 90 ms of another.
     let last = Mutex::new(None::<Instant>);
     let server = Server::new(move |_| {
         let now = Instant::now();
         let before = last.lock().unwrap().replace(now);
         let alone = before.is_none_or(|before| now - before >= 90 * MS);
-        late(5 * MS, answer(if alone { 200 } else { 429 }))
+        late(5 * MS, respond(if alone { 200 } else { 429 }))
     });
     let client = throttled(
         &server,
@@ -102,7 +102,7 @@ async fn who_lets_only_probes_through_gets_little_more_than_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_veto_ends_a_call_in_whatever_form_it_comes_next() {
+async fn a_veto_ends_a_call_whatever_form_it_has() {
     let vetoes = [
         [("x-should-retry", "false"), ("retry-after", "0")],
         [("stripe-should-retry", "FALSE"), ("x-should-retry", "true")],
@@ -111,7 +111,7 @@ async fn a_veto_ends_a_call_in_whatever_form_it_comes_next() {
     for first in 0..vetoes.len() {
         let server = Server::new(move |index| {
             let status = [503, 429, 500][index % 3];
-            answer_with(status, &vetoes[(first + index) % vetoes.len()])
+            respond_with(status, &vetoes[(first + index) % vetoes.len()])
         });
         let client = server.client(RetryMiddleware::default());
         for calls in 1..=20 {
@@ -127,9 +127,9 @@ async fn a_veto_ends_a_call_in_whatever_form_it_comes_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_always_asks_for_another_try_gets_no_more_than_any_other() {
+async fn a_server_that_always_asks_for_retries_gets_no_extra_ones() {
     fn please(status: u16) -> Reply {
-        answer_with(status, &[("x-should-retry", "true"), ("retry-after", "0")])
+        respond_with(status, &[("x-should-retry", "true"), ("retry-after", "0")])
     }
     for status in [400, 404, 422, 501, 503] {
         let server = Server::new(move |_| please(status));
@@ -142,13 +142,13 @@ async fn a_server_that_always_asks_for_another_try_gets_no_more_than_any_other()
         let server = Server::new(move |_| please(status));
         let client = server.client(RetryMiddleware::default());
         join_all((0..100).map(|name| call(&client, name))).await;
-        // Two a second for 10 seconds.
+        // 2 per second for 10 s.
         assert!(server.count() <= 100 + 20, "{status}: {}", server.count());
     }
-    // It changes its mind with every answer.
+    // Every response contradicts the one before.
     let server = Server::new(|index| match index % 2 {
         0 => please(404),
-        _ => answer_with(503, &[("x-should-retry", "false")]),
+        _ => respond_with(503, &[("x-should-retry", "false")]),
     });
     let client = server.client(RetryMiddleware::default());
     let response = client.get(URL).send().await.unwrap();

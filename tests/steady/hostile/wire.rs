@@ -1,25 +1,25 @@
-//! What only a wire can carry: heads and trailers without end, lengths that contradict each other, and
-//! answers that nobody asked for.
+//! Attacks that need a real connection: endless headers and trailers, contradictory lengths, and
+//! unrequested responses.
 
 use std::time::Duration;
 
 use reqwest_steady::{RequestBuilderExt, StopReason};
 
 use crate::support::raw::{
-    Reply, Server, Then, answer, client, direct, in_time, outcomes, reply, reported, retry,
+    Reply, Server, Then, client, direct, in_time, outcomes, reply, reported, respond, retry,
 };
 
-/// For attempts that nothing but their time ends.
+/// For attempts that only their timeout ends.
 const SHORT: Duration = Duration::from_millis(150);
-/// For those that end by themselves.
+/// For attempts that end by themselves.
 const LONG: Duration = Duration::from_secs(5);
 
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 const LENGTH_0: &str = "content-length: 0\r\n";
 const CHUNKED: &str = "transfer-encoding: chunked\r\n\r\n";
 
-/// How the attempts of a call ended that may be tried twice more, and why it did. No request arrived
-/// that is not among them.
+/// Makes a call with up to two retries. Returns how its attempts ended, and why it stopped. Checks
+/// that no other request arrived.
 async fn attempts(
     patience: Duration,
     script: impl Fn(usize) -> Reply + Send + Sync + 'static,
@@ -42,7 +42,7 @@ fn three_times(outcome: &str) -> (Vec<String>, StopReason) {
 }
 
 #[tokio::test]
-async fn a_flood_of_headers_is_no_answer_and_not_asked_for_again() {
+async fn a_flood_of_headers_is_an_error_and_not_retried() {
     let large = format!("x-flood: {}\r\n", "y".repeat(100_000)).repeat(50);
     for flood in [
         "x-flood: yes\r\n".repeat(101),
@@ -53,7 +53,7 @@ async fn a_flood_of_headers_is_no_answer_and_not_asked_for_again() {
         let ended = attempts(LONG, move |_| reply(head.clone(), Then::KeepOpen)).await;
         assert_eq!(ended, finally("other"));
     }
-    // Ninety of 1000 bytes are no flood.
+    // 90 headers of 1000 bytes are not a flood.
     let many = format!("x-many: {}\r\n", "y".repeat(1000)).repeat(90);
     let head = format!("{OK}{LENGTH_0}{many}\r\n");
     let (outcomes, _) = attempts(LONG, move |_| reply(head.clone(), Then::KeepOpen)).await;
@@ -61,7 +61,7 @@ async fn a_flood_of_headers_is_no_answer_and_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_head_without_end_is_no_answer() {
+async fn endless_headers_are_an_error() {
     let fast = Duration::ZERO;
     for line in ["x-flood: yes\r\n".repeat(5000), "x".repeat(64 * 1024)] {
         let line = line.into_bytes();
@@ -74,7 +74,7 @@ async fn a_head_without_end_is_no_answer() {
 }
 
 #[tokio::test]
-async fn answers_before_the_answer_do_not_make_an_attempt_longer() {
+async fn interim_responses_do_not_extend_an_attempt() {
     for status in [100, 102, 103, 199] {
         let line = format!("HTTP/1.1 {status} Wait\r\nx-wait: yes\r\n\r\n");
         let few = line.repeat(50) + OK + LENGTH_0 + "\r\n";
@@ -90,7 +90,7 @@ async fn answers_before_the_answer_do_not_make_an_attempt_longer() {
     }
 }
 
-/// A body, and what it is followed by without end: trailers, an extension of a chunk, the size of one.
+/// A body, and what follows it endlessly: trailers, a chunk extension, or a chunk size.
 fn endless_chunked() -> [(&'static str, Vec<u8>); 3] {
     [
         ("1\r\nx\r\n0\r\n", b"x-flood: yes\r\n".repeat(5000)),
@@ -100,8 +100,8 @@ fn endless_chunked() -> [(&'static str, Vec<u8>); 3] {
 }
 
 #[tokio::test]
-async fn a_body_that_ends_in_a_flood_is_no_answer() {
-    // hyper sets no limit to zeros before a size. The attempt's time does.
+async fn a_body_that_ends_in_a_flood_is_an_error() {
+    // hyper does not limit zeros before a chunk size. The attempt timeout does.
     let endings = [
         (LONG, finally("decode")),
         (LONG, finally("decode")),
@@ -126,7 +126,7 @@ async fn a_refusal_that_ends_in_a_flood_is_a_refusal() {
 }
 
 #[tokio::test]
-async fn lengths_that_make_no_sense_are_no_answer_and_not_asked_for_again() {
+async fn invalid_lengths_are_an_error_and_not_retried() {
     for length in [
         "5\r\ncontent-length: 6",
         "5, 6",
@@ -142,13 +142,13 @@ async fn lengths_that_make_no_sense_are_no_answer_and_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_asked_for_is_not_taken_for_the_next() {
+async fn an_unrequested_response_is_not_used_for_the_next_request() {
     let server = Server::start(|index| match index {
         0 => {
             let whole = format!("{OK}content-length: 5\r\n\r\nfirst");
             reply(whole.repeat(2), Then::KeepOpen)
         }
-        _ => answer(200, "second"),
+        _ => respond(200, "second"),
     })
     .await;
     let client = client(direct(), retry());

@@ -1,4 +1,4 @@
-//! Chains of a retry and a throttle, and what may stand between them.
+//! Chains of a retry and a throttle, and middlewares between them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) fn throttle() -> ThrottleMiddlewareBuilder {
     ThrottleMiddleware::builder().seed(1).adaptive(false)
 }
 
-/// A budget to which nothing comes back but with time, and what is in it.
+/// A budget that only time refills, and its balance.
 pub(crate) fn budget(ttl: Duration) -> (Budget, f64) {
     let budget = Budget::builder().retry_ratio(0.0).ttl(ttl).build().unwrap();
     let full = budget.balance();
@@ -37,7 +37,7 @@ pub(crate) fn link(middleware: impl Middleware) -> Link {
     Arc::new(middleware)
 }
 
-/// A client with a retry, others inside it, and this server.
+/// A client with a retry, other middlewares inside it, and this server.
 pub(crate) fn chain(
     server: &Arc<Server>,
     retry: RetryMiddlewareBuilder,
@@ -47,7 +47,7 @@ pub(crate) fn chain(
     server.client_behind(std::iter::once(retry).chain(inside))
 }
 
-/// Fails once, and then does this.
+/// A server that fails once and then sends `reply`.
 pub(crate) fn fails_once_then(reply: fn() -> Reply) -> Arc<Server> {
     Server::new(move |index| match index {
         0 => Reply::status(500),
@@ -55,15 +55,15 @@ pub(crate) fn fails_once_then(reply: fn() -> Reply) -> Arc<Server> {
     })
 }
 
-/// Takes the only place of a throttle at 0.5 s, for so long, or until the server responds.
-pub(crate) async fn take_the_place(client: &ClientWithMiddleware, time: Duration) {
+/// Takes the only slot of a throttle after 500 ms, for `time` or until the server responds.
+pub(crate) async fn take_the_slot(client: &ClientWithMiddleware, time: Duration) {
     sleep(500 * MS).await;
     let _ = timeout(time, client.get("http://api.example.com/other").send()).await;
 }
 
 /// Sends the request with a copy of the extensions.
 pub(crate) struct OwnExtensions {
-    /// As a middleware does that sends several requests and takes the first response.
+    /// Like a middleware that sends several requests and takes the first response.
     pub(crate) hands_back: bool,
 }
 
@@ -84,14 +84,14 @@ impl Middleware for OwnExtensions {
     }
 }
 
-/// Asks another service first, in each attempt, and goes on whatever comes of it.
+/// Calls another service first, in each attempt, and ignores the result.
 pub(crate) struct Greets(pub(crate) ClientWithMiddleware, pub(crate) Greeting);
 
 #[derive(Clone, Copy)]
 pub(crate) enum Greeting {
     Get,
     Post,
-    /// Given up after this time.
+    /// Dropped after this time.
     GetWithin(Duration),
     /// 20 times, 500 ms apart.
     GetOften,

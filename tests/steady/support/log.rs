@@ -1,15 +1,15 @@
-//! What the library warns of.
+//! The warnings of the library.
 
 use tracing::Level;
 
 use super::trace::{Listening, Trace};
 
-/// Counts warnings, and knows the last. `tests/logging.rs` looks at the lines about calls and throttles.
+/// Counts warnings and keeps the last. `tests/logging.rs` checks the lines about calls and throttles.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Trace);
 
 impl Log {
-    /// Listens to this thread.
+    /// Collects the warnings of this thread.
     pub(crate) fn listen(&self) -> Listening {
         self.0.listen()
     }
@@ -20,7 +20,7 @@ impl Log {
             let is_routine = ["stop_reason", "refusals"].map(|name| fields.contains_key(name));
             *level == Level::WARN && is_routine == [false, false]
         });
-        // The message, and what went wrong.
+        // The message, and the error if there is one.
         of_the_library.map(|(_, message, fields)| {
             let error = fields.get("error").map(|error| format!(": {error}"));
             format!("{message}{}", error.unwrap_or_default())

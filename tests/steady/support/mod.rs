@@ -1,4 +1,4 @@
-//! What the tests stand on.
+//! Helpers that the tests share.
 
 pub(crate) mod chains;
 #[allow(dead_code, reason = "only letters in files need it, behind a feature")]

@@ -1,4 +1,4 @@
-//! A server that speaks bytes: what no HTTP library would send, a test can script.
+//! A server that sends raw bytes, so a test can script what no HTTP library would send.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Nothing on loopback takes so long. It keeps a test that went wrong from hanging.
+/// Longer than anything on loopback. It keeps a failing test from hanging.
 const LONG_ENOUGH: Duration = Duration::from_secs(10);
 
 pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
@@ -22,7 +22,7 @@ pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
     result.expect("should end within seconds")
 }
 
-/// A retry that hardly waits, for a [`direct`] client.
+/// A retry with very short waits, for a [`direct`] client.
 pub(crate) fn retry() -> RetryMiddlewareBuilder {
     let backoff = Backoff::exponential(Duration::from_millis(1)).jitter(Jitter::None);
     RetryMiddleware::builder()
@@ -30,7 +30,7 @@ pub(crate) fn retry() -> RetryMiddlewareBuilder {
         .client_follows_redirects(false)
 }
 
-/// A client that goes straight to the server, and repeats and follows nothing by itself.
+/// A client without proxy that does not repeat requests or follow redirects by itself.
 pub(crate) fn direct() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .no_proxy()
@@ -71,11 +71,11 @@ pub(crate) enum Then {
     /// … reads the next request on this connection.
     KeepOpen,
     Close,
-    /// … breaks the connection off (RST).
+    /// … resets the connection (RST).
     Reset,
-    /// … says nothing more, until the client goes.
+    /// … sends nothing more until the client disconnects.
     Silence,
-    /// … writes these bytes again and again, with a pause after each, until the client goes.
+    /// … writes these bytes repeatedly, with a pause after each, until the client disconnects.
     Repeat(Vec<u8>, Duration),
 }
 
@@ -84,12 +84,16 @@ pub(crate) fn reply(bytes: impl Into<Vec<u8>>, then: Then) -> Reply {
     Reply { bytes, then }
 }
 
-/// A whole answer, after which the connection can be used again.
-pub(crate) fn answer(status: u16, body: &str) -> Reply {
+/// A complete response, after which the connection can be reused.
+pub(crate) fn respond(status: u16, body: &str) -> Reply {
     let length = body.len();
     let head = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: {length}\r\n\r\n");
     reply(head + body, Then::KeepOpen)
 }
+
+// The name from before, which some files still use.
+#[allow(unused_imports, reason = "only tests elsewhere use it")]
+pub(crate) use respond as answer;
 
 /// One request as it arrived.
 #[derive(Clone, Debug)]
@@ -129,7 +133,7 @@ struct Seen {
     requests: Mutex<Vec<Request>>,
 }
 
-/// It ends, with all its connections, when it is dropped.
+/// Closes all its connections when dropped.
 pub(crate) struct Server {
     port: u16,
     seen: Arc<Seen>,
@@ -137,13 +141,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// `script` is asked with the number of requests that came before.
+    /// `script` gets the number of earlier requests.
     pub(crate) async fn start(script: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::start_with(|_, tcp| async { Some(tcp) }, script).await
     }
 
-    /// `open` makes of a connection what HTTP runs over, or closes it. It is told the number of
-    /// connections that came before.
+    /// `open` turns a TCP connection into the one that carries HTTP, or closes it. It gets the number
+    /// of earlier connections.
     pub(crate) async fn start_with<W: Wire, F: Future<Output = Option<W>> + Send + 'static>(
         open: impl Fn(usize, TcpStream) -> F + Send + 'static,
         script: impl Fn(usize) -> Reply + Send + Sync + 'static,
@@ -194,7 +198,7 @@ impl Server {
     }
 }
 
-/// Answers the requests of one connection by the script.
+/// Responds to the requests of one connection as the script says.
 async fn serve(mut wire: impl Wire, seen: &Seen, script: &(impl Fn(usize) -> Reply + Sync)) {
     while let Some(request) = read_request(&mut wire).await {
         let index = {
@@ -220,7 +224,7 @@ async fn serve(mut wire: impl Wire, seen: &Seen, script: &(impl Fn(usize) -> Rep
     }
 }
 
-/// `None` if the client went away instead.
+/// Returns `None` if the client disconnected.
 async fn read_request(wire: &mut (impl AsyncRead + Unpin)) -> Option<Request> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

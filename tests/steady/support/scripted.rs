@@ -18,22 +18,26 @@ pub(crate) use reqwest_steady::testing::{Reply, ScriptedServer as Server};
 
 pub(crate) const URL: &str = "http://api.example.com/orders?page=7";
 
-pub(crate) fn answer(status: u16) -> Reply {
+pub(crate) fn respond(status: u16) -> Reply {
     Reply::status(status).body(format!("body of {status}"))
 }
 
-pub(crate) fn answer_with(status: u16, headers: &[(&str, &str)]) -> Reply {
+pub(crate) fn respond_with(status: u16, headers: &[(&str, &str)]) -> Reply {
     let headers = headers.iter();
-    headers.fold(answer(status), |reply, (name, value)| {
+    headers.fold(respond(status), |reply, (name, value)| {
         reply.header(name, value)
     })
 }
+
+// Names from before, which some files still use.
+#[allow(unused_imports, reason = "not every test binary uses both")]
+pub(crate) use {respond as answer, respond_with as answer_with};
 
 pub(crate) fn late(delay: Duration, reply: Reply) -> Reply {
     reply.after(delay)
 }
 
-/// An answer whose body comes in so many drops, 10 ms apart.
+/// A response whose body comes in this many parts, 10 ms apart.
 pub(crate) fn dripping(status: u16, drops: usize) -> Reply {
     let drip = futures_util::stream::unfold(drops, |left| async move {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -55,18 +59,18 @@ pub(crate) fn throttled(
     server.client_behind([retry, Arc::new(throttle.build().unwrap())])
 }
 
-/// Gets `/{name}` of the same host as [`URL`], and says with which status.
+/// Gets `/{name}` from the same host as [`URL`], and returns the status.
 pub(crate) async fn call(client: &ClientWithMiddleware, name: usize) -> Result<u16> {
     let url = format!("http://api.example.com/{name}");
     Ok(client.get(url).send().await?.status().as_u16())
 }
 
-/// A server whose gate has closed after five failures, and a client of it. The next request, a probe, hangs.
+/// A server whose gate closed after five failures, and its client. The next request is a probe and hangs.
 pub(crate) async fn with_a_hanging_probe() -> (Arc<Server>, ClientWithMiddleware) {
     let server = Server::new(|index| match index {
-        0..=4 => answer(503),
+        0..=4 => respond(503),
         5 => Reply::silence(),
-        _ => answer(200),
+        _ => respond(200),
     });
     let retry = RetryMiddleware::builder().seed(1).max_retries(0);
     let client = throttled(&server, retry, ThrottleMiddleware::builder().seed(1));
@@ -92,7 +96,7 @@ pub(crate) async fn assert_few_requests_arrive(server: &Server, client: &ClientW
     );
 }
 
-/// Sends what it is given through a client of its own.
+/// Sends each request through another client.
 struct Forward(ClientWithMiddleware);
 
 #[async_trait::async_trait]
@@ -102,7 +106,7 @@ impl Middleware for Forward {
     }
 }
 
-/// A client whose requests go through another one.
+/// A client whose requests go through another client.
 pub(crate) fn stacked(outer: impl Middleware, inner: ClientWithMiddleware) -> ClientWithMiddleware {
     ClientBuilder::new(reqwest::Client::new())
         .with(outer)

@@ -1,4 +1,4 @@
-//! Parts of clients that many tests need: exact waits, a budget that does not refill, middleware from closures.
+//! Parts of clients that many tests share: exact waits, a budget that does not refill, middleware from closures.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub(crate) type Handled<'a> = futures_util::future::BoxFuture<'a, Result<Respons
 /// A middleware made of a closure: see [`middleware`].
 pub(crate) struct FromClosure<F>(F);
 
-/// Makes a middleware of a closure.
+/// Makes a middleware from a closure.
 pub(crate) fn middleware<F>(handle: F) -> FromClosure<F>
 where
     F: for<'a> Fn(Request, &'a mut Extensions, Next<'a>) -> Handled<'a> + Send + Sync + 'static,

@@ -1,7 +1,7 @@
-//! Everything that goes to `tracing`: spans and events, with their fields.
+//! Collects all `tracing` spans and events, with their fields.
 //!
-//! There is one subscriber for the whole process, and what a thread says goes to whoever listens there.
-//! Subscribers that come and go while other threads speak for the first time miss some of it.
+//! One subscriber serves the whole process, and passes each thread's events to the [`Trace`] that listens there.
+//! Subscribers that are set and reset while other threads log for the first time miss some events.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 pub(crate) type Fields = BTreeMap<String, String>;
 
-/// What was said while it listened.
+/// The spans and events that were recorded while it listened.
 #[derive(Clone, Default)]
 pub(crate) struct Trace(Arc<Mutex<Kept>>);
 
@@ -28,7 +28,7 @@ thread_local! {
     static LISTENING: RefCell<Option<Trace>> = const { RefCell::new(None) };
 }
 
-/// Listens until it is dropped.
+/// Stops listening when dropped.
 pub(crate) struct Listening;
 
 impl Drop for Listening {
@@ -41,12 +41,12 @@ impl Trace {
     /// Listens to this thread.
     pub(crate) fn listen(&self) -> Listening {
         static ONCE: Once = Once::new();
-        ONCE.call_once(|| tracing::subscriber::set_global_default(Everyone).unwrap());
+        ONCE.call_once(|| tracing::subscriber::set_global_default(PerThread).unwrap());
         LISTENING.set(Some(self.clone()));
         Listening
     }
 
-    /// What this library said: level, message, and the other fields.
+    /// The events of this library: level, message, and the other fields.
     pub(crate) fn events(&self) -> Vec<(Level, String, Fields)> {
         let kept = self.0.lock().unwrap();
         let split = |(level, fields): &(Level, Fields)| {
@@ -56,7 +56,7 @@ impl Trace {
         kept.events.iter().map(split).collect()
     }
 
-    #[allow(dead_code, reason = "not every test binary asks")]
+    #[allow(dead_code, reason = "not every test binary uses it")]
     pub(crate) fn spans(&self) -> Vec<Fields> {
         self.0.lock().unwrap().spans.clone()
     }
@@ -84,14 +84,14 @@ impl Trace {
     }
 }
 
-/// The subscriber.
-struct Everyone;
+/// Passes events on to the trace of the current thread.
+struct PerThread;
 
 fn here<T>(then: impl FnOnce(&Trace) -> T) -> Option<T> {
     LISTENING.with_borrow(|trace| trace.as_ref().map(then))
 }
 
-impl Subscriber for Everyone {
+impl Subscriber for PerThread {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("reqwest_steady") || metadata.is_span()
     }

@@ -1,36 +1,36 @@
-//! What a call can be in the middle of when it is dropped.
+//! Situations in which a call can be dropped.
 
 use std::time::Duration;
 
 use reqwest_middleware::RequestBuilder;
 use reqwest_steady::RequestBuilderExt;
 
-use super::script::Says::{self, Breaks, Drips, Pause, Reset, Silence, Slow, Status};
+use super::script::Action::{self, Breaks, Drips, Pause, Reset, Silence, Slow, Status};
 use super::stack::Setup;
 use crate::support::stacks::MS;
 
-/// One call that is dropped, and what is around it.
-pub(super) struct World {
+/// One call that is dropped, and the calls and settings around it.
+pub(super) struct Scenario {
     pub(super) name: &'static str,
     pub(super) setup: Setup,
-    /// By the path, and how many asked for it before.
-    pub(super) script: fn(&str, usize) -> Says,
+    /// From the path and the number of earlier requests for it.
+    pub(super) script: fn(&str, usize) -> Action,
     pub(super) path: &'static str,
     pub(super) request: fn(RequestBuilder) -> RequestBuilder,
-    /// It begins so many milliseconds later than the world.
+    /// The call starts this many milliseconds after the scenario.
     pub(super) begins: u32,
-    /// Calls of others: when they begin, and what they ask for.
+    /// Other calls: when they start, and their paths.
     pub(super) others: &'static [(u32, &'static str)],
-    /// The first so many of them end with an error.
+    /// How many of the other calls end with an error. These come first.
     pub(super) failing: usize,
-    /// How much longer any call may take by chance.
+    /// How much longer any call may take because of random delays.
     pub(super) chance: Duration,
-    /// It waits at so many points at least.
+    /// The least number of points at which the call waits.
     pub(super) points: usize,
 }
 
-const PLAIN: World = World {
-    name: "answered at once",
+const PLAIN: Scenario = Scenario {
+    name: "an immediate response",
     setup: Setup {
         retry: |retry| retry,
         throttle: |throttle| throttle,
@@ -46,10 +46,10 @@ const PLAIN: World = World {
     points: 1,
 };
 
-pub(super) const WORLDS: [World; 14] = [
+pub(super) const SCENARIOS: [Scenario; 14] = [
     PLAIN,
-    World {
-        name: "answers to clear away, and waits between them",
+    Scenario {
+        name: "responses to drain, and waits between them",
         script: |path, before| match (path, before) {
             ("/own", 0) => Drips(503, 4),
             ("/own", 1) => Status(503),
@@ -59,7 +59,7 @@ pub(super) const WORLDS: [World; 14] = [
         points: 10,
         ..PLAIN
     },
-    World {
+    Scenario {
         name: "the server asks for a pause",
         script: |path, before| match (path, before) {
             ("/own", 0) => Pause(1),
@@ -69,8 +69,8 @@ pub(super) const WORLDS: [World; 14] = [
         points: 7,
         ..PLAIN
     },
-    World {
-        name: "a launch, and attempts with a time limit",
+    Scenario {
+        name: "a launch delay, and attempts with a time limit",
         setup: Setup {
             retry: |retry| retry.launch_spread(40 * MS).attempt_timeout(100 * MS),
             ..PLAIN.setup
@@ -84,7 +84,7 @@ pub(super) const WORLDS: [World; 14] = [
         points: 6,
         ..PLAIN
     },
-    World {
+    Scenario {
         name: "a deadline",
         script: |path, _| match path {
             "/own" => Drips(503, 2),
@@ -94,8 +94,8 @@ pub(super) const WORLDS: [World; 14] = [
         points: 15,
         ..PLAIN
     },
-    World {
-        name: "a body that is read, breaks off, and is asked for again",
+    Scenario {
+        name: "a buffered body that breaks off and is retried",
         script: |path, before| match (path, before) {
             ("/own", 0 | 1) => Breaks,
             ("/own", _) => Drips(200, 4),
@@ -105,8 +105,8 @@ pub(super) const WORLDS: [World; 14] = [
         points: 12,
         ..PLAIN
     },
-    World {
-        name: "in the queue, between others",
+    Scenario {
+        name: "in the queue, between other calls",
         setup: Setup {
             throttle: |throttle| throttle.adaptive(false).max_in_flight(1),
             ..PLAIN.setup
@@ -122,7 +122,7 @@ pub(super) const WORLDS: [World; 14] = [
         points: 5,
         ..PLAIN
     },
-    World {
+    Scenario {
         name: "in the queue of a fixed rate",
         setup: Setup {
             throttle: |throttle| throttle.rate(10.0, 1),
@@ -137,8 +137,8 @@ pub(super) const WORLDS: [World; 14] = [
         points: 6,
         ..PLAIN
     },
-    World {
-        name: "a retry that is refused after a time in the queue",
+    Scenario {
+        name: "a retry that is refused after waiting in the queue",
         setup: Setup {
             throttle: |throttle| {
                 throttle
@@ -157,7 +157,7 @@ pub(super) const WORLDS: [World; 14] = [
         points: 6,
         ..PLAIN
     },
-    World {
+    Scenario {
         name: "a leader with followers",
         script: |path, before| match (path, before) {
             ("/shared", 0) => Status(503),
@@ -169,7 +169,7 @@ pub(super) const WORLDS: [World; 14] = [
         points: 6,
         ..PLAIN
     },
-    World {
+    Scenario {
         name: "a follower that becomes the leader",
         setup: Setup {
             retry: |retry| retry.max_retries(1),
@@ -188,7 +188,7 @@ pub(super) const WORLDS: [World; 14] = [
         points: 7,
         ..PLAIN
     },
-    World {
+    Scenario {
         name: "a leader in the queue, with followers",
         setup: Setup {
             throttle: |throttle| throttle.max_in_flight(1),
@@ -206,8 +206,8 @@ pub(super) const WORLDS: [World; 14] = [
         points: 14,
         ..PLAIN
     },
-    World {
-        name: "a letter about it is written",
+    Scenario {
+        name: "a letter is written",
         setup: Setup {
             retry: |retry| retry.max_retries(2),
             ..PLAIN.setup
@@ -219,8 +219,8 @@ pub(super) const WORLDS: [World; 14] = [
         points: 5,
         ..PLAIN
     },
-    World {
-        name: "a call inside it, which is retried as well",
+    Scenario {
+        name: "a nested call, which is retried as well",
         setup: Setup {
             nested: true,
             ..PLAIN.setup

@@ -1,4 +1,4 @@
-//! What observers were told, added up.
+//! Counts of the events that observers get.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -7,9 +7,9 @@ use reqwest_steady::observe::{
     Abandoned, AttemptFinished, CallInfo, LoadChange, Observer, Stopped, ThrottleLoad,
 };
 
-/// An observer of everything that begins and ends.
+/// Counts everything that starts and ends.
 #[derive(Default)]
-pub(super) struct Told(Mutex<Counts>);
+pub(super) struct EventCounter(Mutex<Counts>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
@@ -25,13 +25,13 @@ pub(super) struct Counts {
     left: usize,
     sent: usize,
     ended: usize,
-    /// As the throttle said last.
+    /// From the throttle's last event.
     in_flight: u32,
     waiting: usize,
     pub(super) letters: usize,
 }
 
-impl Told {
+impl EventCounter {
     pub(super) fn counts(&self) -> Counts {
         self.lock().clone()
     }
@@ -42,7 +42,7 @@ impl Told {
 }
 
 impl Counts {
-    /// Every beginning has one end.
+    /// Every start has one end.
     #[track_caller]
     pub(super) fn assert_all_ended(&self, place: &str) {
         let calls = self.stopped + self.abandoned;
@@ -53,15 +53,15 @@ impl Counts {
         assert_eq!(self.sent, self.ended, "{place}: {self:?}");
     }
 
-    /// As it said itself when it last had anything to say. Where there are several threads, what is
-    /// told last may not be what happened last.
+    /// The throttle's last event reports it empty. With several threads, the last event to arrive may
+    /// not be the last that happened.
     #[track_caller]
     pub(super) fn assert_throttle_empty(&self, place: &str) {
         assert_eq!((self.in_flight, self.waiting), (0, 0), "{place}: {self:?}");
     }
 }
 
-impl Observer for Told {
+impl Observer for EventCounter {
     fn call_started(&self, _: &CallInfo<'_>) {
         self.lock().calls += 1;
     }
