@@ -2,13 +2,12 @@
 //!
 //! Add these dependencies:
 //!
-//! ```toml
-//! [dependencies]
-//! reqwest = { version = "0.13.5", default-features = false, features = ["rustls"] }
-//! reqwest-middleware = "0.5"
-//! reqwest-steady = "0.1"
-//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+//! ```sh
+//! cargo add reqwest-steady reqwest-middleware reqwest
+//! cargo add tokio --features macros,rt-multi-thread
 //! ```
+//!
+//! Your own dependency on reqwest chooses the TLS library.
 //!
 //! Build one client, and use it or its clones everywhere:
 //!
