@@ -35,7 +35,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use scripted::{Reply, Server, URL, answer, answer_with, late, throttled};
+use scripted::{Reply, Server, URL, late, respond, respond_with, throttled};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -189,10 +189,10 @@ async fn get(retry: RetryMiddlewareBuilder, script: fn(usize) -> Reply) {
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_logged_with_its_cause_and_its_wait() {
     let script = |index| match index {
-        0 => answer(503),
+        0 => respond(503),
         1 => Reply::fail(ErrorKind::ConnectionReset),
-        2 => answer_with(429, &[("retry-after-ms", "0")]),
-        _ => answer(200),
+        2 => respond_with(429, &[("retry-after-ms", "0")]),
+        _ => respond(200),
     };
     let lines = [
         "INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 wait_ms=380",
@@ -216,32 +216,32 @@ type EndOfCall = (
 async fn the_end_of_a_call_is_logged_with_its_reason() {
     let cases: [EndOfCall; 7] = [
         (
-            |_| answer(200),
+            |_| respond(200),
             exact,
             "TRACE call succeeded host=api.example.com method=GET outcome=200 attempt=1 max_attempts=6 \
              waited_ms=0 took_ms=0",
         ),
         (
-            |_| answer(404),
+            |_| respond(404),
             exact,
             "DEBUG not retrying host=api.example.com method=GET outcome=404 stop_reason=not_retryable effect=did_not_happen \
              attempt=1 max_attempts=6 waited_ms=0 took_ms=0",
         ),
         (
-            |_| answer_with(503, &[("x-should-retry", "false")]),
+            |_| respond_with(503, &[("x-should-retry", "false")]),
             exact,
             "DEBUG not retrying host=api.example.com method=GET outcome=503 stop_reason=server_veto effect=unknown \
              attempt=1 max_attempts=6 waited_ms=0 took_ms=0",
         ),
         (
-            |_| answer_with(503, &[("retry-after", "3600")]),
+            |_| respond_with(503, &[("retry-after", "3600")]),
             exact,
             "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=server_delay_too_long effect=unknown \
              attempt=1 max_attempts=6 waited_ms=0 took_ms=0 hint_ms=3600000 \
              advice=\"raise max_server_delay to wait longer\"",
         ),
         (
-            |_| answer(503),
+            |_| respond(503),
             || {
                 let empty = Budget::builder().min_retries_per_sec(0.1).build().unwrap();
                 assert!(empty.try_withdraw());
@@ -252,7 +252,7 @@ async fn the_end_of_a_call_is_logged_with_its_reason() {
              advice=\"check the server before you raise the budget\"",
         ),
         (
-            |_| answer(503),
+            |_| respond(503),
             || exact().max_retries(0),
             "DEBUG not retrying host=api.example.com method=GET outcome=503 stop_reason=disabled effect=unknown \
              attempt=1 max_attempts=1 waited_ms=0 took_ms=0",
@@ -273,7 +273,7 @@ async fn the_end_of_a_call_is_logged_with_its_reason() {
 async fn advice_says_what_allows_more_retries() {
     let line = "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=deadline_too_close effect=unknown \
                 attempt=1 max_attempts=6 waited_ms=0 took_ms=0 advice=\"raise the deadline to retry longer\"";
-    let script = |_| answer(503);
+    let script = |_| respond(503);
     expect(&[line], || get(exact().deadline(100 * MS), script)).await;
     let line = "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=allowance_spent effect=unknown \
                 attempt=1 max_attempts=6 waited_ms=0 took_ms=0 \
@@ -298,7 +298,7 @@ async fn advice_says_what_allows_more_retries() {
         let body = Body::wrap_stream(futures_util::stream::iter(
             ["x"].map(Ok::<_, std::io::Error>),
         ));
-        let client = client(exact(), |_| answer(503));
+        let client = client(exact(), |_| respond(503));
         client.put(URL).body(body).send().await.unwrap();
     })
     .await;
@@ -337,10 +337,10 @@ const EXHAUSTED: [&str; 2] = [
 #[tokio::test(start_paused = true)]
 async fn the_end_is_logged_even_if_the_retries_are_not() {
     let retry = || exact().max_retries(1);
-    expect(&EXHAUSTED, || get(retry(), |_| answer(503))).await;
+    expect(&EXHAUSTED, || get(retry(), |_| respond(503))).await;
     let silent = || retry().log_levels(LogLevels::default().retry(LevelFilter::OFF));
-    expect(&EXHAUSTED[1..], || get(silent(), |_| answer(503))).await;
-    let last = |index| answer(if index == 0 { 503 } else { 200 });
+    expect(&EXHAUSTED[1..], || get(silent(), |_| respond(503))).await;
+    let last = |index| respond(if index == 0 { 503 } else { 200 });
     let recovered = [
         "DEBUG call recovered host=api.example.com method=GET outcome=200 attempt=2 max_attempts=2 \
          waited_ms=380 took_ms=380",
@@ -356,13 +356,13 @@ async fn a_dry_run_logs_what_it_would_do() {
         "DEBUG not retrying host=api.example.com method=GET outcome=503 stop_reason=dry_run effect=unknown \
          attempt=1 max_attempts=6 waited_ms=0 took_ms=0",
     ];
-    expect(&lines, || get(exact().dry_run(true), |_| answer(503))).await;
+    expect(&lines, || get(exact().dry_run(true), |_| respond(503))).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_while_it_waits_is_logged() {
     let drop_it = |levels: LogLevels| async move {
-        let client = client(exact().log_levels(levels), |_| answer(503));
+        let client = client(exact().log_levels(levels), |_| respond(503));
         assert!(timeout(MS, client.get(URL).send()).await.is_err());
     };
     let dropped = "call dropped host=api.example.com method=GET attempt=1 took_ms=1";
@@ -380,9 +380,9 @@ async fn every_kind_of_call_has_its_level() {
     type Case = (LogLevels, fn(usize) -> Reply, &'static [&'static str]);
     let quiet = LogLevels::off;
     let error = LevelFilter::ERROR;
-    let then_well = |index| answer(if index == 0 { 503 } else { 200 });
+    let then_well = |index| respond(if index == 0 { 503 } else { 200 });
     let cases: [Case; 6] = [
-        (quiet(), |_| answer(503), &[]),
+        (quiet(), |_| respond(503), &[]),
         (quiet().retry(error), then_well, &["ERROR retrying"]),
         (
             quiet().recovery(error),
@@ -391,17 +391,17 @@ async fn every_kind_of_call_has_its_level() {
         ),
         (
             quiet().success(error),
-            |_| answer(200),
+            |_| respond(200),
             &["ERROR call succeeded"],
         ),
         (
             quiet().rejection(error),
-            |_| answer(404),
+            |_| respond(404),
             &["ERROR not retrying"],
         ),
         (
             quiet().given_up(error),
-            |_| answer(503),
+            |_| respond(503),
             &["ERROR giving up"],
         ),
     ];
@@ -460,8 +460,8 @@ async fn a_throttle_logs_its_pause_and_its_pace() {
     ];
     expect(&lines, || async {
         let server = Server::new(|index| match index {
-            0 => answer_with(429, &[("retry-after", "30")]),
-            _ => answer(200),
+            0 => respond_with(429, &[("retry-after", "30")]),
+            _ => respond(200),
         });
         let client = behind(&server, throttle().max_queue_wait(60 * SEC));
         // All of them meet the same pause.
@@ -482,14 +482,14 @@ type Script = fn(usize) -> Reply;
 /// Why a throttle pauses, with a server that does just that.
 const PAUSES: [(Script, &str); 4] = [
     (
-        |_| answer_with(503, &[("retry-after", "5")]),
+        |_| respond_with(503, &[("retry-after", "5")]),
         "asked_by=server pause_ms=5811",
     ),
-    (|_| answer(429), "asked_by=refusal pause_ms=120"),
-    (|_| answer(503), "asked_by=failures pause_ms=104"),
+    (|_| respond(429), "asked_by=refusal pause_ms=120"),
+    (|_| respond(503), "asked_by=failures pause_ms=104"),
     (
         |_| {
-            answer_with(
+            respond_with(
                 200,
                 &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "20")],
             )
@@ -537,8 +537,8 @@ async fn a_pause_of_another_worker_is_logged() {
 /// Refuses three of a hundred requests, and gets none for a minute.
 async fn lower_and_free_the_pace() {
     let server = Server::new(|index| match index {
-        0 | 30 | 60 => answer(429),
-        _ => answer(200),
+        0 | 30 | 60 => respond(429),
+        _ => respond(200),
     });
     let client = behind(&server, throttle());
     join_all((0..100).map(|_| client.get(URL).send())).await;
@@ -562,7 +562,7 @@ async fn a_throttle_logs_each_lower_pace_and_its_end() {
 
 /// Refuses 1000 requests in two seconds.
 async fn overload() {
-    let server = Server::new(|_| late(10 * SEC, answer(200)));
+    let server = Server::new(|_| late(10 * SEC, respond(200)));
     let client = behind(&server, throttle().max_in_flight(1).max_queue(1));
     let refuse = async {
         for _ in 0..1000 {
@@ -632,7 +632,7 @@ async fn a_refusal_for_its_deadline_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_key_from_a_function_is_never_logged() {
     let log = Log::up_to(LevelFilter::TRACE).await;
-    let server = Server::new(|_| answer_with(429, &[("retry-after", "30")]));
+    let server = Server::new(|_| respond_with(429, &[("retry-after", "30")]));
     let key = KeyBy::from_fn(|_| "api-key-of-a-tenant".into());
     let throttle = throttle().key_by(key).max_queue_wait(SEC);
     let client = throttled(&server, exact(), throttle);
@@ -675,7 +675,7 @@ async fn every_kind_of_a_throttles_lines_has_its_level() {
 #[tokio::test(start_paused = true)]
 async fn a_server_in_trouble_for_an_hour_makes_few_lines() {
     let log = Log::up_to(LevelFilter::TRACE).await;
-    let server = Server::new(|_| answer(503));
+    let server = Server::new(|_| respond(503));
     let client = behind(&server, throttle());
     for _ in 0..36_000 {
         touch(&client).await;
@@ -772,7 +772,7 @@ async fn an_observer_that_panics_is_logged() {
     };
     let line = "ERROR observer panicked and missed an event";
     expect(&[line], || {
-        get(retry().log_levels(LogLevels::off()), |_| answer(200))
+        get(retry().log_levels(LogLevels::off()), |_| respond(200))
     })
     .await;
 }
@@ -800,7 +800,7 @@ async fn a_letter_that_may_be_lost_is_logged() {
             let retry = exact().max_retries(0).dead_letter_sink(Sink(deliver));
             retry.log_levels(LogLevels::off())
         };
-        expect(&[&line], || get(retry(), |_| answer(503))).await;
+        expect(&[&line], || get(retry(), |_| respond(503))).await;
     }
 }
 
@@ -824,14 +824,14 @@ fn event_of(line: &str) -> &str {
 async fn the_docs_show_every_line_as_it_is_written() {
     let log = Log::up_to(LevelFilter::TRACE).await;
     let flaky = |index| match index {
-        0 => answer_with(503, &[("retry-after-ms", "0")]),
-        _ => answer(200),
+        0 => respond_with(503, &[("retry-after-ms", "0")]),
+        _ => respond(200),
     };
     get(exact(), flaky).await;
-    get(exact(), |_| answer(200)).await;
-    get(exact(), |_| answer(404)).await;
-    get(exact(), |_| answer_with(503, &[("retry-after", "3600")])).await;
-    get(exact().dry_run(true), |_| answer(503)).await;
+    get(exact(), |_| respond(200)).await;
+    get(exact(), |_| respond(404)).await;
+    get(exact(), |_| respond_with(503, &[("retry-after", "3600")])).await;
+    get(exact().dry_run(true), |_| respond(503)).await;
     let slow = client(exact(), |_| Reply::silence());
     assert!(timeout(SEC, slow.get(URL).send()).await.is_err());
     lower_and_free_the_pace().await;

@@ -52,10 +52,10 @@ impl Middleware for Server {
         if path == "/slow" {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let answer = http::Response::builder()
+        let response = http::Response::builder()
             .status(path[1..].parse().unwrap_or(200))
             .header("x-ratelimit-limit", "100");
-        Ok(answer.body(Body::from("")).unwrap().into())
+        Ok(response.body(Body::from("")).unwrap().into())
     }
 }
 

@@ -17,7 +17,7 @@ use reqwest_steady::{
 use tracing::level_filters::LevelFilter;
 
 use crate::support::log::Log;
-use crate::support::scripted::{Server, URL, answer, late};
+use crate::support::scripted::{Server, URL, late, respond};
 use crate::support::stacks::{MS, SEC, constant};
 
 fn client(server: &Arc<Server>, steady: Steady) -> ClientWithMiddleware {
@@ -97,8 +97,8 @@ impl Observer for Forwarded {
 #[tokio::test(start_paused = true)]
 async fn the_default_bundle_retries_and_throttles() {
     let server = Server::new(|index| match index {
-        0 => answer(429).header("retry-after", "2"),
-        _ => answer(200),
+        0 => respond(429).header("retry-after", "2"),
+        _ => respond(200),
     });
     let client = client(&server, Steady::default());
     // The second call has not failed. Only a throttle makes it wait for the pause, too.
@@ -116,7 +116,7 @@ async fn the_default_bundle_retries_and_throttles() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_limits_of_the_bundle_hold() {
-    let server = Server::new(|_| late(60 * SEC, answer(200)));
+    let server = Server::new(|_| late(60 * SEC, respond(200)));
     let steady = Steady::builder()
         .attempt_timeout(SEC)
         .deadline(3 * SEC)
@@ -169,7 +169,7 @@ async fn a_bundle_coalesces_only_if_it_is_asked_to() {
     for (coalesce, arrivals) in [(None, 10), (Some(CoalesceMiddleware::builder()), 1)] {
         let log = Log::default();
         let _guard = log.listen();
-        let server = Server::new(|_| late(SEC, answer(200)));
+        let server = Server::new(|_| late(SEC, respond(200)));
         let steady = match coalesce {
             None => Steady::builder(),
             Some(coalesce) => Steady::builder().coalesce(coalesce),

@@ -17,7 +17,7 @@ use wiremock::matchers::path;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::support::raw;
-use crate::support::scripted::{Reply, Server, URL, answer, late, throttled};
+use crate::support::scripted::{Reply, Server, URL, late, respond, throttled};
 use crate::support::stacks::{MS, SEC, middleware, plain_client, retry_after};
 
 fn retry() -> RetryMiddlewareBuilder {
@@ -133,7 +133,7 @@ async fn a_body_that_breaks_leaves_the_effect_of_its_status() {
     // It happened, whatever follows.
     let server = Server::new(move |index| match index {
         0 => broken(200),
-        _ => answer(503),
+        _ => respond(503),
     });
     let client = server.client(retry().max_retries(1).build().unwrap());
     let slot = ReportSlot::new();
@@ -232,7 +232,7 @@ async fn a_call_that_is_refused_at_its_start_did_not_happen() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_in_progress_or_dropped_is_unknown() {
-    let server = Server::new(|_| late(SEC, answer(200)));
+    let server = Server::new(|_| late(SEC, respond(200)));
     let client = server.client(RetryMiddleware::default());
     let slot = ReportSlot::new();
     let call = client.post(URL).report_to(&slot).send();
@@ -282,7 +282,7 @@ async fn a_deadline_that_is_over_sends_nothing_and_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_throttle_refuses_did_not_happen() {
-    let server = Server::new(|_| late(SEC, answer(200)));
+    let server = Server::new(|_| late(SEC, respond(200)));
     let throttle = ThrottleMiddleware::builder().max_in_flight(1).max_queue(0);
     let client = throttled(&server, retry(), throttle);
     let (sent, refused) = tokio::join!(post(&client), post(&client));
@@ -294,8 +294,8 @@ async fn what_a_throttle_refuses_did_not_happen() {
 async fn a_refused_retry_leaves_the_effect_of_what_was_sent() {
     // The first attempt fails, and the throttle is busy when the second one is due.
     let server = Server::new(|index| match index {
-        0 => answer(503),
-        _ => late(60 * SEC, answer(200)),
+        0 => respond(503),
+        _ => late(60 * SEC, respond(200)),
     });
     let throttle = ThrottleMiddleware::builder().adaptive(false);
     let throttle = throttle.max_in_flight(1).max_queue(0);
@@ -311,7 +311,7 @@ async fn a_refused_retry_leaves_the_effect_of_what_was_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_follower_gets_the_effect_of_the_shared_call() {
-    let server = Server::new(|_| late(SEC, answer(404)));
+    let server = Server::new(|_| late(SEC, respond(404)));
     let coalesce = CoalesceMiddleware::default();
     let retry = Arc::new(RetryMiddleware::default());
     let client = server.client_behind([Arc::new(coalesce) as Arc<dyn Middleware>, retry]);
@@ -353,8 +353,8 @@ async fn a_request_that_is_sent_twice_keeps_its_first_effect() {
     // A middleware outside the retry renews its token and sends the request again.
     let server = Server::new(|index| match index {
         0 => Reply::fail(ErrorKind::ConnectionReset),
-        1 => answer(401),
-        _ => answer(404),
+        1 => respond(401),
+        _ => respond(404),
     });
     let renews_token = middleware(|request, extensions, next| {
         Box::pin(async move {

@@ -17,7 +17,7 @@ use reqwest_steady::{
 use tokio::time::timeout;
 
 use crate::support::scripted::{
-    Reply, Server, URL, answer, answer_with, call, late, stacked, throttled,
+    Reply, Server, URL, call, late, respond, respond_with, stacked, throttled,
 };
 use crate::support::stacks::{MS, retry_after};
 
@@ -104,9 +104,9 @@ async fn events_of(server: &Arc<Server>, retry: RetryMiddlewareBuilder) -> Vec<S
 #[tokio::test(start_paused = true)]
 async fn a_call_that_recovers_is_told_step_by_step() {
     let server = Server::new(|index| match index {
-        0 => late(30 * MS, answer(503)),
-        1 => answer_with(503, &[("retry-after-ms", "0")]),
-        _ => answer(200),
+        0 => late(30 * MS, respond(503)),
+        1 => respond_with(503, &[("retry-after-ms", "0")]),
+        _ => respond(200),
     });
     assert_eq!(
         events_of(&server, retry_after(100 * MS)).await,
@@ -151,7 +151,7 @@ async fn a_call_that_ends_at_once_has_no_retry_to_tell_of() {
         (503, Some(("retry-after", "3600")), "server_delay_too_long"),
     ] {
         let headers = Vec::from_iter(headers);
-        let server = Server::new(move |_| answer_with(status, &headers));
+        let server = Server::new(move |_| respond_with(status, &headers));
         assert_eq!(
             events_of(&server, retry_after(100 * MS)).await,
             [
@@ -184,7 +184,7 @@ async fn an_empty_budget_is_told_before_the_end() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_is_told_of_wherever_it_was() {
     let server = Server::new(|index| match index {
-        0 => answer(503),
+        0 => respond(503),
         _ => Reply::silence(),
     });
     let events = Events::default();
@@ -233,7 +233,7 @@ async fn a_call_that_is_dropped_before_it_is_sent_was_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_decides_and_reports_but_sends_nothing_again() {
-    let server = Server::new(|_| answer_with(503, &[("retry-after-ms", "50")]));
+    let server = Server::new(|_| respond_with(503, &[("retry-after-ms", "50")]));
     let budget = Budget::builder().min_retries_per_sec(0.2).build().unwrap();
     let retry = retry_after(100 * MS)
         .seed(1)
@@ -346,7 +346,7 @@ async fn a_body_that_breaks_off_belongs_to_its_attempt() {
             let body = reqwest::Body::wrap_stream(futures_util::stream::iter(drops));
             Reply::response(http::Response::new(body))
         }
-        _ => answer(200),
+        _ => respond(200),
     });
     let events = Events::default();
     let client = server.client(
@@ -370,7 +370,7 @@ async fn a_body_that_breaks_off_belongs_to_its_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_throttles_queue_is_told_of_as_it_fills_and_empties() {
-    let server = Server::new(|_| late(10 * MS, answer(200)));
+    let server = Server::new(|_| late(10 * MS, respond(200)));
     let events = Events::default();
     let throttle = ThrottleMiddleware::builder()
         .adaptive(false)
@@ -428,8 +428,8 @@ async fn who_leaves_a_throttle_early_is_told_of_as_well() {
 #[tokio::test(start_paused = true)]
 async fn a_throttle_tells_when_it_closes_and_when_it_is_open_again() {
     let server = Server::new(|index| match index {
-        0 => answer_with(429, &[("retry-after", "2")]),
-        _ => answer(200),
+        0 => respond_with(429, &[("retry-after", "2")]),
+        _ => respond(200),
     });
     let events = Events::default();
     let throttle = ThrottleMiddleware::builder()
@@ -453,8 +453,8 @@ async fn a_throttle_tells_when_it_closes_and_when_it_is_open_again() {
 #[tokio::test(start_paused = true)]
 async fn a_throttle_reports_its_pace_and_when_it_is_free() {
     let server = Server::new(|index| match index {
-        0 => answer(429),
-        _ => answer(200),
+        0 => respond(429),
+        _ => respond(200),
     });
     let events = Events::default();
     let throttle = ThrottleMiddleware::builder().seed(1);
@@ -479,7 +479,7 @@ async fn a_throttle_reports_its_pace_and_when_it_is_free() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_in_the_queue_is_told_with_the_attempt() {
-    let server = Server::new(|_| late(300 * MS, answer(200)));
+    let server = Server::new(|_| late(300 * MS, respond(200)));
     let times = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&times);
     let retry = retry_after(100 * MS).observe_fn(move |event| {
@@ -499,10 +499,10 @@ async fn the_time_in_the_queue_is_told_with_the_attempt() {
 #[tokio::test(start_paused = true)]
 async fn every_beginning_at_a_throttle_has_its_end() {
     let server = Server::new(|index| match index % 5 {
-        0 => answer_with(429, &[("retry-after-ms", "20")]),
-        1 => late(7 * MS, answer(503)),
+        0 => respond_with(429, &[("retry-after-ms", "20")]),
+        1 => late(7 * MS, respond(503)),
         2 => Reply::fail(ErrorKind::ConnectionReset),
-        _ => late(3 * MS, answer(200)),
+        _ => late(3 * MS, respond(200)),
     });
     let balance = Arc::new(Mutex::new((0_i32, 0_i32)));
     let count = Arc::clone(&balance);
@@ -622,10 +622,10 @@ async fn a_retry_that_a_throttle_keeps_back_stops_with_the_answer_before_it() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_that_gets_longer_is_told_again() {
     let server = Server::new(|index| match index {
-        0 => late(10 * MS, answer_with(429, &[("retry-after", "1")])),
-        1 => late(20 * MS, answer_with(429, &[("retry-after", "1")])),
-        2 => late(30 * MS, answer_with(429, &[("retry-after", "60")])),
-        _ => answer(200),
+        0 => late(10 * MS, respond_with(429, &[("retry-after", "1")])),
+        1 => late(20 * MS, respond_with(429, &[("retry-after", "1")])),
+        2 => late(30 * MS, respond_with(429, &[("retry-after", "60")])),
+        _ => respond(200),
     });
     let events = Events::default();
     let throttle = ThrottleMiddleware::builder()

@@ -16,7 +16,7 @@ use reqwest_steady::{
 };
 use tokio::time::timeout;
 
-use crate::support::scripted::{Reply, Server, URL, answer, answer_with, call, late, throttled};
+use crate::support::scripted::{Reply, Server, URL, call, late, respond, respond_with, throttled};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -80,7 +80,7 @@ async fn an_exhausted_call_is_counted_once() {
     let _local = set_default_local_recorder(&recorder);
     let server = Server::new(|index| match index {
         1 => Reply::fail(std::io::ErrorKind::ConnectionReset),
-        _ => answer(502),
+        _ => respond(502),
     });
     let client = server.client(retry().max_retries(2).build().unwrap());
 
@@ -117,7 +117,7 @@ async fn calls_that_are_not_retryable_never_count_as_exhausted() {
 
     let missing = client(retry(), &Server::statuses([404]));
     assert_eq!(missing.get(URL).send().await.unwrap().status(), 404);
-    let vetoed = Server::new(|_| answer_with(503, &[("x-should-retry", "false")]));
+    let vetoed = Server::new(|_| respond_with(503, &[("x-should-retry", "false")]));
     let vetoed = client(retry(), &vetoed);
     assert_eq!(vetoed.get(URL).send().await.unwrap().status(), 503);
     let unsafe_ = client(retry(), &Server::statuses([503]));
@@ -157,7 +157,7 @@ async fn a_permanent_response_counts_only_a_request() {
 async fn a_vetoed_call_counts_no_retry() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
-    let server = Server::new(|_| answer_with(503, &[("x-should-retry", "false")]));
+    let server = Server::new(|_| respond_with(503, &[("x-should-retry", "false")]));
     let client = server.client(retry().build().unwrap());
 
     assert_eq!(client.get(URL).send().await.unwrap().status(), 503);
@@ -218,7 +218,7 @@ async fn a_call_dropped_in_a_retry_counts_the_retry() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let server = Server::new(|index| match index {
-        0 => answer(503),
+        0 => respond(503),
         _ => Reply::silence(),
     });
     let client = server.client(retry().budget(Budget::unlimited()).build().unwrap());
@@ -324,7 +324,7 @@ async fn letters_are_counted_by_outcome_and_only_for_failures() {
 async fn a_throttle_shows_its_queue_waits_and_refusals() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
-    let server = Server::new(|_| late(SECOND, answer(200)));
+    let server = Server::new(|_| late(SECOND, respond(200)));
     let metrics = Arc::new(Metrics::new());
     let client = throttled(
         &server,
@@ -421,8 +421,8 @@ async fn rate_limit_headers_are_counted_for_each_response() {
     let recorder = DebuggingRecorder::new();
     let _local = set_default_local_recorder(&recorder);
     let server = Server::new(|index| match index {
-        0 => answer_with(429, &[("retry-after", "2"), ("x-ratelimit-remaining", "0")]),
-        _ => answer_with(
+        0 => respond_with(429, &[("retry-after", "2"), ("x-ratelimit-remaining", "0")]),
+        _ => respond_with(
             200,
             &[("x-ratelimit-limit", "9"), ("x-ratelimit-remaining", "8")],
         ),

@@ -421,7 +421,7 @@ async fn a_strategy_with_default_failures_retries_them_in_both() {
     let server = || {
         raw::Server::start(|before| match before {
             0 => raw::reply("", raw::Then::Close),
-            _ => raw::answer(200, "hello"),
+            _ => raw::respond(200, "hello"),
         })
     };
     let quick = ExponentialBackoff::builder()

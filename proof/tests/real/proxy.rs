@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::identity::Identity;
-use crate::support::raw::{Server, answer, client, outcomes, reported, retry};
+use crate::support::raw::{Server, client, outcomes, reported, respond, retry};
 
 const URL: &str = "https://payments.test/orders";
 
@@ -46,7 +46,7 @@ impl Forward {
             }
         };
         Self {
-            server: Server::start_with(open, |_| answer(200, "whole")).await,
+            server: Server::start_with(open, |_| respond(200, "whole")).await,
             asked,
             identity,
         }

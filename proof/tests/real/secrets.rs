@@ -16,7 +16,7 @@ use reqwest_steady::{
 use tokio::time::timeout;
 
 use crate::support::directory::Directory;
-use crate::support::scripted::{Reply, Server, answer_with};
+use crate::support::scripted::{Reply, Server, respond_with};
 use crate::support::trace::Trace;
 
 const MS: Duration = Duration::from_millis(1);
@@ -137,8 +137,8 @@ fn server() -> Arc<Server> {
     let cookie = || format!("session={SECRET}");
     Server::by_request(move |request| match request.url().path() {
         "/silence" => Reply::silence(),
-        "/throttled" => answer_with(429, &[("retry-after", "120"), ("set-cookie", &cookie())]),
-        _ => answer_with(503, &[("set-cookie", &cookie())]),
+        "/throttled" => respond_with(429, &[("retry-after", "120"), ("set-cookie", &cookie())]),
+        _ => respond_with(503, &[("set-cookie", &cookie())]),
     })
 }
 

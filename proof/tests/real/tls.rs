@@ -6,7 +6,7 @@ use reqwest::ClientBuilder;
 use reqwest_steady::{RetryReport, StopReason};
 
 use crate::identity::{Ending, Identity};
-use crate::support::raw::{Server, answer, client, in_time, outcomes, reported, retry};
+use crate::support::raw::{Server, client, in_time, outcomes, reported, respond, retry};
 
 /// Ends the first handshakes like this, and completes the others. The first response is a 503, then 200s follow.
 async fn start(identity: &Identity, endings: &'static [Ending]) -> (Server, String) {
@@ -23,8 +23,8 @@ async fn start(identity: &Identity, endings: &'static [Ending]) -> (Server, Stri
         }
     };
     let server = Server::start_with(open, |index| match index {
-        0 => answer(503, "later"),
-        _ => answer(200, "whole"),
+        0 => respond(503, "later"),
+        _ => respond(200, "whole"),
     })
     .await;
     let url = format!("https://127.0.0.1:{}/orders", server.port());

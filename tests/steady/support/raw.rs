@@ -91,10 +91,6 @@ pub(crate) fn respond(status: u16, body: &str) -> Reply {
     reply(head + body, Then::KeepOpen)
 }
 
-// The name from before, which some files still use.
-#[allow(unused_imports, reason = "only tests elsewhere use it")]
-pub(crate) use respond as answer;
-
 /// One request as it arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {

@@ -29,10 +29,6 @@ pub(crate) fn respond_with(status: u16, headers: &[(&str, &str)]) -> Reply {
     })
 }
 
-// Names from before, which some files still use.
-#[allow(unused_imports, reason = "not every test binary uses both")]
-pub(crate) use {respond as answer, respond_with as answer_with};
-
 pub(crate) fn late(delay: Duration, reply: Reply) -> Reply {
     reply.after(delay)
 }
