@@ -306,7 +306,7 @@ async fn advice_says_what_allows_more_retries() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_connection_is_not_said_to_have_been_sent() {
-    let line = "WARN giving up host=api.example.com method=POST outcome=connect stop_reason=not_idempotent effect=did_not_happen \
+    let line = "WARN giving up host=api.example.com method=POST outcome=connect stop_reason=not_idempotent effect=unknown \
                 attempt=1 max_attempts=6 waited_ms=0 took_ms=0 \
                 advice=\"set an idempotency key to allow retries\"";
     expect(&[line], || async {

@@ -64,8 +64,10 @@ impl ClassifiedOutcome {
 pub(crate) struct RequestFacts<'a> {
     /// Needed if `by_user` is set, or if requests without a key are retried.
     pub(crate) target: Option<&'a RequestTarget>,
-    /// Where the request was sent. `None` for a safe method, which has no effect to repeat.
-    pub(crate) unsafe_url: Option<&'a str>,
+    /// The method is safe, so there is no effect to repeat.
+    pub(crate) is_safe: bool,
+    /// Where the request was sent. `None` if the call is not measured.
+    pub(crate) url: Option<&'a str>,
     pub(crate) has_key: bool,
     /// The request carries a key, and an earlier attempt of the call may have taken effect.
     pub(crate) still_running: bool,

@@ -54,7 +54,8 @@ fn effect_of_status(status: StatusCode, has_key: bool) -> Effect {
 /// Whether the response may come from a redirect that the client followed.
 fn is_redirected(response: &Response, request: &RequestFacts<'_>) -> bool {
     request.follows_redirects
-        && (request.unsafe_url).is_some_and(|url| !is_same(url, response.url()))
+        && !request.is_safe
+        && (request.url).is_none_or(|url| !is_same(url, response.url()))
 }
 
 /// Whether the request provably had no effect.
@@ -62,7 +63,7 @@ fn is_unsent(error: &Error, request: &RequestFacts<'_>) -> bool {
     if let Some(own) = SteadyError::of(error) {
         // A middleware may have sent this request, and then been refused with one to another host.
         let is_own = |url| own.host().is_empty() || has_host(url, own.host());
-        return own.is_unsent() && request.unsafe_url.is_none_or(is_own);
+        return own.is_unsent() && (request.is_safe || request.url.is_some_and(is_own));
     }
     let Error::Reqwest(error) = error else {
         return false;
@@ -71,11 +72,13 @@ fn is_unsent(error: &Error, request: &RequestFacts<'_>) -> bool {
     if !unsent && kind != FailureKind::Builder {
         return false;
     }
-    match request.unsafe_url {
-        None => true,
+    if request.is_safe {
+        return true;
+    }
+    match request.url {
         // After a redirect, reqwest's error names the first URL, so it does not tell which request failed.
-        Some(_) if request.follows_redirects => false,
-        Some(url) => error.url().is_some_and(|at| is_same(url, at)),
+        Some(url) if !request.follows_redirects => error.url().is_some_and(|at| is_same(url, at)),
+        _ => false,
     }
 }
 
@@ -107,7 +110,8 @@ mod tests {
     fn facts(url: Option<&str>) -> RequestFacts<'_> {
         RequestFacts {
             target: None,
-            unsafe_url: url,
+            is_safe: url.is_none(),
+            url,
             has_key: false,
             still_running: false,
             follows_redirects: true,

@@ -146,6 +146,8 @@ impl RetryReport {
 
     /// Returns the time from the start of the call to its response headers or error.
     ///
+    /// Zero if the call was not measured: see [`effect`](Self::effect).
+    ///
     /// With [`buffer_response`](crate::RequestBuilderExt::buffer_response), this includes the time to read the body.
     pub fn took(&self) -> Duration {
         self.took
@@ -154,6 +156,10 @@ impl RetryReport {
     /// Returns whether the call took effect on the server.
     ///
     /// [`Effect`] says what follows from which result. For errors and dropped calls, ask [`ReportSlot::effect`].
+    ///
+    /// A call that cannot be retried, such as a `POST` without a key, is not measured unless it is observed, logged,
+    /// has a time limit, or has an option such as [`report_to`](crate::RequestBuilderExt::report_to). Then its times are
+    /// zero. Its effect is `Unknown`, unless its method is safe or its client follows no redirects.
     ///
     /// [`ReportSlot::effect`]: crate::ReportSlot::effect
     pub fn effect(&self) -> Effect {
@@ -177,7 +183,10 @@ impl fmt::Display for RetryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.earlier.len() + 1;
         let attempts = if count == 1 { "attempt" } else { "attempts" };
-        write!(f, "{count} {attempts} in {}", rounded(self.took))?;
+        write!(f, "{count} {attempts}")?;
+        if !self.took.is_zero() {
+            write!(f, " in {}", rounded(self.took))?;
+        }
         let mut separator = ": ";
         for attempt in self.attempts() {
             write!(f, "{separator}{}", attempt.outcome)?;

@@ -102,7 +102,9 @@ impl Call<'_> {
         result: &Result<Response>,
         extensions: &Extensions,
     ) -> ClassifiedOutcome {
-        self.ended = self.now();
+        if self.is_measured() {
+            self.ended = self.now();
+        }
         let left = extensions.get::<Handoff>();
         let trace = match self.handed_off.take() {
             Some(handed_off) => handed_off.end(left),
@@ -117,10 +119,8 @@ impl Call<'_> {
     pub(super) fn classify(&self, result: &Result<Response>) -> ClassifiedOutcome {
         let request = RequestFacts {
             target: (self.record.as_ref()).map(|record| record.request.target()),
-            unsafe_url: match self.is_safe {
-                true => None,
-                false => self.url(),
-            },
+            is_safe: self.is_safe,
+            url: self.url(),
             has_key: self.has_key,
             still_running: self.has_key && self.history().is_some_and(|history| history.unclear),
             follows_redirects: self.settings.client_follows_redirects != Some(false),
