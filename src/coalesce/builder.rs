@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_and_what_selects_the_answer_can_not_be_ignored() {
+    fn credentials_and_selecting_headers_cannot_be_ignored() {
         for name in [
             "accept",
             "accept-charset",

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_could_change_the_answer_counts() {
+    fn all_that_could_change_the_response_counts() {
         let plain = request(|_| ());
         assert!(same(&plain, &request(|_| ())));
         for other in [
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_change_the_answer_does_not() {
+    fn what_cannot_change_the_response_does_not() {
         let plain = with(&[("accept", "a"), ("cookie", "b")]);
         assert!(same(&plain, &with(&[("cookie", "b"), ("accept", "a")])));
         for name in ["traceparent", "b3", "x-request-id"] {

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_one_is_told_from_an_answer_to_all() {
+    fn a_response_for_one_caller_is_not_shared() {
         for status in [200, 204, 206, 301, 304, 404, 429, 500, 503] {
             assert!(shareable(status, &[]), "{status}");
         }

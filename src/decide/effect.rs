@@ -61,9 +61,11 @@ fn is_redirected(response: &Response, request: &RequestFacts<'_>) -> bool {
 /// Whether the request provably had no effect.
 fn is_unsent(error: &Error, request: &RequestFacts<'_>) -> bool {
     if let Some(own) = SteadyError::of(error) {
-        // A middleware may have sent this request, and then been refused with one to another host.
+        // A middleware may have sent this request, and then been refused with one to another host. A nested call may
+        // have sent it before its deadline was over.
         let is_own = |url| own.host().is_empty() || has_host(url, own.host());
-        return own.is_unsent() && (request.is_safe || request.url.is_some_and(is_own));
+        let is_first = own.is_unsent() && own.attempts() == 0;
+        return is_first && (request.is_safe || request.url.is_some_and(is_own));
     }
     let Error::Reqwest(error) = error else {
         return false;

@@ -7,7 +7,7 @@ mod lines;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 use super::event::{CallInfo, Event, EventKind};
-use crate::outcome::StopReason;
+use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 
 /// Sets the log level of each kind of event.
 ///
@@ -155,7 +155,8 @@ impl LogLevels {
     /// Sets the level for calls that a retry would not help, or that must not be retried.
     ///
     /// These end with [`NotRetryable`](StopReason::NotRetryable), [`ServerVeto`](StopReason::ServerVeto),
-    /// [`Disabled`](StopReason::Disabled) or [`DryRun`](StopReason::DryRun).
+    /// [`Disabled`](StopReason::Disabled) or [`DryRun`](StopReason::DryRun). A call whose first attempt the throttle
+    /// refused is one, too, because the throttle logs it.
     ///
     /// Default: `DEBUG`.
     pub fn rejection(mut self, level: LevelFilter) -> Self {
@@ -285,6 +286,8 @@ impl LogLevels {
         Some(match &event.kind {
             EventKind::RetryScheduled(_) => self.retry,
             EventKind::Abandoned(_) => self.abandoned,
+            // Nothing was sent, and the throttle has logged it. In an overload there are thousands of these.
+            EventKind::Stopped(stop) if stop.outcome == THROTTLED => self.rejection,
             EventKind::Stopped(stop) => self.for_stop(&event.call, stop.stop_reason),
             EventKind::ThrottlePaused(_) | EventKind::ThrottleReleased => self.pause,
             EventKind::ThrottlePaced(_) => self.pace,
@@ -293,6 +296,8 @@ impl LogLevels {
         })
     }
 }
+
+const THROTTLED: AttemptOutcome = AttemptOutcome::Failure(FailureKind::Throttled);
 
 fn is_on(level: LevelFilter) -> bool {
     level != LevelFilter::OFF && level <= STATIC_MAX_LEVEL && level <= LevelFilter::current()

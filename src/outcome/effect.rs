@@ -68,7 +68,7 @@ use std::fmt;
 /// # What it cannot see
 ///
 /// It knows only the attempts of this crate. A middleware inside the retry that sends a request twice hides the first
-/// result, and so does a [`reqwest::retry`] policy that repeats more than the default one does.
+/// result, and so does a `reqwest::retry` policy that repeats more than the default one does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// The server confirmed the request, or accepted it for later (202).

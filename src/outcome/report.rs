@@ -40,8 +40,9 @@ impl AttemptReport {
         }
         let first = earlier.first_mut().unwrap_or(self);
         first.waited = first.waited.saturating_add(whole.waited);
-        if self.outcome != whole.outcome && self.effect != whole.effect {
-            // A middleware between the two has changed the result.
+        let is_doubted = self.effect == Effect::DidNotHappen && self.effect != whole.effect;
+        if is_doubted || (self.outcome != whole.outcome && self.effect != whole.effect) {
+            // A middleware between the two has changed the result, or has sent another request.
             self.effect = Effect::Unknown;
         }
         self.outcome = whole.outcome;

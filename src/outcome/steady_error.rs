@@ -287,6 +287,13 @@ impl fmt::Display for SteadyError {
                 write!(f, "{elapsed} in all)")
             }
             // Without its length, which is 0 if the deadline of an enclosing scope was over before.
+            Kind::TooLate(_) if *attempts > 0 => {
+                let elapsed = rounded(*elapsed);
+                write!(
+                    f,
+                    "not sent again to {host}: the deadline is over (after attempt {attempts}, {elapsed} in all)"
+                )
+            }
             Kind::TooLate(_) => {
                 let elapsed = rounded(*elapsed);
                 write!(

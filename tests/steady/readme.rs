@@ -29,7 +29,7 @@ async fn program(url: &str) -> Result<String, Box<dyn std::error::Error>> {
     // GET, HEAD, OPTIONS, TRACE, QUERY, PUT and DELETE are retried. POST and PATCH need a key.
     let response = client
         .post(url)
-        .idempotency_key(IdempotencyKey::random())
+        .idempotency_key(IdempotencyKey::random()) // for payments, store it with the order
         .body("one teapot")
         .send()
         .await?;

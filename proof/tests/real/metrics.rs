@@ -64,7 +64,9 @@ async fn a_call_that_succeeds_counts_its_retries_by_reason() {
     assert_eq!(
         counted(&recorder),
         [
+            "steady_attempt_duration_seconds: [0.0, 0.0, 0.0]",
             "steady_backoff_delay_seconds: [0.2, 0.4]",
+            "steady_call_duration_seconds: [0.6]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=succeeded: 1",
             "steady_retries_total reason=503: 2",
@@ -90,7 +92,9 @@ async fn an_exhausted_call_is_counted_once() {
     assert_eq!(
         counted(&recorder),
         [
+            "steady_attempt_duration_seconds: [0.0, 0.0, 0.0]",
             "steady_backoff_delay_seconds: [0.2, 0.4]",
+            "steady_call_duration_seconds: [0.6]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=retries_exhausted: 1",
             "steady_retries_total reason=502: 1",
@@ -126,6 +130,8 @@ async fn calls_that_are_not_retryable_never_count_as_exhausted() {
     assert_eq!(
         counted(&recorder),
         [
+            "steady_attempt_duration_seconds: [0.0, 0.0, 0.0]",
+            "steady_call_duration_seconds: [0.0, 0.0, 0.0]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=not_idempotent: 1",
             "steady_requests_total outcome=not_retryable: 1",
@@ -145,6 +151,8 @@ async fn a_permanent_response_counts_only_a_request() {
     assert_eq!(
         counted(&recorder),
         [
+            "steady_attempt_duration_seconds: [0.0]",
+            "steady_call_duration_seconds: [0.0]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=not_retryable: 1",
             // The response shows that the server works, so it is deposited.
@@ -165,6 +173,8 @@ async fn a_vetoed_call_counts_no_retry() {
     assert_eq!(
         counted(&recorder),
         [
+            "steady_attempt_duration_seconds: [0.0]",
+            "steady_call_duration_seconds: [0.0]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=server_veto: 1",
             "steady_retry_budget_balance: 20",
@@ -204,6 +214,7 @@ async fn a_call_dropped_during_a_wait_counts_no_retry() {
     assert_eq!(
         counted(&recorder),
         [
+            "steady_attempt_duration_seconds: [0.0]",
             "steady_backoff_delay_seconds: [0.2]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=abandoned: 1",
@@ -229,6 +240,7 @@ async fn a_call_dropped_in_a_retry_counts_the_retry() {
     assert_eq!(
         counted(&recorder),
         [
+            "steady_attempt_duration_seconds: [0.0]",
             "steady_backoff_delay_seconds: [0.2]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=abandoned: 1",
@@ -251,7 +263,9 @@ async fn a_retry_that_a_throttle_refuses_does_not_count() {
     assert_eq!(
         counted(&recorder),
         [
+            "steady_attempt_duration_seconds: [0.0]",
             "steady_backoff_delay_seconds: [0.2]",
+            "steady_call_duration_seconds: [0.2]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=throttled: 1",
         ]
@@ -275,7 +289,9 @@ async fn an_empty_budget_counts_each_refused_call() {
     assert_eq!(
         counted(&recorder),
         [
+            "steady_attempt_duration_seconds: [0.0, 0.0, 0.0]",
             "steady_backoff_delay_seconds: [0.2]",
+            "steady_call_duration_seconds: [0.2, 0.0]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=budget_empty: 2",
             "steady_retries_total reason=503: 1",
@@ -306,7 +322,9 @@ async fn letters_are_counted_by_outcome_and_only_for_failures() {
     assert_eq!(
         counted(&recorder),
         [
+            "steady_attempt_duration_seconds: [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]",
             "steady_backoff_delay_seconds: [0.2, 0.2, 0.2, 0.2]",
+            "steady_call_duration_seconds: [0.0, 0.2, 0.2, 0.2, 0.2]",
             // The channel has capacity for one letter, and its receiver is dropped later.
             "steady_dead_letters_total outcome=delivered: 1",
             "steady_dead_letters_total outcome=failed: 1",
@@ -352,6 +370,8 @@ async fn a_throttle_shows_its_queue_waits_and_refusals() {
     assert_eq!(
         counted(&recorder),
         [
+            "steady_attempt_duration_seconds: [1.0, 1.0, 1.0]",
+            "steady_call_duration_seconds: [0.0, 1.0, 2.0, 3.0]",
             "steady_inflight_requests: 0",
             "steady_queue_age_seconds: 0",
             "steady_queue_depth: 0",
@@ -359,6 +379,7 @@ async fn a_throttle_shows_its_queue_waits_and_refusals() {
             "steady_requests_total outcome=succeeded: 3",
             "steady_requests_total outcome=throttled: 1",
             "steady_retry_budget_balance: 20.6",
+            "steady_throttle_pause_seconds: 0",
         ]
     );
 }
@@ -436,6 +457,8 @@ async fn rate_limit_headers_are_counted_for_each_response() {
         counted(&recorder),
         [
             &*format!("steady_backoff_delay_seconds: [{waited:?}]"),
+            "steady_attempt_duration_seconds: [0.0, 0.0]",
+            "steady_call_duration_seconds: [2.273]",
             "steady_inflight_requests: 0",
             "steady_rate_limit_header_present_total kind=retry_after: 1",
             "steady_rate_limit_header_present_total kind=x_ratelimit: 2",
@@ -459,6 +482,8 @@ async fn a_call_without_retries_is_counted_too() {
     assert_eq!(
         counted(&recorder),
         [
+            "steady_attempt_duration_seconds: [0.0]",
+            "steady_call_duration_seconds: [0.0]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=disabled: 1",
         ]

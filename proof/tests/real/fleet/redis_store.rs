@@ -371,8 +371,8 @@ async fn the_log_shows_why_redis_refuses_a_login() {
             in_time(client.get(URL).send()).await.unwrap();
         }
         drop(listening);
-        let expected = format!("fleet store refused with {refused};");
-        assert!(log.last().starts_with(&expected), "{}", log.last());
+        let expected = "fleet store lost, using local limits: fleet store refused with";
+        assert_eq!(log.last(), format!("{expected} {refused}"));
         assert_eq!(log.count(), 1);
         assert_eq!(http.count(), 2);
     }
