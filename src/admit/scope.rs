@@ -132,6 +132,17 @@ impl Scope {
         self
     }
 
+    /// Returns how many retries the scope has left. `None` if it has no limit.
+    pub fn retries_left(&self) -> Option<u32> {
+        let left = self.left.load(Ordering::Relaxed);
+        (left < u32::MAX).then_some(left)
+    }
+
+    /// Returns the time limit of the scope.
+    pub fn get_deadline(&self) -> Option<Duration> {
+        self.deadline
+    }
+
     pub(crate) fn any_exists() -> bool {
         SCOPES.load(Ordering::Relaxed) > 0
     }

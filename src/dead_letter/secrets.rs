@@ -79,6 +79,21 @@ impl Secrets {
         self
     }
 
+    /// Iterates over the headers that were made secret.
+    pub fn headers(&self) -> impl Iterator<Item = &str> {
+        self.headers.iter().map(String::as_str)
+    }
+
+    /// Iterates over the query parameters that were made secret.
+    pub fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.parameters.iter().map(String::as_str)
+    }
+
+    /// Iterates over the names that are kept although they look secret.
+    pub fn kept(&self) -> impl Iterator<Item = &str> {
+        self.kept.iter().map(String::as_str)
+    }
+
     /// Returns whether a header is secret. `key_header` is the header of the idempotency key.
     pub(crate) fn is_secret_header(
         &self,

@@ -7,7 +7,7 @@ use reqwest_steady::dead_letter::{Secrets, dead_letter_channel};
 use reqwest_steady::fleet::FleetLimits;
 use reqwest_steady::observe::LogLevels;
 use reqwest_steady::{
-    AutoKey, Backoff, Budget, CoalesceMiddleware, Deposit, Jitter, KeyBy, RetryMiddleware,
+    AutoKey, Backoff, Budget, CoalesceMiddleware, Deposit, Jitter, KeyBy, RetryMiddleware, Scope,
     StatusClass, Steady, ThrottleMiddleware,
 };
 use tracing::level_filters::LevelFilter;
@@ -136,6 +136,24 @@ fn settings_of_budget_fleet_and_coalescing_are_read_back() {
     let ignored: Vec<_> = coalesce.ignored_headers().collect();
     assert_eq!(ignored, ["x-client-start"]);
     assert!(coalesce.ignore_extensions());
+}
+
+#[test]
+fn scopes_and_secrets_are_read_back() {
+    let scope = Scope::new().max_retries(3).deadline(SEC);
+    assert_eq!(
+        (scope.retries_left(), scope.get_deadline()),
+        (Some(3), Some(SEC))
+    );
+    let open = Scope::new();
+    assert_eq!((open.retries_left(), open.get_deadline()), (None, None));
+
+    let secrets = Secrets::new().header("a").parameter("b").keep("c");
+    let lists = secrets
+        .headers()
+        .chain(secrets.parameters())
+        .chain(secrets.kept());
+    assert_eq!(lists.collect::<Vec<_>>(), ["a", "b", "c"]);
 }
 
 #[test]
