@@ -44,8 +44,9 @@ const THROTTLED: f64 = 1.5;
 ///
 /// Durations and effects of calls, and two histograms per call, are new. Most of it is in the clock, in the copy of the
 /// URL and in the recorder of the metrics.
-const NOT_KEPT: [(&str, &str, f64); 4] = [
+const NOT_KEPT: [(&str, &str, f64); 5] = [
     ("GET ok", "everything on", 2.64),
+    ("GET 404", "retry", 1.01),
     ("POST ok, key", "retry", 1.01),
     ("POST 1 MiB, key", "retry", 1.02),
     ("POST ok, no key, empty", "retry", 0.53),
