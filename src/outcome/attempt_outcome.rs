@@ -85,7 +85,7 @@ impl FailureKind {
     /// while connecting, but its kind alone does not say so.
     ///
     /// This holds for the request that failed. If the client followed a redirect, that is the request after it. If a
-    /// middleware sends requests of its own, it may be one of those. [`Effect`](crate::Effect) takes both into account.
+    /// middleware sends additional requests, it may be one of those. [`Effect`](crate::Effect) takes both into account.
     ///
     /// ```
     /// use reqwest_steady::observe::FailureKind;

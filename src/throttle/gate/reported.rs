@@ -145,7 +145,7 @@ mod tests {
             reported.pause(Time::ZERO, closed(until)).is_some()
         });
         assert_eq!(lines.collect::<Vec<_>>(), [0, 1, 11, 111]);
-        // After a second, the whole pause is told.
+        // After a second, the whole pause is reported.
         let last = reported.pause(1000 * MS, closed(2_000_000)).unwrap();
         assert_eq!(last.pause, 1_999_000 * MS);
     }
