@@ -59,6 +59,7 @@
 //! names the value.
 
 mod arrivals;
+mod concurrency;
 mod limit;
 mod outcome;
 mod reply;
@@ -70,6 +71,7 @@ mod timeout;
 mod worker;
 
 pub use arrivals::{Arrival, Arrivals};
+pub use concurrency::Concurrency;
 pub use limit::{Limit, Steps};
 pub use outcome::{Call, Outcome};
 pub use reply::Reply;

@@ -174,6 +174,40 @@ impl Limit {
         self
     }
 
+    /// Returns how many requests it accepts at this time, and the time until that number grows.
+    ///
+    /// `at` must not decrease from call to call.
+    pub fn remaining(&mut self, at: Duration) -> (usize, Duration) {
+        self.refill(at);
+        let (left, grows_in) = self.left(at);
+        (left.max(0.0) as usize, grows_in)
+    }
+
+    /// Starts the window or fills the bucket of this time.
+    fn refill(&mut self, at: Duration) {
+        match &mut self.shape {
+            LimitShape::Window {
+                width,
+                start,
+                taken,
+            } => {
+                if at >= *start + *width {
+                    let index = at.as_nanos() / width.as_nanos();
+                    *start = *width * index as u32;
+                    *taken = 0.0;
+                }
+            }
+            LimitShape::Bucket {
+                burst,
+                tokens,
+                filled,
+            } => {
+                *tokens = burst.min(*tokens + self.rate.sum(*filled..at));
+                *filled = at;
+            }
+        }
+    }
+
     /// Returns how many requests it would accept now, and the time until that number grows.
     fn left(&self, at: Duration) -> (f64, Duration) {
         // Sums of fractions can be slightly below a whole number.
@@ -201,27 +235,7 @@ impl Limit {
 
 impl Rule for Limit {
     fn decide(&mut self, _: &Request, at: Duration, _: &mut Chance) -> Option<Reply> {
-        match &mut self.shape {
-            LimitShape::Window {
-                width,
-                start,
-                taken,
-            } => {
-                if at >= *start + *width {
-                    let index = at.as_nanos() / width.as_nanos();
-                    *start = *width * index as u32;
-                    *taken = 0.0;
-                }
-            }
-            LimitShape::Bucket {
-                burst,
-                tokens,
-                filled,
-            } => {
-                *tokens = burst.min(*tokens + self.rate.sum(*filled..at));
-                *filled = at;
-            }
-        }
+        self.refill(at);
         if self.left(at).0 < 1.0 {
             let refusal = Reply::status(self.status);
             let headers = self.on_refusal.iter();
