@@ -2,5 +2,9 @@
 //!
 //! The binary of this package runs them and draws charts. The tests of this package and a bench use them, too.
 
+mod limiter;
+pub mod random;
 pub mod stacks;
+pub mod study;
+pub mod troubles;
 pub mod workloads;

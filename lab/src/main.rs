@@ -1,8 +1,8 @@
 //! Shows what retries do to a service, in virtual time, with the real middlewares.
 //!
 //! `cargo run --release -p lab` runs every scenario with every kind of client, prints a table, and
-//! writes a page with charts. `cargo run --release -p lab -- herd` runs one scenario. The same seed
-//! gives the same table.
+//! writes a page with charts. `cargo run --release -p lab -- herd` runs one scenario, and `random` runs
+//! random services. The same seed gives the same table.
 
 #[cfg(test)]
 mod browser;
@@ -23,9 +23,11 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use lab::study::Study;
+use lab::troubles::TroubleTable;
 use results::{Results, Run};
 use scenarios::{SCENARIOS, Scenario};
 use table::Table;
@@ -34,7 +36,9 @@ use table::Table;
 #[derive(Parser)]
 #[command(
     name = "lab",
-    override_usage = "lab [SCENARIO] [--clients N] [--seed N] [--out FILE]\n       lab --pictures DIRECTORY"
+    override_usage = "lab [SCENARIO] [--clients N] [--seed N] [--out FILE]\n       lab --pictures DIRECTORY\n       \
+                      lab random [--count N] [--seed N] [--only INDEX] [--threads N]\n       lab troubles [--seed N]",
+    args_conflicts_with_subcommands = true
 )]
 struct Args {
     /// Runs only this scenario. By default, all scenarios run.
@@ -52,6 +56,56 @@ struct Args {
     /// Only draws the pictures of the documentation, into this directory.
     #[arg(long, value_name = "DIRECTORY", exclusive = true)]
     pictures: Option<PathBuf>,
+    #[command(subcommand)]
+    study: Option<StudyArgs>,
+}
+
+#[derive(Subcommand)]
+enum StudyArgs {
+    /// Compares clients at random services.
+    Random {
+        /// The number of services.
+        #[arg(long, value_name = "N", default_value_t = 300)]
+        count: usize,
+        /// The seed of all random numbers.
+        #[arg(long, value_name = "N", default_value_t = 21)]
+        seed: u64,
+        /// Runs only the service with this index.
+        #[arg(long, value_name = "INDEX")]
+        only: Option<usize>,
+        /// The number of threads.
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        threads: usize,
+    },
+    /// Compares small clients during outages and at limits.
+    Troubles {
+        /// The seed of all random numbers.
+        #[arg(long, value_name = "N", default_value_t = 21)]
+        seed: u64,
+    },
+}
+
+impl StudyArgs {
+    #[allow(clippy::disallowed_methods, reason = "it measures real time")]
+    fn run(&self) {
+        let started = std::time::Instant::now();
+        match *self {
+            Self::Troubles { seed } => println(&TroubleTable { seed }.to_string()),
+            Self::Random {
+                count,
+                seed,
+                only,
+                threads,
+            } => {
+                let indices = only.map_or(0..count, |index| index..index + 1);
+                println(&Study::new(seed, indices, threads).to_string());
+            }
+        }
+        println(&format!(
+            "It took {:.1} s.",
+            started.elapsed().as_secs_f64()
+        ));
+    }
 }
 
 impl Args {
@@ -91,6 +145,10 @@ fn main() -> Result<()> {
         eprintln!("{}", with_usage(&error));
         std::process::exit(2);
     });
+    if let Some(study) = &args.study {
+        study.run();
+        return Ok(());
+    }
     if let Some(directory) = &args.pictures {
         return pictures::draw(directory);
     }
