@@ -5,17 +5,22 @@
 
 mod budget;
 mod current;
+mod hosts;
+mod line;
 mod retries_left;
 mod scope;
 mod scope_node;
+mod streak;
 
 /// The atomics of `retries_left`. In `models/` they are loom's.
 mod sync {
     pub(super) use std::sync::atomic::{AtomicU32, Ordering};
 }
 
+pub(crate) use budget::BudgetHold;
 pub use budget::{Budget, BudgetBuilder, Deposit};
-pub(crate) use budget::{BudgetHold, BudgetSettings, Budgets};
 pub(crate) use current::{current_deadline, in_scope};
+pub(crate) use hosts::{BudgetSettings, HostRecord, Hosts};
+pub(crate) use line::Release;
 pub use scope::Scope;
 pub(crate) use scope_node::{ScopeHandle, ScopeHold, ScopeNode};

@@ -26,9 +26,9 @@ mod metrics;
 mod observer;
 
 pub use event::{
-    Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, LimitHeader,
-    LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaced, ThrottlePaused,
-    ThrottleRefused, ThrottleWaited,
+    Abandoned, AttemptFinished, BudgetRefused, BudgetWaited, CallInfo, Event, EventKind,
+    LimitHeader, LimitHeaders, LoadChange, RetryScheduled, Stopped, ThrottleLoad, ThrottlePaced,
+    ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
 #[cfg(feature = "tracing")]
 pub use log_levels::LogLevels;
@@ -38,5 +38,5 @@ pub use observer::Observer;
 pub(crate) use observer::Observers;
 
 pub use crate::outcome::{
-    Attempt, AttemptOutcome, AttemptReport, FailureKind, PauseSource, RefusalReason,
+    Attempt, AttemptOutcome, AttemptReport, FailureKind, PauseSource, RefusalReason, WaitReason,
 };

@@ -53,6 +53,7 @@ mod report;
 mod report_slot;
 mod steady_error;
 mod stop_reason;
+mod wait_reason;
 
 pub use attempt::Attempt;
 pub use attempt_outcome::{AttemptOutcome, FailureKind};
@@ -67,3 +68,4 @@ pub use report_slot::ReportSlot;
 pub use steady_error::SteadyError;
 pub(crate) use steady_error::TimeLimit;
 pub use stop_reason::StopReason;
+pub use wait_reason::WaitReason;

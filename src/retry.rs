@@ -160,18 +160,20 @@ fn after_attempt<'c>(
         if call.buffers() && decision.is_final() {
             (decision, result) = Box::pin(call.read_body(decision, result)).await;
         }
+        let stop;
         match decision {
-            Decision::Retry(retry) => {
+            Decision::Retry(mut retry) => {
                 // Boxed, so that a call that ends with this attempt needs less room.
-                Box::pin(call.wait(&retry, result, extensions)).await;
-                AfterAttempt::Send(call.next_request(retry, extensions))
-            }
-            Decision::Stop(stop) => {
-                if let Some(delivery) = call.finish(stop, call.now(), &mut result, extensions) {
-                    delivery.await;
+                match Box::pin(call.wait(&mut retry, result, extensions)).await {
+                    Ok(()) => return AfterAttempt::Send(call.next_request(retry, extensions)),
+                    Err(stopped) => (stop, result) = stopped,
                 }
-                AfterAttempt::Return(result)
             }
+            Decision::Stop(reached) => stop = reached,
         }
+        if let Some(delivery) = call.finish(stop, call.now(), &mut result, extensions) {
+            delivery.await;
+        }
+        AfterAttempt::Return(result)
     })
 }

@@ -1,13 +1,14 @@
 //! Limits the retries that a client adds to the load of a server.
 //!
-//! [`Budget`] is a handle on a shared [`BudgetState`]. The state counts in a sliding [`window`]. A retry takes a
-//! [`BudgetHold`], which gives the retry back unless it is sent. [`Budgets`] keeps one budget per host.
+//! [`Budget`] is a handle on a shared [`BudgetState`]. A retry is paid from the [`pool`], the reserve that successes
+//! refill, or from the sliding [`window`], which holds a share of the calls. It takes a
+//! [`BudgetHold`], which gives the retry back unless it is sent.
 //! [`FleetBudget`](fleet_budget::FleetBudget) is the part that workers of a fleet share.
 
 mod builder;
 mod fleet_budget;
 mod hold;
-mod hosts;
+mod pool;
 mod ratio;
 mod state;
 /// The types that the window is built on. `models/` replaces them by loom's.
@@ -25,9 +26,9 @@ use tokio::time::Instant;
 
 use crate::clock;
 pub use builder::BudgetBuilder;
+pub(super) use fleet_budget::FleetBudget;
 pub(crate) use hold::BudgetHold;
 use hold::HoldSource;
-pub(crate) use hosts::{BudgetSettings, Budgets};
 use state::BudgetState;
 
 /// Limits retries to a share of the calls, plus a few per second.
@@ -122,9 +123,15 @@ impl Budget {
     }
 
     /// Credits one call.
+    ///
+    /// If successes feed the budget, it also refills the reserve.
     pub fn deposit(&self) {
         if let Some(state) = &self.0 {
-            state.deposit(clock::now());
+            let now = clock::now();
+            state.deposit(now);
+            if state.deposit_on == Deposit::Success {
+                state.refill(now);
+            }
         }
     }
 
@@ -176,9 +183,17 @@ impl Budget {
     pub(crate) fn on_success(&self, now: Instant) {
         if let Some(state) = &self.0 {
             state.count_success();
+            state.refill(now);
             if state.deposit_on == Deposit::Success {
                 state.deposit(now);
             }
+        }
+    }
+
+    /// Counts a failed attempt that no paid retry follows, which takes half a retry from the reserve.
+    pub(crate) fn on_failure(&self) {
+        if let Some(state) = &self.0 {
+            state.count_failure();
         }
     }
 
@@ -187,11 +202,11 @@ impl Budget {
         (self.0.as_ref()).is_none_or(|state| state.take_free(now))
     }
 
-    /// Pays for one retry from this worker's own window. Dropping the hold gives the retry back.
+    /// Pays for one retry from this worker's own reserve or window. Dropping the hold gives the retry back.
     pub(crate) fn withdraw_at(&self, now: Instant) -> Option<BudgetHold> {
         Some(BudgetHold(match &self.0 {
             None => HoldSource::Free,
-            Some(state) => HoldSource::Window(Arc::clone(state), state.try_take(now)?),
+            Some(state) => state.try_take(now)?,
         }))
     }
 
@@ -208,7 +223,8 @@ impl Budget {
         }
     }
 
-    fn is_in_debt(&self, now: Instant) -> bool {
+    /// Whether a new budget would allow more.
+    pub(super) fn is_in_debt(&self, now: Instant) -> bool {
         (self.0.as_ref()).is_some_and(|state| state.is_in_debt(now))
     }
 }

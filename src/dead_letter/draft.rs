@@ -114,6 +114,7 @@ mod tests {
             outcome: AttemptOutcome::Status(StatusCode::SERVICE_UNAVAILABLE),
             sent_at: Duration::ZERO,
             waited: Duration::ZERO,
+            wait_reason: None,
             took: Duration::ZERO,
             hint: None,
             effect: Effect::Unknown,

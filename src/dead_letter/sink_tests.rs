@@ -28,6 +28,7 @@ fn letter(path: &str) -> DeadLetter {
             outcome: AttemptOutcome::Status(StatusCode::BAD_GATEWAY),
             sent_at: Duration::ZERO,
             waited: Duration::ZERO,
+            wait_reason: None,
             took: Duration::ZERO,
             hint: None,
             effect: Effect::Unknown,

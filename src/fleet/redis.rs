@@ -40,7 +40,7 @@ use pause_subscription::{NoPauses, PauseSubscription};
 /// other requests fail at once for 100 ms, later for up to 1 s. Then the store tries again. Late responses are
 /// discarded with their connection.
 ///
-/// If Redis loses its data, buckets are full, budgets have their reserve, and no pause holds.
+/// If Redis loses its data, buckets are full, budgets have a full reserve, and no pause holds.
 ///
 /// # What Redis keeps
 ///
@@ -49,7 +49,7 @@ use pause_subscription::{NoPauses, PauseSubscription};
 /// | `{prefix:key}:state` | hash | bucket level, pause, adaptive rate | a minute, or until it equals a new one |
 /// | `{prefix:key}:workers` | sorted set | present workers | three periods, at least 3 s |
 /// | `{prefix:key}:waiting` | sorted set | refused workers and their turns | until the turn and a period |
-/// | `{prefix:key}:retries` | hash | retry budget, in 16 slots | twice its `ttl` |
+/// | `{prefix:key}:retries` | hash | retry budget: its pool, and 16 slots | twice its `ttl`, an hour if the pool is not full |
 /// | `prefix:pauses` | channel | pauses as they begin | |
 ///
 /// Keys are stored as they are. Hash a key that holds a secret.
@@ -219,6 +219,9 @@ impl FleetStore for RedisStore {
                 ask.terms.ratio.to_string(),
                 ask.terms.reserve().to_string(),
                 (ask.terms.ttl.as_micros() * 2).to_string(),
+                ask.successes.to_string(),
+                ask.failures.to_string(),
+                ask.terms.min_per_sec.to_string(),
             ];
             let keys = [self.name(key, "retries")];
             let reply = self.link.run(&script::RETRIES, &keys, &arguments).await?;

@@ -20,13 +20,13 @@ pub struct RetryTerms {
     pub ttl: Duration,
     /// Retries that one deposit pays for.
     pub ratio: f64,
-    /// Retries per second that are allowed without deposits.
+    /// Retries per second by which successes refill the pool. A full pool holds what this makes in a `ttl`.
     pub min_per_sec: f64,
 }
 
 impl RetryTerms {
-    /// Number of retries without any deposit.
-    pub(super) fn reserve(&self) -> f64 {
+    /// Number of retries in a full pool.
+    pub(crate) fn reserve(&self) -> f64 {
         self.min_per_sec * self.ttl.as_secs_f64()
     }
 
@@ -81,6 +81,10 @@ pub struct RetriesAsk {
     pub want: u32,
     /// Retries granted earlier that the worker hands back.
     pub unused: u32,
+    /// Calls that succeeded since the last ask. Each refills the pool by up to one retry.
+    pub successes: u64,
+    /// Attempts that failed since the last ask, without a paid retry. Each takes half a retry from the pool.
+    pub failures: u64,
 }
 
 impl RetriesAsk {
@@ -91,6 +95,8 @@ impl RetriesAsk {
             deposits: 0,
             want: 0,
             unused: 0,
+            successes: 0,
+            failures: 0,
         }
     }
 
@@ -112,14 +118,32 @@ impl RetriesAsk {
         self
     }
 
+    /// Sets how many calls succeeded since the last ask.
+    pub fn successes(mut self, calls: u64) -> Self {
+        self.successes = calls;
+        self
+    }
+
+    /// Sets how many attempts failed since the last ask.
+    pub fn failures(mut self, attempts: u64) -> Self {
+        self.failures = attempts;
+        self
+    }
+
     /// Checks the values. A store calls this first, because it could not undo a bad value.
     ///
     /// # Errors
     ///
     /// Refuses terms that a [`BudgetBuilder`](crate::BudgetBuilder) refuses, and too many deposits.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let (deposits, rule) = (self.deposits, format!("should be at most {MAX_DEPOSITS}"));
-        ensure(deposits <= MAX_DEPOSITS, "deposits", deposits, rule)?;
+        for (setting, count) in [
+            ("deposits", self.deposits),
+            ("successes", self.successes),
+            ("failures", self.failures),
+        ] {
+            let rule = format!("should be at most {MAX_DEPOSITS}");
+            ensure(count <= MAX_DEPOSITS, setting, count, rule)?;
+        }
         self.terms.check()
     }
 }

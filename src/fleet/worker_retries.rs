@@ -43,6 +43,10 @@ pub(crate) struct WorkerRetries {
     report_every: Duration,
     /// Deposits since the last ask.
     deposits: AtomicU64,
+    /// Successes since the last ask.
+    successes: AtomicU64,
+    /// Failed attempts without a paid retry, since the last ask.
+    failures: AtomicU64,
     /// When deposits must be reported, in nanoseconds.
     report_at: AtomicU64,
     state: Mutex<RetriesState>,
@@ -72,6 +76,8 @@ impl WorkerRetries {
             period,
             report_every,
             deposits: AtomicU64::new(0),
+            successes: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
             report_at: AtomicU64::new(nanos(report_every)),
             state: Mutex::new(RetriesState {
                 prepaid: Holding::default(),
@@ -95,6 +101,16 @@ impl WorkerRetries {
             let order = Ordering::Relaxed;
             (self.report_at.compare_exchange(due, next, order, order)).is_ok()
         }
+    }
+
+    /// Counts a success, which refills the store's pool with the next ask.
+    pub(crate) fn count_success(&self) {
+        self.successes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a failed attempt without a paid retry, which takes from the store's pool with the next ask.
+    pub(crate) fn count_failure(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Pays for a retry from what is prepaid.
@@ -198,9 +214,11 @@ impl WorkerRetries {
         state.prepaid.expire(now);
         let next = nanos(now).saturating_add(nanos(self.report_every));
         self.report_at.store(next, Ordering::Relaxed);
-        let deposits = self.deposits.swap(0, Ordering::Relaxed);
+        let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed).min(MAX_DEPOSITS);
         RetriesAsk::new(self.terms)
-            .deposits(deposits.min(MAX_DEPOSITS))
+            .deposits(take(&self.deposits))
+            .successes(take(&self.successes))
+            .failures(take(&self.failures))
             .unused(state.prepaid.take_unused())
     }
 }

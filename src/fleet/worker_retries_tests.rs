@@ -212,6 +212,6 @@ async fn two_workers_have_one_budget() {
         }
         tokio::time::sleep(millis(5)).await;
     }
-    // A fifth of the calls, and 20 within 10 s. The last deposits and the last prepaid may be under way.
+    // A fifth of the calls, and a pool of 20. The last deposits and the last prepaid may be under way.
     assert!((190..=220).contains(&paid), "{paid}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderMap, Method};
 
 use crate::outcome::{
-    AttemptOutcome, DeadLetterOutcome, Effect, PauseSource, RefusalReason, StopReason,
+    AttemptOutcome, DeadLetterOutcome, Effect, PauseSource, RefusalReason, StopReason, WaitReason,
 };
 
 /// Identifies the call that an event belongs to.
@@ -61,6 +61,8 @@ pub enum EventKind {
     AttemptFinished(AttemptFinished),
     /// The call will be retried after a wait.
     RetryScheduled(RetryScheduled),
+    /// The call waited in line, because the budget was empty, and the wait is over.
+    BudgetWaited(BudgetWaited),
     /// The call was not retried because the budget is empty.
     BudgetRefused(BudgetRefused),
     /// The call ended. Its caller gets the response or error.
@@ -109,12 +111,27 @@ pub struct RetryScheduled {
     pub wait: Duration,
     /// The wait that the server asked for, if any.
     pub hint: Option<Duration>,
+    /// What made the wait as long as it is.
+    pub reason: WaitReason,
+    /// Whether the budget is empty, so that the call waits in line after its wait: see
+    /// [`BudgetWaited`](EventKind::BudgetWaited).
+    pub in_line: bool,
     /// The most attempts that the call may make, including the first.
     pub max_attempts: u32,
     /// The balance of the retry budget.
     pub budget: f64,
     /// Whether this is a dry run, which sends no retry: see [`dry_run`](crate::RetryMiddlewareBuilder::dry_run).
     pub dry_run: bool,
+}
+
+/// Describes a wait in line for an empty budget that is over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct BudgetWaited {
+    /// The time in line, which begins after the wait of the retry itself.
+    pub wait: Duration,
+    /// Whether the retry is sent now. If not, the call ends.
+    pub is_released: bool,
 }
 
 /// Describes a retry that the budget refused.

@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use self::host::HostMetrics;
 use super::{
-    Abandoned, AttemptFinished, BudgetRefused, CallInfo, Observer, RetryScheduled, Stopped,
-    ThrottleLoad, ThrottlePaced, ThrottlePaused, ThrottleRefused, ThrottleWaited,
+    Abandoned, AttemptFinished, BudgetRefused, BudgetWaited, CallInfo, Observer, RetryScheduled,
+    Stopped, ThrottleLoad, ThrottlePaced, ThrottlePaused, ThrottleRefused, ThrottleWaited,
 };
 use crate::hashed::HashedMap;
 use crate::outcome::{AttemptOutcome, DeadLetterOutcome, FailureKind};
@@ -57,6 +57,7 @@ const OTHER: &str = "other";
 /// | `steady_retries_total` | counter | `reason` | retries by their cause: a status, or the label of a [`FailureKind`](crate::observe::FailureKind) |
 /// | `steady_retry_budget_balance` | gauge | | retries that the budget allows now |
 /// | `steady_retry_budget_exhausted_total` | counter | | retries that the budget refused |
+/// | `steady_retry_budget_wait_seconds` | histogram | | waits in line while the budget was empty |
 /// | `steady_call_duration_seconds` | histogram | | time from the start of a call to its response headers or error, with retries and waits |
 /// | `steady_attempt_duration_seconds` | histogram | | time from sending an attempt to its response headers or error, without the queue |
 /// | `steady_backoff_delay_seconds` | histogram | | waits before a retry |
@@ -197,6 +198,10 @@ impl Observer for Metrics {
                 host.backoff_delay.record(retry.wait);
             }
         });
+    }
+
+    fn budget_waited(&self, call: &CallInfo<'_>, waited: &BudgetWaited) {
+        self.count(call, |host| host.budget_wait(waited.wait));
     }
 
     fn budget_refused(&self, call: &CallInfo<'_>, refused: &BudgetRefused) {

@@ -7,8 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::event::{
-    Abandoned, AttemptFinished, BudgetRefused, CallInfo, Event, EventKind, RetryScheduled, Stopped,
-    ThrottleLoad, ThrottlePaced, ThrottlePaused, ThrottleRefused, ThrottleWaited,
+    Abandoned, AttemptFinished, BudgetRefused, BudgetWaited, CallInfo, Event, EventKind,
+    RetryScheduled, Stopped, ThrottleLoad, ThrottlePaced, ThrottlePaused, ThrottleRefused,
+    ThrottleWaited,
 };
 use crate::log;
 use crate::outcome::DeadLetterOutcome;
@@ -66,6 +67,9 @@ pub trait Observer: Send + Sync + 'static {
     /// The call will be retried after a wait.
     fn retry_scheduled(&self, _call: &CallInfo<'_>, _retry: &RetryScheduled) {}
 
+    /// The call waited in line, because the budget was empty, and the wait is over.
+    fn budget_waited(&self, _call: &CallInfo<'_>, _waited: &BudgetWaited) {}
+
     /// The call was not retried because the budget is empty.
     fn budget_refused(&self, _call: &CallInfo<'_>, _refused: &BudgetRefused) {}
 
@@ -119,6 +123,10 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn retry_scheduled(&self, call: &CallInfo<'_>, retry: &RetryScheduled) {
         O::retry_scheduled(self, call, retry);
+    }
+
+    fn budget_waited(&self, call: &CallInfo<'_>, waited: &BudgetWaited) {
+        O::budget_waited(self, call, waited);
     }
 
     fn budget_refused(&self, call: &CallInfo<'_>, refused: &BudgetRefused) {
@@ -215,6 +223,7 @@ fn dispatch(observer: &impl Observer, event: &Event<'_>) {
         EventKind::AttemptStarted => observer.attempt_started(call),
         EventKind::AttemptFinished(attempt) => observer.attempt_finished(call, attempt),
         EventKind::RetryScheduled(retry) => observer.retry_scheduled(call, retry),
+        EventKind::BudgetWaited(waited) => observer.budget_waited(call, waited),
         EventKind::BudgetRefused(refused) => observer.budget_refused(call, refused),
         EventKind::Stopped(stop) => observer.stopped(call, stop),
         EventKind::Abandoned(abandoned) => observer.abandoned(call, abandoned),
@@ -237,7 +246,7 @@ mod tests {
 
     use super::*;
     use crate::observe::{LimitHeaders, LoadChange};
-    use crate::outcome::{AttemptOutcome, PauseSource, RefusalReason, StopReason};
+    use crate::outcome::{AttemptOutcome, PauseSource, RefusalReason, StopReason, WaitReason};
 
     /// Notes which methods are called.
     #[derive(Default)]
@@ -258,6 +267,7 @@ mod tests {
         attempt_started();
         attempt_finished(&AttemptFinished);
         retry_scheduled(&RetryScheduled);
+        budget_waited(&BudgetWaited);
         budget_refused(&BudgetRefused);
         stopped(&Stopped);
         abandoned(&Abandoned);
@@ -277,6 +287,7 @@ mod tests {
             EventKind::AttemptStarted => "attempt_started",
             EventKind::AttemptFinished(_) => "attempt_finished",
             EventKind::RetryScheduled(_) => "retry_scheduled",
+            EventKind::BudgetWaited(_) => "budget_waited",
             EventKind::BudgetRefused(_) => "budget_refused",
             EventKind::Stopped(_) => "stopped",
             EventKind::Abandoned(_) => "abandoned",
@@ -290,7 +301,7 @@ mod tests {
         }
     }
 
-    fn one_of_each() -> [EventKind; 14] {
+    fn one_of_each() -> [EventKind; 15] {
         let (time, budget) = (Duration::ZERO, 1.0);
         let outcome = AttemptOutcome::Status(StatusCode::OK);
         [
@@ -307,9 +318,15 @@ mod tests {
                 cause: outcome,
                 wait: time,
                 hint: None,
+                reason: WaitReason::Backoff,
+                in_line: false,
                 max_attempts: 6,
                 budget,
                 dry_run: false,
+            }),
+            EventKind::BudgetWaited(BudgetWaited {
+                wait: time,
+                is_released: true,
             }),
             EventKind::BudgetRefused(BudgetRefused {
                 cause: outcome,

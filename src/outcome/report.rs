@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::Response;
 
-use super::{AttemptOutcome, Effect, StopReason};
+use super::{AttemptOutcome, Effect, StopReason, WaitReason};
 use crate::clock::rounded;
 
 /// Describes one attempt of a call.
@@ -14,6 +14,7 @@ pub struct AttemptReport {
     pub(crate) outcome: AttemptOutcome,
     pub(crate) sent_at: Duration,
     pub(crate) waited: Duration,
+    pub(crate) wait_reason: Option<WaitReason>,
     pub(crate) took: Duration,
     pub(crate) hint: Option<Duration>,
     pub(crate) effect: Effect,
@@ -65,6 +66,13 @@ impl AttemptReport {
     /// This includes the time in the queue of a [`ThrottleMiddleware`](crate::ThrottleMiddleware).
     pub fn waited(&self) -> Duration {
         self.waited
+    }
+
+    /// Returns why the call waited before this attempt. `None` for the first attempt.
+    ///
+    /// The wait may also include time in the queue of a throttle.
+    pub fn wait_reason(&self) -> Option<WaitReason> {
+        self.wait_reason
     }
 
     /// Returns the time from sending the attempt to its response headers or error.
@@ -229,6 +237,7 @@ mod tests {
             outcome,
             sent_at: Duration::ZERO,
             waited: Duration::ZERO,
+            wait_reason: None,
             took: Duration::ZERO,
             hint: None,
             effect,

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::permit::HandedOff;
 use super::settings::{RetrySettings, RetryState};
-use crate::admit::{Budget, Scope, ScopeHandle, ScopeNode};
+use crate::admit::{HostRecord, Scope, ScopeHandle, ScopeNode};
 use crate::clock;
 use crate::decide::{RepeatRules, is_idempotent, is_safe};
 use crate::entropy::up_to;
@@ -29,7 +29,7 @@ use crate::handoff::{Handoff, Terms, ThrottleVisit};
 use crate::host::{HostPlace, host_of};
 use crate::log::TWO_RETRIES_IN_ONE_CHAIN;
 use crate::observe::EventKind;
-use crate::outcome::{Attempt, FailedReport, ReportSlot, RetryReport, SteadyError};
+use crate::outcome::{Attempt, FailedReport, ReportSlot, RetryReport, SteadyError, WaitReason};
 use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
 use crate::schedule::{CallTime, Moment};
 pub(crate) use decision::{Decision, Stop};
@@ -51,7 +51,8 @@ pub(crate) struct Call<'a> {
     is_head: bool,
     /// `None` if the call cannot be retried and is not tracked.
     host: Option<HostPlace>,
-    budget: Budget,
+    /// What the client remembers of the host. `None` if the call cannot be retried.
+    host_record: Option<Arc<HostRecord>>,
     /// False inside a call with the same budget: one deposit for one call.
     makes_deposit: bool,
     /// What this call and the calls inside it draw from. `None` if it would change nothing.
@@ -63,8 +64,10 @@ pub(crate) struct Call<'a> {
 
     // The running attempt, or the one that has just ended.
     attempt: Attempt,
-    /// How long the call waited before this attempt.
+    /// How long the call waited before this attempt, and why.
     waited: Duration,
+    /// `None` before the first attempt.
+    wait_reason: Option<WaitReason>,
     /// When the attempt began, counted from the start of the call.
     sent_at: Duration,
     /// When the latest attempt ended.
@@ -150,11 +153,12 @@ impl<'a> Call<'a> {
         let could_retry = max_retries > 0 && rules.allows_any();
         let needs_host = could_retry || settings.tracks(could_retry);
         let host = needs_host.then(|| HostPlace::of(request.url()));
-        let budget = match host {
-            Some(host) if could_retry => state.budgets.of(host.text(request.url()), host.hash),
+        let host_record = match host {
+            Some(host) if could_retry => Some(state.hosts.of(host.text(request.url()), host.hash)),
             // It takes no retry and makes no deposit.
-            _ => Budget::unlimited(),
+            _ => None,
         };
+        let budget = host_record.as_ref().map(|record| &record.budget);
         // A scope is needed only if this call can retry, has a deadline, or any `Scope` exists that may set one.
         let (mut scope, mut makes_deposit) = (None, true);
         if could_retry || time.deadline.is_some() || Scope::any_exists() {
@@ -164,14 +168,14 @@ impl<'a> Call<'a> {
                 false => u32::MAX,
             };
             let end = time.end();
-            let opened = ScopeNode::of_call(retries, end, could_retry.then(|| budget.clone()));
+            let opened = ScopeNode::of_call(retries, end, budget.cloned());
             if opened.deadline != end {
                 time.bound_by(opened.deadline);
             }
             makes_deposit = !opened.shares_budget();
             scope = Some(opened);
         }
-        if makes_deposit {
+        if let Some(budget) = budget.filter(|_| makes_deposit) {
             budget.on_request(time.started);
         }
         Self {
@@ -185,13 +189,14 @@ impl<'a> Call<'a> {
             is_head: options.is_some() && request.method() == Method::HEAD,
             options,
             host,
-            budget,
+            host_record,
             makes_deposit,
             scope,
             is_inner: false,
             outer: None,
             attempt: Attempt::FIRST,
             waited: Duration::ZERO,
+            wait_reason: None,
             sent_at: Duration::ZERO,
             ended: Moment {
                 at: time.started,
@@ -327,6 +332,12 @@ impl<'a> Call<'a> {
             let sent = attempts - u32::from(own.is_unsent());
             own.complete(host_of(&url), sent, report.took());
         }
+    }
+
+    /// Returns the balance of the budget. Infinite for a call that cannot be retried.
+    fn balance(&self, now: Instant) -> f64 {
+        let record = self.host_record.as_ref();
+        record.map_or(f64::INFINITY, |record| record.budget.balance_at(now))
     }
 
     fn body_factory(&self) -> Option<&BodyFactory> {

@@ -70,7 +70,7 @@ impl RetryMiddleware {
     /// println!("{} retries left", budget.balance());
     /// ```
     pub fn budget_for(&self, host: &str) -> Budget {
-        self.state.budgets.of(host, hash_of(host))
+        self.state.hosts.of(host, hash_of(host)).budget.clone()
     }
 
     /// Returns the fleet that shares the retry budgets.

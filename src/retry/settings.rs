@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 use super::inner_retry::InnerRetry;
-use crate::admit::{BudgetSettings, Budgets};
+use crate::admit::{BudgetSettings, Hosts};
 use crate::config::{CREDENTIALS, ConfigError, Timers, ensure, longer_than_zero, reserved};
 use crate::dead_letter::DeadLetters;
 use crate::decide::{Classifier, KeyRule};
@@ -42,7 +42,7 @@ pub(crate) struct RetrySettings {
 /// What all calls of a middleware share: its settings, and what it has learned.
 pub(crate) struct RetryState {
     pub(crate) settings: RetrySettings,
-    pub(crate) budgets: Budgets,
+    pub(crate) hosts: Hosts,
     pub(crate) entropy: Entropy,
     pub(crate) timers: Timers,
     pub(crate) inner_retry: InnerRetry,
@@ -53,7 +53,7 @@ impl RetryState {
     /// The settings must be valid.
     pub(crate) fn new(settings: RetrySettings) -> Self {
         Self {
-            budgets: Budgets::new(settings.budgets.clone()),
+            hosts: Hosts::new(settings.budgets.clone()),
             entropy: Entropy::new(settings.seed),
             timers: Timers::default(),
             inner_retry: InnerRetry::default(),

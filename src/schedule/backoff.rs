@@ -10,6 +10,10 @@ use rand::{Rng, RngExt};
 use crate::config::{ConfigError, ensure, longer_than_zero};
 use crate::entropy::up_to;
 
+/// Failures of other calls raise the ceiling up to that of this retry: 3.2 s with the defaults. Longer rows were
+/// measured, and the median wait after an outage of 1 s rose to 5 s.
+const MAX_SHARED_STEP: u32 = 4;
+
 /// Says how a wait is randomised around its ceiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -50,6 +54,8 @@ pub struct Backoff {
     multiplier: f64,
     cap: Duration,
     jitter: Jitter,
+    /// The ceiling also follows the failures of other calls to the host.
+    shared: bool,
 }
 
 impl Default for Backoff {
@@ -70,6 +76,7 @@ impl Backoff {
             multiplier: 2.0,
             cap: base.max(Duration::from_secs(10)),
             jitter: Jitter::Full,
+            shared: true,
         }
     }
 
@@ -98,6 +105,23 @@ impl Backoff {
     pub fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
+    }
+
+    /// Ignores the failures of other calls: the wait follows the call's own attempts only.
+    ///
+    /// By default the ceiling also follows the failures in a row at the host. A call that starts late in an outage
+    /// does not spend its first retries on what other calls have just found out. After five failures in a row, it
+    /// starts with the ceiling of the fifth retry. The first failure after a success gets the plain formula either
+    /// way. A throttle in the chain does this work, so calls behind one always back off alone.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.shared = false;
+        self
+    }
+
+    /// Returns whether the ceiling ignores the failures of other calls.
+    pub fn is_alone(&self) -> bool {
+        !self.shared
     }
 
     /// Returns the ceiling of the first wait.
@@ -148,6 +172,33 @@ impl Backoff {
             }
             Jitter::Additive(range) => ceiling.saturating_add(up_to(range, rng)).min(self.cap),
             Jitter::None => ceiling,
+        }
+    }
+
+    /// Draws the wait before retry `n`, and draws again from `0..=latest` if that would be too long for the deadline.
+    ///
+    /// A short deadline would otherwise lose most calls to a wait that does not fit. Without jitter the wait is
+    /// exact, and too long.
+    pub(crate) fn draw_within(
+        &self,
+        latest: Option<Duration>,
+        n: u32,
+        previous: Option<Duration>,
+        rng: &mut dyn Rng,
+    ) -> Duration {
+        let wait = self.draw(n, previous, rng);
+        match latest {
+            Some(latest) if latest < wait && self.jitter != Jitter::None => up_to(latest, rng),
+            _ => wait,
+        }
+    }
+
+    /// Returns the number of the retry whose ceiling applies: the call's own, or a later one if the host has failed
+    /// several times in a row.
+    pub(crate) fn step(&self, retries: u32, host_failures: u32) -> u32 {
+        match self.shared {
+            true => retries.max(host_failures.saturating_sub(1).min(MAX_SHARED_STEP)),
+            false => retries,
         }
     }
 

@@ -72,6 +72,13 @@ impl CallTime {
         }
     }
 
+    /// Returns the longest wait after which a retry still has time before the deadline. `None` without a deadline.
+    pub(crate) fn longest_wait(&self, now: Instant) -> Option<Duration> {
+        let left = self.deadline?.saturating_sub(self.elapsed(now));
+        // Timers may be a tick late, and `allow_wait` keeps one tick for the retry.
+        Some(left.saturating_sub(2 * TIMER_TICK))
+    }
+
     /// Returns until when a response may be drained before a retry that is due at `due`.
     ///
     /// At least half of the time after `due` is left for the retry.

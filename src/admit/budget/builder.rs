@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::fleet_budget::FleetBudget;
+use super::pool::ReservePool;
 use super::state::{BudgetState, SLOTS};
 use super::window::SlidingWindow;
 use super::{Budget, Deposit, ratio};
@@ -43,7 +44,7 @@ const SCALE: u64 = 1_000_000;
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct BudgetBuilder {
     /// The settings as a fleet's store knows them.
-    pub(super) terms: RetryTerms,
+    pub(in crate::admit) terms: RetryTerms,
     deposit_on: Deposit,
 }
 
@@ -117,24 +118,22 @@ impl BudgetBuilder {
     }
 
     /// Starts a budget, which counts in whole numbers. The settings must be valid: then no number exceeds 4e15.
-    pub(super) fn start(&self, now: Instant, fleet: Option<FleetBudget>) -> Budget {
+    pub(in crate::admit) fn start(&self, now: Instant, fleet: Option<FleetBudget>) -> Budget {
         let terms = &self.terms;
         let (deposit, cost) = ratio::fraction(terms.ratio);
         let scale = SCALE / deposit.max(cost);
         let cost = cost * scale;
-        let reserve = terms.min_per_sec * terms.ttl.as_secs_f64() * cost as f64;
         // Entries live for at least 15 slots.
         let width = terms.ttl.as_nanos().div_ceil(SLOTS as u128 - 1) as u64;
         Budget(Some(Arc::new(BudgetState {
             window: SlidingWindow::new(width),
-            withdrawn: false.into(),
+            pool: ReservePool::new(terms.reserve(), terms.min_per_sec),
             unpaid: 0.into(),
             created: now,
             terms: self.terms,
             deposit_on: self.deposit_on,
             deposit: (deposit * scale) as i64,
             cost: cost as i64,
-            reserve: reserve.round() as i64,
             fleet: fleet.map(Arc::new),
         })))
     }

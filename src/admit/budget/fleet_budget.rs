@@ -17,7 +17,7 @@ use crate::fleet::{FleetLimits, Payment, RetriesAsk, RetryTerms, WorkerRetries, 
 use crate::lock::lock;
 
 /// This worker's side of the shared budget of one host.
-pub(super) struct FleetBudget {
+pub(crate) struct FleetBudget {
     fleet: FleetLimits,
     key: String,
     pub(super) retries: WorkerRetries,
@@ -30,7 +30,7 @@ pub(super) struct FleetBudget {
 }
 
 impl FleetBudget {
-    pub(super) fn new(fleet: &FleetLimits, host: &str, terms: RetryTerms, now: Instant) -> Self {
+    pub(crate) fn new(fleet: &FleetLimits, host: &str, terms: RetryTerms, now: Instant) -> Self {
         Self {
             fleet: fleet.clone(),
             key: store_key("retry", host, false),

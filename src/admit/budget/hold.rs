@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::fleet_budget::FleetBudget;
 use super::state::BudgetState;
 use super::window::SlotEnd;
+use crate::admit::line::Release;
 
 /// Gives the retry back to its budget when dropped, unless it is [spent](BudgetHold::spend).
 #[must_use = "the retry is given back when this is dropped"]
@@ -14,10 +15,14 @@ pub(crate) struct BudgetHold(pub(super) HoldSource);
 pub(super) enum HoldSource {
     /// The retry costs nothing, or was spent.
     Free,
+    /// The worker's own reserve.
+    Pool(Arc<BudgetState>),
     /// The worker's own window.
     Window(Arc<BudgetState>, SlotEnd),
     /// What all workers of a fleet have.
     Fleet(Arc<FleetBudget>),
+    /// A success at the host, for which the call has waited in line. Dropping it passes it on.
+    Line(Release),
 }
 
 impl BudgetHold {
@@ -26,16 +31,24 @@ impl BudgetHold {
         Self(HoldSource::Free)
     }
 
+    /// For a retry that waited in line.
+    pub(crate) fn released(release: Release) -> Self {
+        Self(HoldSource::Line(release))
+    }
+
     /// Keeps what was paid, because the retry is sent.
     pub(crate) fn spend(mut self) {
-        self.0 = HoldSource::Free;
+        if let HoldSource::Line(release) = std::mem::replace(&mut self.0, HoldSource::Free) {
+            release.use_up();
+        }
     }
 }
 
 impl Drop for BudgetHold {
     fn drop(&mut self) {
         match &self.0 {
-            HoldSource::Free => {}
+            HoldSource::Free | HoldSource::Line(_) => {}
+            HoldSource::Pool(state) => state.pool.put_back(),
             HoldSource::Window(state, slot) => state.window.give_back(*slot, state.cost),
             HoldSource::Fleet(fleet) => fleet.retries.put_back(),
         }

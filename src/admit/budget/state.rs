@@ -1,13 +1,15 @@
 //! The counters behind a budget.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::time::Instant;
 
 use super::Deposit;
 use super::fleet_budget::FleetBudget;
-use super::window::{SlidingWindow, SlotEnd};
+use super::hold::HoldSource;
+use super::pool::ReservePool;
+use super::window::SlidingWindow;
 use crate::fleet::RetryTerms;
 
 /// One slot more than the ttl has, so that nothing expires early.
@@ -21,8 +23,7 @@ const MAX_UNPAID: u32 = 500 * FREE_RETRY;
 /// The counters and settings of a budget, in whole numbers. A retry costs `cost` units.
 pub(super) struct BudgetState {
     pub(super) window: SlidingWindow<SLOTS>,
-    /// False until the first withdrawal. Then there can be no debt.
-    pub(super) withdrawn: AtomicBool,
+    pub(super) pool: ReservePool,
     /// Twice the number of free retries, less the successes since, at least 0. Free retries end at
     /// [`MAX_UNPAID`]; racing threads may exceed it by a few.
     pub(super) unpaid: AtomicU32,
@@ -32,8 +33,7 @@ pub(super) struct BudgetState {
     pub(super) deposit_on: Deposit,
     pub(super) deposit: i64,
     pub(super) cost: i64,
-    pub(super) reserve: i64,
-    /// Set if workers of a fleet share the budget. While their store is lost, `window` decides.
+    /// Set if workers of a fleet share the budget. While their store is lost, `pool` and `window` decide.
     pub(super) fleet: Option<Arc<FleetBudget>>,
 }
 
@@ -46,32 +46,57 @@ impl BudgetState {
         }
     }
 
-    /// How many retries the window would pay for.
+    /// Refills the pool after a success.
+    pub(super) fn refill(&self, now: Instant) {
+        self.pool.on_success(self.nanos(now));
+        if let Some(fleet) = &self.fleet {
+            fleet.retries.count_success();
+        }
+    }
+
+    /// Takes from the pool for a failed attempt without a paid retry.
+    pub(super) fn count_failure(&self) {
+        self.pool.on_failure(self.pool_floor());
+        if let Some(fleet) = &self.fleet {
+            fleet.retries.count_failure();
+        }
+    }
+
+    /// How many retries pool and window would pay for.
     pub(super) fn balance(&self, now: Instant) -> f64 {
-        let units = self.window.net(self.nanos(now)) + self.reserve;
-        units.max(0) as f64 / self.cost as f64
+        let saved = self.window.net(self.nanos(now)).max(0) as f64 / self.cost as f64;
+        self.pool.retries(self.pool_floor()) + saved
     }
 
-    /// Takes one retry from the window. Of a fleet's reserve, this worker has its part.
-    pub(super) fn try_take(&self, now: Instant) -> Option<SlotEnd> {
-        let workers = self.fleet.as_ref().map_or(1, |fleet| fleet.workers());
-        let floor = -self.reserve / workers.max(1);
-        let slot = (self.window).try_take(self.nanos(now), self.cost, floor)?;
-        self.withdrawn.store(true, Ordering::Relaxed);
-        Some(slot)
+    /// Takes one retry from the pool, or from the window if the pool is empty.
+    pub(super) fn try_take(self: &Arc<Self>, now: Instant) -> Option<HoldSource> {
+        if self.pool.try_take(self.pool_floor()) {
+            return Some(HoldSource::Pool(Arc::clone(self)));
+        }
+        let slot = (self.window).try_take(self.nanos(now), self.cost, 0)?;
+        Some(HoldSource::Window(Arc::clone(self), slot))
     }
 
-    /// Whether more was withdrawn than deposited, or the fleet has just refused a retry: the host fails more
-    /// often than its successes pay for. Forgetting the budget would grant a new reserve.
+    /// Of a fleet's pool, this worker has only its part.
+    fn pool_floor(&self) -> i64 {
+        match &self.fleet {
+            Some(fleet) => self.pool.floor(fleet.workers()),
+            None => 0,
+        }
+    }
+
+    /// Whether the pool is not full, or the fleet has just refused a retry. Forgetting the budget would grant a new
+    /// pool.
     pub(super) fn is_in_debt(&self, now: Instant) -> bool {
-        let overdrawn =
-            || self.withdrawn.load(Ordering::Relaxed) && self.window.net(self.nanos(now)) < 0;
-        overdrawn() || (self.fleet.as_ref()).is_some_and(|fleet| fleet.is_empty(now))
+        !self.pool.is_full() || (self.fleet.as_ref()).is_some_and(|fleet| fleet.is_empty(now))
     }
 
     /// Counts a free retry, if the host is healthy.
     pub(super) fn take_free(&self, now: Instant) -> bool {
-        let is_healthy = self.unpaid.load(Ordering::Relaxed) < MAX_UNPAID && !self.is_in_debt(now);
+        let is_fleet_empty = (self.fleet.as_ref()).is_some_and(|fleet| fleet.is_empty(now));
+        let is_healthy = self.unpaid.load(Ordering::Relaxed) < MAX_UNPAID
+            && self.pool.is_half_full()
+            && !is_fleet_empty;
         if is_healthy {
             self.unpaid.fetch_add(FREE_RETRY, Ordering::Relaxed);
         }

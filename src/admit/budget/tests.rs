@@ -44,23 +44,48 @@ async fn retries_match_the_ratio() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_reserve_returns_when_its_debits_expire() {
-    let budget = Budget::builder().build().unwrap();
+async fn failures_empty_the_reserve_and_only_successes_refill_it() {
+    let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
     assert_eq!(budget.balance(), 20.0);
     for _ in 0..20 {
         assert!(budget.try_withdraw());
         tokio::time::advance(Duration::from_millis(100)).await;
     }
-    // 2 s have passed: the oldest debit has 8 s to go.
     assert!(!budget.try_withdraw());
-    tokio::time::advance(Duration::from_millis(7999)).await;
-    assert!(!budget.try_withdraw(), "a debit came back too early");
-    tokio::time::advance(Duration::from_millis(700)).await;
-    assert!(budget.try_withdraw(), "the first debits have not come back");
-    tokio::time::advance(Duration::from_secs(3)).await;
-    assert_eq!(budget.balance(), 19.0);
-    tokio::time::advance(Duration::from_secs(30)).await;
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    assert_eq!(budget.balance(), 0.0, "time refilled it");
+    // One retry for each success, at most two per second.
+    budget.deposit();
+    assert_eq!(budget.balance(), 1.0);
+    budget.deposit();
+    assert_eq!(budget.balance(), 1.0, "refilled twice at the same moment");
+    for successes in 1..=10 {
+        tokio::time::advance(Duration::from_millis(100)).await;
+        budget.deposit();
+        let refilled = 1.0 + 0.2 * f64::from(successes);
+        assert!((budget.balance() - refilled).abs() < 1e-5, "{budget:?}");
+    }
+    for _ in 0..100 {
+        tokio::time::advance(Duration::from_secs(4)).await;
+        budget.deposit();
+    }
     assert_eq!(budget.balance(), 20.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_without_a_retry_take_half_a_retry_from_the_reserve() {
+    let budget = Budget::builder().build().unwrap();
+    for _ in 0..37 {
+        budget.on_failure();
+    }
+    assert_eq!(budget.balance(), 1.5);
+    drop(budget.withdraw_at(clock::now()).unwrap());
+    assert_eq!(budget.balance(), 1.5, "a dropped hold gives it back");
+    budget.withdraw_at(clock::now()).unwrap().spend();
+    assert!(!budget.try_withdraw());
+    budget.on_failure();
+    budget.on_failure();
+    assert_eq!(budget.balance(), 0.0);
 }
 
 #[tokio::test(start_paused = true)]

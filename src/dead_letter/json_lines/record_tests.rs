@@ -6,7 +6,7 @@ use reqwest::Url;
 
 use super::*;
 use crate::dead_letter::{LetterBody, Redacted};
-use crate::outcome::{AttemptOutcome, AttemptReport, Effect, FailureKind, StopReason};
+use crate::outcome::{AttemptOutcome, AttemptReport, Effect, FailureKind, StopReason, WaitReason};
 
 fn header_value() -> impl Strategy<Value = HeaderValue> {
     proptest::collection::vec(any::<u8>(), 0..20).prop_filter_map("no header value", |bytes| {
@@ -40,11 +40,12 @@ prop_compose! {
         outcome in any_outcome(),
         sent_at in any_duration(),
         waited in any_duration(),
+        wait_reason in proptest::option::of(proptest::sample::select(&WaitReason::ALL[..])),
         took in any_duration(),
         hint in proptest::option::of(any_duration()),
         effect in proptest::sample::select(&Effect::ALL[..]),
     ) -> AttemptReport {
-        AttemptReport { outcome, sent_at, waited, took, hint, effect }
+        AttemptReport { outcome, sent_at, waited, wait_reason, took, hint, effect }
     }
 }
 

@@ -72,8 +72,9 @@ impl KeyState {
     }
 
     pub(super) fn retries(&mut self, now: f64, ask: &RetriesAsk) -> Retries {
-        self.keep(now + micros(ask.terms.ttl) * 2.0);
-        self.retries.take(now, ask)
+        let retries = self.retries.take(now, ask);
+        self.keep(now + self.retries.life(ask));
+        retries
     }
 
     /// Returns the new length of the pause if it got longer.

@@ -38,6 +38,8 @@ catalogue! {
         "Retries that the budget allows now.";
     BUDGET_EXHAUSTED = "steady_retry_budget_exhausted_total", Counter, Count,
         "Retries that were not sent because the budget was empty.";
+    BUDGET_WAIT = "steady_retry_budget_wait_seconds", Histogram, Seconds,
+        "Waits in line while the budget was empty, including waits that ended without a retry.";
     CALL_DURATION = "steady_call_duration_seconds", Histogram, Seconds,
         "Time from the start of a call to its response headers or error, with retries and waits.";
     ATTEMPT_DURATION = "steady_attempt_duration_seconds", Histogram, Seconds,

@@ -10,8 +10,9 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::catalogue::{
-    ATTEMPT_DURATION, BACKOFF_DELAY, BUDGET_BALANCE, BUDGET_EXHAUSTED, CALL_DURATION, DEAD_LETTERS,
-    IN_FLIGHT, LIMIT_HEADERS, LIMITER_WAIT, PACE, PAUSE, QUEUE_AGE, QUEUE_DEPTH, REQUESTS, RETRIES,
+    ATTEMPT_DURATION, BACKOFF_DELAY, BUDGET_BALANCE, BUDGET_EXHAUSTED, BUDGET_WAIT, CALL_DURATION,
+    DEAD_LETTERS, IN_FLIGHT, LIMIT_HEADERS, LIMITER_WAIT, PACE, PAUSE, QUEUE_AGE, QUEUE_DEPTH,
+    REQUESTS, RETRIES,
 };
 use crate::clock;
 use crate::lock::lock;
@@ -28,6 +29,8 @@ pub(super) struct HostMetrics {
     /// Registered with the first balance. Without a budget, a gauge at 0 would look like an empty budget.
     budget_balance: OnceLock<Gauge>,
     pub(super) budget_exhausted: Counter,
+    /// Registered with the first wait, because few hosts have any.
+    budget_wait: OnceLock<Histogram>,
     pub(super) call_duration: Histogram,
     pub(super) attempt_duration: Histogram,
     pub(super) backoff_delay: Histogram,
@@ -73,6 +76,7 @@ impl HostMetrics {
             retries: Mutex::default(),
             budget_balance: OnceLock::new(),
             budget_exhausted: from_zero(counter!(BUDGET_EXHAUSTED, "host" => host.clone())),
+            budget_wait: OnceLock::new(),
             call_duration: histogram!(CALL_DURATION, "host" => host.clone()),
             attempt_duration: histogram!(ATTEMPT_DURATION, "host" => host.clone()),
             backoff_delay: histogram!(BACKOFF_DELAY, "host" => host.clone()),
@@ -96,6 +100,12 @@ impl HostMetrics {
     pub(super) fn stopped(&self, reason: StopReason) {
         let counter = &self.stopped[reason as usize];
         self.count_request(counter, reason.as_str());
+    }
+
+    /// Records a wait in line for an empty budget.
+    pub(super) fn budget_wait(&self, wait: Duration) {
+        let make = || histogram!(BUDGET_WAIT, "host" => self.host.clone());
+        self.budget_wait.get_or_init(make).record(wait);
     }
 
     /// Counts a call that its caller dropped.

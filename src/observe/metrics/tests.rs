@@ -13,7 +13,9 @@ use metrics_util::registry::{AtomicStorage, Registry};
 use super::*;
 use crate::hashed::hash_of;
 use crate::observe::{LimitHeaders, LoadChange};
-use crate::outcome::{AttemptOutcome, FailureKind, PauseSource, RefusalReason, StopReason};
+use crate::outcome::{
+    AttemptOutcome, FailureKind, PauseSource, RefusalReason, StopReason, WaitReason,
+};
 
 fn to(host: &str) -> CallInfo<'_> {
     CallInfo {
@@ -220,6 +222,8 @@ fn a_retry_counts_when_it_was_sent_and_its_wait_when_it_begins() {
             cause: AttemptOutcome::Failure(FailureKind::Timeout),
             wait: Duration::from_millis(250),
             hint: None,
+            reason: WaitReason::Backoff,
+            in_line: false,
             max_attempts: 6,
             budget: 4.5,
             dry_run: true,

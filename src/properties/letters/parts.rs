@@ -8,7 +8,9 @@ use http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request};
 
 use crate::dead_letter::{DeadLetter, DeadLetters, LetterBody, LetterDraft};
-use crate::outcome::{AttemptOutcome, AttemptReport, Effect, FailureKind, RetryReport, StopReason};
+use crate::outcome::{
+    AttemptOutcome, AttemptReport, Effect, FailureKind, RetryReport, StopReason, WaitReason,
+};
 use crate::properties::address;
 use crate::request::RequestSnapshot;
 
@@ -131,6 +133,10 @@ fn attempt(input: &mut Unstructured<'_>) -> Result<AttemptReport> {
         },
         sent_at: duration(input)?,
         waited: duration(input)?,
+        wait_reason: match input.ratio(1, 2)? {
+            true => Some(*input.choose(&WaitReason::ALL)?),
+            false => None,
+        },
         took: duration(input)?,
         hint: match input.ratio(1, 3)? {
             true => Some(duration(input)?),

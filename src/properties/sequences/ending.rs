@@ -59,6 +59,15 @@ impl Ending {
         }
     }
 
+    /// Whether a call with an empty budget waits in line.
+    pub(super) fn asks_to_wait(&self) -> bool {
+        match self.status() {
+            Some(429) => true,
+            Some(503) => self.hint().is_some(),
+            _ => false,
+        }
+    }
+
     pub(super) fn is_unclear(&self) -> bool {
         self.status().is_none_or(|status| status >= 500)
     }

@@ -6,7 +6,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::ending::{Class, Ending, read};
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Paid};
 use super::plan::{Plan, PlannedCall};
 use super::script::{ModelBody, Step, What};
 use crate::admit::Deposit;
@@ -18,6 +18,11 @@ pub(super) struct Model<'p> {
     /// Has the same seed as the middleware, to draw the same spread of a hint.
     rng: SmallRng,
     pub(super) ledger: Ledger<'p>,
+    /// Failures in a row.
+    streak: u32,
+    /// Calls that were released from the line since the last success. Calls follow one another, so nothing else
+    /// releases a call.
+    fruitless: u32,
     /// The retries that all calls together have left.
     left: u32,
     /// The deadline of all calls. Set by the first call.
@@ -60,6 +65,8 @@ impl<'p> Model<'p> {
             plan,
             rng: SmallRng::seed_from_u64(plan.settings.seed),
             ledger: Ledger::new(plan.settings.budget_plan.as_ref()),
+            streak: 0,
+            fruitless: 0,
             left: (plan.shared.as_ref()).map_or(u32::MAX, |shared| shared.max_retries),
             shared_end: None,
             received: 0,
@@ -124,17 +131,31 @@ impl<'p> Model<'p> {
                     decided = self.decide(&run, &ending);
                 }
             }
+            let is_late = run
+                .deadline
+                .is_some_and(|deadline| sent_at - start >= deadline);
+            let still_running = planned.key && run.unclear;
+            let is_failure = could_retry && !is_late && ending.class(still_running) != Class::Never;
+            if is_failure {
+                self.streak += 1;
+            }
             let hint = decided.is_ok().then(|| ending.hint()).flatten();
             let scheduled = decided.and_then(|()| self.schedule(&run, hint, now));
             let paid = scheduled.and_then(|wait| {
-                let paid = self.ledger.withdraw(now).ok_or(StopReason::BudgetEmpty)?;
+                let paid = self.ledger.withdraw(now);
+                if paid.is_none() && !ending.asks_to_wait() {
+                    return Err(StopReason::BudgetEmpty);
+                }
                 if self.left == 0 {
-                    self.ledger.refund(paid);
+                    self.ledger.refund(paid.unwrap_or(Paid::Free));
                     return Err(StopReason::AllowanceSpent);
                 }
                 self.left -= 1;
                 Ok((wait, paid))
             });
+            if is_failure && !matches!(paid, Ok((_, Some(_)))) {
+                self.ledger.fail();
+            }
             run.unclear |= ending.is_unclear();
             course.attempts.push(ExpectedAttempt {
                 sent_at: sent_at - start,
@@ -148,22 +169,70 @@ impl<'p> Model<'p> {
                     let is_success =
                         matches!(stop, StopReason::Succeeded | StopReason::NotRetryable)
                             && ending.status().is_some_and(|status| status < 500);
-                    if is_success && could_retry && self.deposits_on(Deposit::Success) {
-                        self.ledger.deposit(now);
+                    if is_success && could_retry {
+                        (self.streak, self.fruitless) = (0, 0);
+                        self.ledger.succeed(now);
+                        if self.deposits_on(Deposit::Success) {
+                            self.ledger.deposit(now);
+                        }
                     }
                     course.end = Some((now, stop));
                     return course;
                 }
             };
+            let decided_at = now;
             now = self.arrival(&run, &ending, now, wait);
-            if now > gives_up {
+            waited = wait;
+            let mut stop = None;
+            if paid.is_none() && now <= gives_up {
+                let (at, result) = self.wait_in_line(&run, now);
+                if let (Ok(()), true) = (result, at <= gives_up) {
+                    self.fruitless += 1;
+                }
+                (now, stop) = (at, result.err());
+                waited = now - decided_at;
+            }
+            if now > gives_up || stop.is_some() {
                 // The retry is paid for, but not sent.
-                self.ledger.refund(paid);
+                self.ledger.refund(paid.unwrap_or(Paid::Free));
                 self.left += 1;
+                course.end = stop.filter(|_| now <= gives_up).map(|stop| (now, stop));
                 return course;
             }
-            waited = wait;
             run.retries += 1;
+        }
+    }
+
+    /// Returns when a call that joins the line now is released or stops.
+    fn wait_in_line(&self, run: &Run<'_>, now: Duration) -> (Duration, Result<(), StopReason>) {
+        let (mut end, mut reason) = (now + Duration::from_secs(60), StopReason::BudgetEmpty);
+        let window = run.start.saturating_add(self.plan.settings.window);
+        // A timer may be late by a millisecond, and the retry needs another one.
+        let ticks = Duration::from_millis(2);
+        let deadline = (run.deadline).map(|deadline| {
+            let left = deadline.saturating_sub(now - run.start);
+            now.saturating_add(left.saturating_sub(ticks))
+        });
+        for (limit, limit_reason) in [
+            (Some(window), StopReason::WindowClosed),
+            (deadline, StopReason::DeadlineTooClose),
+        ] {
+            if let Some(limit) = limit.filter(|limit| *limit < end) {
+                (end, reason) = (limit, limit_reason);
+            }
+        }
+        let plan = self
+            .ledger
+            .budget_plan()
+            .expect("only an empty budget has a line");
+        let released = (plan.reserve > 0).then(|| {
+            let first = plan.ttl.as_secs_f64() / f64::from(plan.reserve);
+            let pause = Duration::from_secs_f64(first) * 2u32.pow(self.fruitless.min(20));
+            ceil(now + pause.min(Duration::from_secs(128)))
+        });
+        match released.filter(|at| *at < end) {
+            Some(at) => (at, Ok(())),
+            None => (ceil(end.max(now)), Err(reason)),
         }
     }
 
@@ -248,7 +317,11 @@ impl<'p> Model<'p> {
         }
         let (base, (up, down)) = (settings.backoff.base, settings.backoff.growth);
         let (up, down) = (u128::from(up), u128::from(down));
-        let grown = base.as_nanos() * up.pow(run.retries) / down.pow(run.retries);
+        let step = match settings.alone() {
+            true => run.retries,
+            false => run.retries.max(self.streak.saturating_sub(1).min(4)),
+        };
+        let grown = base.as_nanos() * up.pow(step) / down.pow(step);
         let mut wait = Duration::from_nanos(grown as u64).min(settings.backoff.cap);
         if let Some(hint) = hint {
             let spread = hint.min(Duration::from_secs(1));

@@ -151,12 +151,21 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Whether calls ignore the failures of others.
+    pub(super) fn alone(&self) -> bool {
+        self.seed % 2 == 1
+    }
+
     pub(super) fn retry(&self, budget: Budget) -> RetryMiddleware {
         let Waits { base, growth, cap } = self.backoff;
         let backoff = Backoff::exponential(base)
             .multiplier(f64::from(growth.0) / f64::from(growth.1))
             .cap(cap)
             .jitter(Jitter::None);
+        let backoff = match self.alone() {
+            true => backoff.alone(),
+            false => backoff,
+        };
         let mut retry = RetryMiddleware::builder()
             .max_retries(self.max_retries)
             .backoff(backoff)

@@ -1,21 +1,21 @@
 //! What follows an attempt, in three stages: may it be sent again, when, and is there room for it?
 //!
 //! Each stage is one function that returns why the call stops. Only the last one may wait, for a fleet's
-//! store.
+//! store. A call that waits in line for the budget does so later, in `ending`, after its response is read.
 
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use reqwest::Response;
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::super::permit::RetryPermit;
 use super::Call;
-use crate::admit::{BudgetHold, ScopeNode};
+use crate::admit::{BudgetHold, HostRecord, ScopeNode};
 use crate::clock;
-use crate::decide::{self, CallFacts, ClassifiedOutcome};
-use crate::outcome::StopReason;
+use crate::decide::{self, CallFacts, ClassifiedOutcome, StatusClass};
+use crate::outcome::{StopReason, WaitReason};
 use crate::response;
 use crate::schedule::{self, server_hint};
 
@@ -47,6 +47,8 @@ impl Decision {
 pub(crate) struct Retry {
     pub(super) outcome: ClassifiedOutcome,
     pub(super) permit: RetryPermit,
+    /// The budget is empty, so the call waits in line after its wait, and is paid for by its release.
+    pub(super) in_line: bool,
     pub(super) plan: RetryPlan,
     pub(super) hint: Option<Duration>,
     /// The wait begins here.
@@ -58,6 +60,7 @@ pub(crate) struct Retry {
 pub(super) struct RetryPlan {
     pub(super) backoff: Duration,
     pub(super) wait: Duration,
+    pub(super) reason: WaitReason,
 }
 
 /// Why there is no other attempt, and the hint in the last response, if it was read.
@@ -66,6 +69,8 @@ pub(crate) struct Stop {
     pub(super) outcome: ClassifiedOutcome,
     pub(super) reason: StopReason,
     pub(super) hint: Option<Duration>,
+    /// Observers know how the last attempt ended, because a retry was scheduled after it.
+    pub(super) is_attempt_reported: bool,
 }
 
 impl Stop {
@@ -74,6 +79,7 @@ impl Stop {
             outcome,
             reason: StopReason::Succeeded,
             hint: None,
+            is_attempt_reported: false,
         }
     }
 
@@ -101,7 +107,12 @@ impl Call<'_> {
         result: &Result<Response>,
     ) -> Decision {
         let mut hint = None;
-        match self.stages(outcome, result, &mut hint).await {
+        self.count_streak(outcome);
+        let decided = self.stages(outcome, result, &mut hint).await;
+        if !matches!(&decided, Ok(retry) if !retry.in_line) {
+            self.count_unpaid_failure(outcome);
+        }
+        match decided {
             Ok(retry) if self.settings.dry_run => {
                 Decision::Stop(self.stop_for_dry_run(retry, result))
             }
@@ -110,6 +121,7 @@ impl Call<'_> {
                 outcome,
                 reason,
                 hint,
+                is_attempt_reported: false,
             }),
         }
     }
@@ -159,10 +171,16 @@ impl Call<'_> {
         let decided = clock::now();
         // A fleet's store may have used up the time: that counts before what it says.
         self.time.allow_wait(decided, plan.wait)?;
-        let permit = admitted?;
+        let (in_line, permit) = match admitted {
+            Err(StopReason::BudgetEmpty) if self.may_wait_in_line(outcome, *hint) => {
+                (true, self.permit(BudgetHold::free())?)
+            }
+            admitted => (false, admitted?),
+        };
         Ok(Retry {
             outcome,
             permit,
+            in_line,
             plan,
             hint: *hint,
             decided,
@@ -189,12 +207,28 @@ impl Call<'_> {
         if hint.is_some_and(|hint| hint > self.settings.limits.max_server_delay) {
             return Err(StopReason::ServerDelayTooLong);
         }
+        let retries = self.attempt.retries();
+        let previous = self.history().and_then(|history| history.backoff);
+        let backoff = &self.settings.backoff;
+        let step = backoff.step(retries, self.host_failures());
+        let latest = match hint {
+            None => self.time.longest_wait(now),
+            // The hint decides whether there is time.
+            Some(_) => None,
+        };
         let mut plan = self.state.entropy.with(|rng| {
-            let retries = self.attempt.retries();
-            let previous = self.history().and_then(|history| history.backoff);
-            let backoff = self.settings.backoff.draw(retries, previous, rng);
+            let backoff = backoff.draw_within(latest, step, previous, rng);
             let wait = schedule::wait(hint, backoff, rng);
-            RetryPlan { backoff, wait }
+            let reason = match hint {
+                Some(hint) if hint >= backoff => WaitReason::ServerHint,
+                _ if step > retries => WaitReason::HostFailures,
+                _ => WaitReason::Backoff,
+            };
+            RetryPlan {
+                backoff,
+                wait,
+                reason,
+            }
         });
         if self.is_paced() {
             // After that, it waits for its turn in the throttle.
@@ -210,16 +244,21 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         now: Instant,
     ) -> StageResult<RetryPermit> {
-        let budget = if self.is_paced() || self.take_free(outcome, now) {
-            BudgetHold::free()
-        } else if self.budget.is_shared() && !self.settings.dry_run {
-            // Boxed, because few budgets are shared.
-            let paid = Box::pin(self.budget.withdraw_shared(self.time.end())).await;
-            paid.ok_or(StopReason::BudgetEmpty)?
-        } else {
-            let paid = self.budget.withdraw_at(now);
-            paid.ok_or(StopReason::BudgetEmpty)?
+        let budget = match &self.host_record {
+            Some(record) if !self.is_paced() && !self.take_free(outcome, now) => &record.budget,
+            _ => return self.permit(BudgetHold::free()),
         };
+        let paid = if budget.is_shared() && !self.settings.dry_run {
+            // Boxed, because few budgets are shared.
+            Box::pin(budget.withdraw_shared(self.time.end())).await
+        } else {
+            budget.withdraw_at(now)
+        };
+        self.permit(paid.ok_or(StopReason::BudgetEmpty)?)
+    }
+
+    /// Adds the scope's part to what the budget has paid.
+    fn permit(&self, budget: BudgetHold) -> StageResult<RetryPermit> {
         // A call that can retry always has a scope: see `Call::new`.
         let scope = self.scope.as_ref().and_then(ScopeNode::take_retry);
         let scope = scope.ok_or(StopReason::AllowanceSpent)?;
@@ -239,7 +278,53 @@ impl Call<'_> {
     fn take_free(&self, outcome: ClassifiedOutcome, now: Instant) -> bool {
         outcome.is_unprocessed()
             && self.history().map_or(0, |history| history.unprocessed) < MAX_FREE_RETRIES
-            && self.budget.take_free(now)
+            && (self.host_record.as_ref()).is_none_or(|record| record.budget.take_free(now))
+    }
+
+    /// Returns the record of the host, if the attempt failed there.
+    ///
+    /// `None` with a throttle in the chain: it keeps calls away from a host that fails, and more would come on top.
+    fn failed_host(&self, outcome: ClassifiedOutcome) -> Option<&HostRecord> {
+        let is_too_late = (self.time.deadline).is_some_and(|deadline| self.sent_at >= deadline);
+        let is_failure =
+            outcome.class != StatusClass::Never && !outcome.is_throttled() && !is_too_late;
+        let record = self.host_record.as_deref();
+        record.filter(|_| is_failure && self.visit.is_none())
+    }
+
+    /// Counts a failed attempt, for the backoff of all calls to the host.
+    fn count_streak(&self, outcome: ClassifiedOutcome) {
+        if let Some(record) = self.failed_host(outcome) {
+            record.count_streak(self.attempt_start(), self.ended.at);
+        }
+    }
+
+    /// Counts a failed attempt that no paid retry follows, for the reserve of the host.
+    fn count_unpaid_failure(&self, outcome: ClassifiedOutcome) {
+        if let Some(record) = self.failed_host(outcome) {
+            record.budget.on_failure();
+        }
+    }
+
+    /// Returns how many attempts in a row have failed at the host, if that makes waits longer.
+    fn host_failures(&self) -> u32 {
+        match (&self.host_record, self.visit) {
+            (Some(record), None) => record.streak.length(),
+            _ => 0,
+        }
+    }
+
+    /// Returns whether an empty budget makes the call wait for a success of another one.
+    ///
+    /// A 429 says that the server works and that the request came too early. So does a 503 that says when to come
+    /// back. Other failures end the call.
+    fn may_wait_in_line(&self, outcome: ClassifiedOutcome, hint: Option<Duration>) -> bool {
+        let asks_to_wait = match outcome.status() {
+            Some(StatusCode::TOO_MANY_REQUESTS) => true,
+            Some(StatusCode::SERVICE_UNAVAILABLE) => hint.is_some(),
+            _ => false,
+        };
+        asks_to_wait && self.visit.is_none()
     }
 
     /// Ends the call where a retry would follow.
@@ -251,6 +336,7 @@ impl Call<'_> {
             outcome: retry.outcome,
             reason: StopReason::DryRun,
             hint: retry.hint,
+            is_attempt_reported: true,
         }
     }
 }

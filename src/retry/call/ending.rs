@@ -10,27 +10,45 @@ use tokio::time::Instant;
 use super::decision::Retry;
 use super::letter::LetterDelivery;
 use super::{Call, Stop};
-use crate::admit::ScopeNode;
+use crate::admit::{BudgetHold, Release, ScopeNode};
 use crate::clock;
 use crate::decide::ClassifiedOutcome;
+use crate::entropy::up_to;
 use crate::handoff::ThrottleVisit;
-use crate::outcome::{AttemptReport, FailedReport, RetryReport, StopReason};
+use crate::observe::{BudgetWaited, EventKind};
+use crate::outcome::{Attempt, AttemptReport, FailedReport, RetryReport, StopReason, WaitReason};
 use crate::response::{self, HeldResponse};
 use crate::schedule::Moment;
 
+/// No call stays in line longer, even if its retry window is longer.
+const MAX_TIME_IN_LINE: Duration = Duration::from_secs(60);
+
+/// What [`close_attempt`](Call::close_attempt) has changed.
+struct ClosedAttempt {
+    /// How many attempts came before this one.
+    earlier: usize,
+    attempt: Attempt,
+    waited: Duration,
+    wait_reason: Option<WaitReason>,
+}
+
 impl Call<'_> {
-    /// Drains or holds the response, and waits until the retry is due.
+    /// Drains or holds the response, and waits until the retry is due and paid for.
+    ///
+    /// # Errors
+    ///
+    /// If a call in line is not released in time: why it stops, and the result of its last attempt.
     pub(crate) async fn wait(
         &mut self,
-        retry: &Retry,
+        retry: &mut Retry,
         mut result: Result<Response>,
         extensions: &mut Extensions,
-    ) {
-        self.close_attempt(retry, &result, extensions);
+    ) -> std::result::Result<(), (Stop, Result<Response>)> {
+        let closed = self.close_attempt(retry, &result, extensions);
         let due = clock::after(retry.decided, retry.plan.wait);
         let drain_end = self.time.drain_end(due);
-        if self.visit.is_some() {
-            // The caller gets it if the throttle does not send the retry.
+        if self.visit.is_some() || retry.in_line {
+            // The caller gets it if the retry is not sent.
             let held = HeldResponse::new(result);
             let held = self.history_or_new().held.insert(held);
             held.read_ahead(drain_end).await;
@@ -39,6 +57,69 @@ impl Call<'_> {
             drop(result);
         }
         tokio::time::sleep_until(due).await;
+        if !retry.in_line {
+            return Ok(());
+        }
+        let since = clock::now();
+        let released = self.wait_in_line(since).await;
+        self.notify(EventKind::BudgetWaited(BudgetWaited {
+            wait: clock::now().saturating_duration_since(since),
+            is_released: released.is_ok(),
+        }));
+        match released {
+            Ok(release) => {
+                retry.permit.budget = BudgetHold::released(release);
+                self.waited = clock::now().saturating_duration_since(retry.decided);
+                self.wait_reason = Some(WaitReason::Budget);
+                self.history_or_new().held = None;
+                Ok(())
+            }
+            Err(reason) => {
+                let stop = Stop {
+                    outcome: retry.outcome,
+                    reason,
+                    hint: retry.hint,
+                    is_attempt_reported: true,
+                };
+                Err((stop, self.reopen_attempt(closed)))
+            }
+        }
+    }
+
+    /// Waits until a success of another call releases this one.
+    async fn wait_in_line(&self, now: Instant) -> std::result::Result<Release, StopReason> {
+        let (mut end, mut reason) = (clock::after(now, MAX_TIME_IN_LINE), StopReason::BudgetEmpty);
+        let deadline = (self.time.longest_wait(now)).map(|wait| clock::after(now, wait));
+        for (limit, limit_reason) in [
+            (Some(self.time.window_end()), StopReason::WindowClosed),
+            (deadline, StopReason::DeadlineTooClose),
+        ] {
+            if let Some(limit) = limit.filter(|limit| *limit < end) {
+                (end, reason) = (limit, limit_reason);
+            }
+        }
+        let record = (self.host_record.as_ref()).expect("only calls with a budget wait in line");
+        let release = record.line.wait(end).await.ok_or(reason)?;
+        if !release.gap.is_zero() {
+            let delay = (self.state.entropy).with(|rng| up_to(release.gap, rng));
+            let due = clock::after(clock::now(), delay);
+            if due > end {
+                return Err(reason);
+            }
+            tokio::time::sleep_until(due).await;
+        }
+        Ok(release)
+    }
+
+    /// Undoes [`close_attempt`](Self::close_attempt), because no retry follows. Returns the result of the attempt.
+    fn reopen_attempt(&mut self, closed: ClosedAttempt) -> Result<Response> {
+        (self.attempt, self.waited) = (closed.attempt, closed.waited);
+        self.wait_reason = closed.wait_reason;
+        let history = self.history_or_new();
+        history.attempts.truncate(closed.earlier);
+        let held = history.held.take();
+        held.expect("a call in line holds its response")
+            .into_result()
     }
 
     /// Notifies, adds the attempt that has ended to the history, and moves on to the next number.
@@ -47,12 +128,13 @@ impl Call<'_> {
         retry: &Retry,
         result: &Result<Response>,
         extensions: &mut Extensions,
-    ) {
+    ) -> ClosedAttempt {
         self.notify_retry(retry, result);
         let mut ended = self.attempt_report(retry.outcome, retry.hint);
         let inside = self.merge_inner(&mut ended, result, extensions);
         let queued = self.queued();
         let history = self.history_or_new();
+        let earlier = history.attempts.len();
         history.attempts.extend(inside);
         history.attempts.push(ended);
         history.unclear |= retry.outcome.may_be_running();
@@ -60,8 +142,16 @@ impl Call<'_> {
         history.backoff = Some(retry.plan.backoff);
         history.queued = queued;
         history.held = None;
+        let closed = ClosedAttempt {
+            earlier,
+            attempt: self.attempt,
+            waited: self.waited,
+            wait_reason: self.wait_reason,
+        };
         self.waited = retry.plan.wait;
+        self.wait_reason = Some(retry.plan.reason);
         self.attempt = self.attempt.next();
+        closed
     }
 
     /// Returns the request of the next attempt, which begins now.
@@ -147,6 +237,7 @@ impl Call<'_> {
             sent_at: self.sent_at,
             waited: self.waited,
             took: self.attempt_time(),
+            wait_reason: self.wait_reason,
             hint,
             effect: outcome.effect,
         }
@@ -195,8 +286,8 @@ impl Call<'_> {
     }
 
     fn deposit(&self, now: Instant) {
-        if self.makes_deposit {
-            self.budget.on_success(now);
+        if let Some(record) = &self.host_record {
+            record.on_success(now, self.makes_deposit);
         }
     }
 }

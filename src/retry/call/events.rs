@@ -159,8 +159,10 @@ impl Call<'_> {
             cause: retry.outcome.outcome,
             wait: retry.plan.wait,
             hint: retry.hint,
+            reason: retry.plan.reason,
+            in_line: retry.in_line,
             max_attempts: self.max_attempts(),
-            budget: self.budget.balance_at(retry.decided),
+            budget: self.balance(retry.decided),
             dry_run: self.settings.dry_run,
         };
         let (took, queued) = (self.attempt_time(), self.queued_in_attempt());
@@ -179,17 +181,17 @@ impl Call<'_> {
     ) {
         self.track_failed();
         let (took, queued) = (self.attempt_time(), self.queued_in_attempt());
+        let budget = self.balance(now);
         let Some(record) = &mut self.record else {
             return;
         };
-        // `notify_retry` has reported the attempt of a dry run.
-        if stop.reason != StopReason::DryRun {
+        if !stop.is_attempt_reported {
             record.notify_attempt_finished(stop.outcome, result, took, queued);
         }
         if stop.reason == StopReason::BudgetEmpty {
             let refused = BudgetRefused {
                 cause: stop.outcome.outcome,
-                budget: self.budget.balance_at(now),
+                budget,
             };
             record.notify(EventKind::BudgetRefused(refused));
         }
@@ -198,6 +200,7 @@ impl Call<'_> {
     /// Notifies of the end of the call.
     pub(super) fn notify_stop(&mut self, report: &RetryReport, now: Instant) {
         let (could_retry, max_attempts) = (self.could_retry(), self.max_attempts());
+        let budget = could_retry.then(|| self.balance(now));
         let record = self.record.as_deref_mut();
         let Some(CallRecord {
             request,
@@ -216,7 +219,7 @@ impl Call<'_> {
             waited: report.waited(),
             took: report.took,
             hint: report.last.hint,
-            budget: could_retry.then(|| self.budget.balance_at(now)),
+            budget,
         });
         let attempt = Attempt::after(report.retries());
         events.attempt = attempt;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{InvalidLine, parse};
 use crate::dead_letter::{LetterBody, Redacted};
-use crate::outcome::{AttemptOutcome, AttemptReport, Effect, FailureKind};
+use crate::outcome::{AttemptOutcome, AttemptReport, Effect, FailureKind, WaitReason};
 
 /// A part of the URL that was redacted. Redacted headers are headers without a value instead.
 #[derive(Serialize, Deserialize)]
@@ -131,6 +131,9 @@ pub(super) struct AttemptRecord {
     outcome: String,
     sent_at: String,
     waited: String,
+    /// Older files have none, and the first attempt has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wait_reason: Option<String>,
     /// Older files have none.
     #[serde(default = "no_time")]
     took: String,
@@ -151,6 +154,7 @@ impl AttemptRecord {
             outcome: attempt.outcome.to_string(),
             sent_at: encode_duration(attempt.sent_at),
             waited: encode_duration(attempt.waited),
+            wait_reason: attempt.wait_reason.map(|reason| reason.to_string()),
             took: encode_duration(attempt.took),
             hint: attempt.hint.map(encode_duration),
             effect: attempt.effect.to_string(),
@@ -162,6 +166,8 @@ impl AttemptRecord {
             outcome: decode_outcome(&self.outcome)?,
             sent_at: decode_duration(&self.sent_at)?,
             waited: decode_duration(&self.waited)?,
+            // A later version may have other reasons.
+            wait_reason: (self.wait_reason).and_then(|reason| WaitReason::from_label(&reason)),
             took: decode_duration(&self.took)?,
             hint: match self.hint {
                 Some(hint) => Some(decode_duration(&hint)?),

@@ -1,0 +1,123 @@
+//! What a client remembers of each host: its budget, its failures in a row, and the calls that wait in line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::budget::{Budget, BudgetBuilder, FleetBudget};
+use super::line::RetryLine;
+use super::streak::FailureStreak;
+use crate::config::ConfigError;
+use crate::fleet::FleetLimits;
+use crate::host::BoundedTable;
+
+/// Which budgets a retry middleware has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BudgetSettings {
+    /// Replaces the budgets of all hosts.
+    pub(crate) single: Option<Budget>,
+    /// The settings for each host. `None` stands for the defaults.
+    pub(crate) per_host: Option<BudgetBuilder>,
+    /// Shares the budgets of all hosts with other workers.
+    pub(crate) fleet: Option<FleetLimits>,
+}
+
+/// What a client remembers of one host.
+#[derive(Debug)]
+pub(crate) struct HostRecord {
+    pub(crate) budget: Budget,
+    pub(crate) streak: FailureStreak,
+    pub(crate) line: Arc<RetryLine>,
+    /// The origin of the streak's times.
+    created: Instant,
+}
+
+/// The records of all hosts.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    settings: BudgetSettings,
+    /// One per host, and per port that is not the scheme's default. It forgets hosts whose record is as good as new
+    /// before others.
+    records: BoundedTable<Arc<HostRecord>>,
+}
+
+impl HostRecord {
+    pub(crate) fn new(budget: Budget, now: Instant) -> Self {
+        let per_sec = budget.min_retries_per_sec().unwrap_or_default();
+        Self {
+            budget,
+            streak: FailureStreak::default(),
+            line: Arc::new(RetryLine::new(per_sec, now)),
+            created: now,
+        }
+    }
+
+    /// Counts an attempt that failed for the backoff of all calls.
+    pub(crate) fn count_streak(&self, sent: Instant, now: Instant) {
+        self.streak.on_failure(self.age(sent), self.age(now));
+    }
+
+    /// Counts a call that succeeded. `is_credited` is false inside another call with the same budget.
+    pub(crate) fn on_success(&self, now: Instant, is_credited: bool) {
+        if is_credited {
+            self.budget.on_success(now);
+        }
+        self.streak.on_success();
+        self.line.on_success(now);
+    }
+
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.created)
+    }
+
+    fn must_keep(&self, now: Instant) -> bool {
+        self.line.len() > 0 || self.streak.length() > 0 || self.budget.is_in_debt(now)
+    }
+}
+
+impl BudgetSettings {
+    /// The settings of each host, unless one budget replaces them.
+    pub(crate) fn shown_per_host(&self) -> Option<BudgetBuilder> {
+        (self.single.is_none()).then(|| self.per_host.clone().unwrap_or_default())
+    }
+
+    /// Refuses invalid settings, and those of hosts beside a single budget.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let ambiguous = "is ambiguous: remove one of them, because a call has one budget";
+        let unshared = "should be given with budgets per host, because it shares those";
+        for (setting, is_set, rule) in [
+            ("budget_per_host", self.per_host.is_some(), ambiguous),
+            ("fleet", self.fleet.is_some(), unshared),
+        ] {
+            if is_set && self.single.is_some() {
+                let value = "with `budget`";
+                return Err(ConfigError::new(setting, value, rule));
+            }
+        }
+        (self.per_host.iter()).try_for_each(|each| each.terms.check())
+    }
+}
+
+impl Hosts {
+    pub(crate) fn new(settings: BudgetSettings) -> Self {
+        Self {
+            settings,
+            records: BoundedTable::new(|record, now| record.must_keep(now)),
+        }
+    }
+
+    /// Returns the record of a host. `hash` is the hash of its name. The settings must be valid.
+    pub(crate) fn of(&self, host: &str, hash: u64) -> Arc<HostRecord> {
+        let settings = &self.settings;
+        let new = |now| {
+            let budget = settings.single.clone().unwrap_or_else(|| {
+                let each = settings.per_host.clone().unwrap_or_default();
+                let shared = |fleet| FleetBudget::new(fleet, host, each.terms, now);
+                each.start(now, settings.fleet.as_ref().map(shared))
+            });
+            Arc::new(HostRecord::new(budget, now))
+        };
+        (self.records).get(hash, new, |old, now| *old = new(now))
+    }
+}

@@ -1,0 +1,211 @@
+//! The line of calls at a host that were refused for their rate and that the budget cannot pay for.
+//!
+//! A 429 says "not now", so its retry waits for its turn instead of failing. Each success at the host releases the
+//! first call in line: the server's own acceptances set the pace, as acknowledgements do in TCP. While nothing
+//! succeeds, a trickle releases one call at a time, and ever more rarely.
+//!
+//! A released call holds a [`Release`]. Whoever drops it without sending passes it on to the next in line.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::clock;
+use crate::lock::lock;
+
+/// As many as the queue of a throttle holds by default.
+const MAX_WAITING: usize = 10_000;
+/// The trickle slows down to one call per this time.
+const MAX_TRICKLE: Duration = Duration::from_secs(128);
+/// The trickle is never faster.
+const MIN_TRICKLE: Duration = Duration::from_millis(20);
+/// After this many usual gaps without a success, the released calls were refused, and the trickle begins.
+const TRICKLE_GAPS: u32 = 4;
+/// The weight of the latest gap between successes. Eight gaps smooth a burst.
+const GAP_WEIGHT: f64 = 1.0 / 8.0;
+/// A longer gap is no measure of a rate.
+const MAX_GAP: Duration = Duration::from_secs(1);
+
+/// The calls that wait at one host, first in, first out.
+#[derive(Debug)]
+pub(crate) struct RetryLine {
+    /// Length of the queue, so that a success at a host without waiters costs one load.
+    length: AtomicUsize,
+    /// Releases of the trickle since the last success. Each doubles the time to the next one.
+    fruitless: AtomicU32,
+    state: Mutex<LineState>,
+    /// The longest time from a success to the next release without one. `None` for a budget without a reserve.
+    trickle: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct LineState {
+    /// A call that has left is found by its closed channel.
+    queue: VecDeque<oneshot::Sender<Release>>,
+    /// The usual time between successes.
+    gap: Duration,
+    last_success: Option<Instant>,
+    next_trickle: Instant,
+}
+
+/// The right to send one retry. Dropped unused, it goes to the next call in line.
+#[derive(Debug)]
+pub(crate) struct Release {
+    line: Option<Arc<RetryLine>>,
+    /// The usual time between successes. The call waits up to that long before it is sent, because the room that the
+    /// success has used may not be free yet.
+    pub(crate) gap: Duration,
+}
+
+impl Release {
+    /// Keeps it, because the retry is sent.
+    pub(crate) fn use_up(mut self) {
+        self.line = None;
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if let Some(line) = self.line.take() {
+            let gap = self.gap;
+            line.release(gap);
+        }
+    }
+}
+
+impl RetryLine {
+    /// Creates an empty line whose trickle releases at most `per_sec` calls per second.
+    pub(crate) fn new(per_sec: f64, now: Instant) -> Self {
+        let trickle = Duration::try_from_secs_f64(1.0 / per_sec).ok();
+        Self {
+            length: AtomicUsize::new(0),
+            fruitless: AtomicU32::new(0),
+            state: Mutex::new(LineState {
+                queue: VecDeque::new(),
+                gap: Duration::ZERO,
+                last_success: None,
+                next_trickle: now,
+            }),
+            trickle,
+        }
+    }
+
+    /// Returns how many calls wait.
+    pub(crate) fn len(&self) -> usize {
+        self.length.load(Ordering::Relaxed)
+    }
+
+    /// Releases the first call after a success.
+    pub(crate) fn on_success(self: &Arc<Self>, now: Instant) {
+        if self.fruitless.load(Ordering::Relaxed) > 0 {
+            self.fruitless.store(0, Ordering::Relaxed);
+        }
+        if self.len() == 0 {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if let Some(last) = state.last_success.replace(now) {
+            let gap = now.saturating_duration_since(last).min(MAX_GAP);
+            let smoothed = state.gap.as_secs_f64();
+            let change = (gap.as_secs_f64() - smoothed) * GAP_WEIGHT;
+            state.gap = Duration::from_secs_f64((smoothed + change).max(0.0));
+        }
+        let gap = state.gap;
+        state.next_trickle = clock::after(now, self.trickle_after(gap) + gap);
+        drop(state);
+        self.release(gap);
+    }
+
+    /// Returns how long the trickle waits for a success before its next release.
+    fn trickle_after(&self, gap: Duration) -> Duration {
+        let longest = self.trickle.unwrap_or_default();
+        let pause = match gap {
+            // Nothing is known yet.
+            Duration::ZERO => longest,
+            gap => (gap * TRICKLE_GAPS).max(MIN_TRICKLE).min(longest),
+        };
+        let doubled = 2u32.saturating_pow(self.fruitless.load(Ordering::Relaxed));
+        pause.saturating_mul(doubled).min(MAX_TRICKLE)
+    }
+
+    /// Waits until a success or the trickle releases this call. `None` if that takes longer than until `end`, or if
+    /// the line is full.
+    pub(crate) async fn wait(self: &Arc<Self>, end: Instant) -> Option<Release> {
+        let mut released = self.join(clock::now())?;
+        loop {
+            let next = match self.trickle {
+                Some(_) => end.min(lock(&self.state).next_trickle),
+                None => end,
+            };
+            if let Some(release) = clock::within(next, &mut released).await {
+                return release.ok();
+            }
+            let now = clock::now();
+            if now >= end {
+                // A release that has come at this very moment is passed on by its drop.
+                return None;
+            }
+            self.trickle(now);
+        }
+    }
+
+    fn join(&self, now: Instant) -> Option<oneshot::Receiver<Release>> {
+        let mut state = lock(&self.state);
+        if state.queue.len() >= MAX_WAITING {
+            state.queue.retain(|waiter| !waiter.is_closed());
+            if state.queue.len() >= MAX_WAITING {
+                return None;
+            }
+        }
+        if state.queue.is_empty() {
+            // Nothing is known of the time without a line.
+            state.last_success = None;
+            let pause = self.trickle_after(state.gap);
+            state.next_trickle = clock::after(now, pause);
+        }
+        let (sender, receiver) = oneshot::channel();
+        state.queue.push_back(sender);
+        self.length.store(state.queue.len(), Ordering::Relaxed);
+        Some(receiver)
+    }
+
+    /// Releases one call if nothing was released for a while.
+    fn trickle(self: &Arc<Self>, now: Instant) {
+        let mut state = lock(&self.state);
+        if now < state.next_trickle {
+            return;
+        }
+        self.fruitless.fetch_add(1, Ordering::Relaxed);
+        state.next_trickle = clock::after(now, self.trickle_after(state.gap));
+        drop(state);
+        self.release(Duration::ZERO);
+    }
+
+    /// Gives a release to the first call that still waits.
+    fn release(self: &Arc<Self>, gap: Duration) {
+        let mut release = Release {
+            line: Some(Arc::clone(self)),
+            gap,
+        };
+        loop {
+            let first = {
+                let mut state = lock(&self.state);
+                let first = state.queue.pop_front();
+                self.length.store(state.queue.len(), Ordering::Relaxed);
+                first
+            };
+            let Some(first) = first else {
+                return release.use_up();
+            };
+            match first.send(release) {
+                Ok(()) => return,
+                // That call has left.
+                Err(unused) => release = unused,
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Why a call waited before an attempt.
+
+labelled! {
+    /// Says why a call waited before a retry, or what made the wait that long.
+    pub enum WaitReason {
+        /// The [`Backoff`](crate::Backoff) of the call's own attempts.
+        Backoff = "backoff",
+        /// The host failed several times in a row, for this call or others, so the backoff was longer.
+        HostFailures = "host_failures",
+        /// The server asked for it.
+        ServerHint = "server_hint",
+        /// The budget was empty. The call waited in line until another call to the host succeeded.
+        Budget = "budget",
+    }
+}
