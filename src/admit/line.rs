@@ -4,14 +4,15 @@
 //! first call in line: the server's own acceptances set the pace, as acknowledgements do in TCP. While nothing
 //! succeeds, a trickle releases one call at a time, and ever more rarely.
 //!
-//! A released call holds a [`Release`]. Whoever drops it without sending passes it on to the next in line.
+//! A released call holds a [`Release`]. If it drops the release without sending, the next call in line gets it. A call
+//! that leaves the line, for whatever reason, leaves nothing there.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::clock;
@@ -44,12 +45,38 @@ pub(crate) struct RetryLine {
 
 #[derive(Debug)]
 struct LineState {
-    /// A call that has left is found by its closed channel.
-    queue: VecDeque<oneshot::Sender<Release>>,
+    /// The calls that wait, by their tickets. A released call is not among them.
+    queue: BTreeMap<u64, Arc<Waiter>>,
+    next_ticket: u64,
     /// The usual time between successes.
     gap: Duration,
     last_success: Option<Instant>,
     next_trickle: Instant,
+}
+
+/// What a call in line waits on.
+#[derive(Debug, Default)]
+struct Waiter {
+    /// Set when the call leaves the queue because it is released.
+    release: Mutex<Option<Release>>,
+    /// The call is released, or it is the first in line now and watches the trickle.
+    changed: Notify,
+}
+
+/// A call in line. Dropping it leaves the line.
+struct InLine<'l> {
+    line: &'l Arc<RetryLine>,
+    ticket: u64,
+    waiter: Arc<Waiter>,
+}
+
+/// Why a call was not released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotReleased {
+    /// Too many calls wait already.
+    LineFull,
+    /// Its time was over first.
+    TooLate,
 }
 
 /// The right to send one retry. Dropped unused, it goes to the next call in line.
@@ -85,7 +112,8 @@ impl RetryLine {
             length: AtomicUsize::new(0),
             fruitless: AtomicU32::new(0),
             state: Mutex::new(LineState {
-                queue: VecDeque::new(),
+                queue: BTreeMap::new(),
+                next_ticket: 0,
                 gap: Duration::ZERO,
                 last_success: None,
                 next_trickle: now,
@@ -132,34 +160,36 @@ impl RetryLine {
         pause.saturating_mul(doubled).min(MAX_TRICKLE)
     }
 
-    /// Waits until a success or the trickle releases this call. `None` if that takes longer than until `end`, or if
-    /// the line is full.
-    pub(crate) async fn wait(self: &Arc<Self>, end: Instant) -> Option<Release> {
-        let mut released = self.join(clock::now())?;
+    /// Waits until a success or the trickle releases this call, until `end` at most.
+    pub(crate) async fn wait(self: &Arc<Self>, end: Instant) -> Result<Release, NotReleased> {
+        let place = self.join(clock::now()).ok_or(NotReleased::LineFull)?;
         loop {
-            let next = match self.trickle {
-                Some(_) => end.min(lock(&self.state).next_trickle),
+            if let Some(release) = place.take_release() {
+                return Ok(release);
+            }
+            let next = match place.next_trickle() {
+                Some(next) => end.min(next),
                 None => end,
             };
-            if let Some(release) = clock::within(next, &mut released).await {
-                return release.ok();
+            if clock::within(next, place.waiter.changed.notified())
+                .await
+                .is_some()
+            {
+                continue;
             }
             let now = clock::now();
             if now >= end {
-                // A release that has come at this very moment is passed on by its drop.
-                return None;
+                // A release that has come at this very moment is passed on.
+                return Err(NotReleased::TooLate);
             }
             self.trickle(now);
         }
     }
 
-    fn join(&self, now: Instant) -> Option<oneshot::Receiver<Release>> {
+    fn join(self: &Arc<Self>, now: Instant) -> Option<InLine<'_>> {
         let mut state = lock(&self.state);
         if state.queue.len() >= MAX_WAITING {
-            state.queue.retain(|waiter| !waiter.is_closed());
-            if state.queue.len() >= MAX_WAITING {
-                return None;
-            }
+            return None;
         }
         if state.queue.is_empty() {
             // Nothing is known of the time without a line.
@@ -167,10 +197,15 @@ impl RetryLine {
             let pause = self.trickle_after(state.gap);
             state.next_trickle = clock::after(now, pause);
         }
-        let (sender, receiver) = oneshot::channel();
-        state.queue.push_back(sender);
+        let (ticket, waiter) = (state.next_ticket, Arc::<Waiter>::default());
+        state.next_ticket += 1;
+        state.queue.insert(ticket, Arc::clone(&waiter));
         self.length.store(state.queue.len(), Ordering::Relaxed);
-        Some(receiver)
+        Some(InLine {
+            line: self,
+            ticket,
+            waiter,
+        })
     }
 
     /// Releases one call if nothing was released for a while.
@@ -185,27 +220,68 @@ impl RetryLine {
         self.release(Duration::ZERO);
     }
 
-    /// Gives a release to the first call that still waits.
+    /// Gives a release to the first call in line. If there is none, nothing waits for it.
     fn release(self: &Arc<Self>, gap: Duration) {
-        let mut release = Release {
+        let mut state = lock(&self.state);
+        let Some((_, first)) = state.queue.pop_first() else {
+            return;
+        };
+        self.length.store(state.queue.len(), Ordering::Relaxed);
+        // Under the lock, so that a call which leaves now finds either its ticket or its release.
+        *lock(&first.release) = Some(Release {
             line: Some(Arc::clone(self)),
             gap,
-        };
-        loop {
-            let first = {
-                let mut state = lock(&self.state);
-                let first = state.queue.pop_front();
-                self.length.store(state.queue.len(), Ordering::Relaxed);
-                first
-            };
-            let Some(first) = first else {
-                return release.use_up();
-            };
-            match first.send(release) {
-                Ok(()) => return,
-                // That call has left.
-                Err(unused) => release = unused,
-            }
+        });
+        let next = state.first();
+        drop(state);
+        first.changed.notify_one();
+        if let Some(next) = next {
+            next.changed.notify_one();
         }
     }
 }
+
+impl LineState {
+    fn first(&self) -> Option<Arc<Waiter>> {
+        self.queue
+            .first_key_value()
+            .map(|(_, first)| Arc::clone(first))
+    }
+}
+
+impl InLine<'_> {
+    fn take_release(&self) -> Option<Release> {
+        lock(&self.waiter.release).take()
+    }
+
+    /// Returns when the trickle releases a call, if this call is to see to it.
+    ///
+    /// Only the first in line does. If all did, each release would wake thousands.
+    fn next_trickle(&self) -> Option<Instant> {
+        self.line.trickle?;
+        let state = lock(&self.line.state);
+        let (first, _) = state.queue.first_key_value()?;
+        (*first == self.ticket).then_some(state.next_trickle)
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.line.state);
+        let left = state.queue.remove(&self.ticket);
+        self.line.length.store(state.queue.len(), Ordering::Relaxed);
+        let next = state.first();
+        drop(state);
+        if left.is_none() {
+            // It was released. If it has not taken the release, the drop here passes it on.
+            drop(self.take_release());
+        } else if let Some(next) = next {
+            // It may have been the first in line, and now another call watches the trickle.
+            next.changed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "line_tests.rs"]
+mod tests;

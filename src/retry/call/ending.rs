@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::decision::Retry;
 use super::letter::LetterDelivery;
 use super::{Call, Stop};
-use crate::admit::{BudgetHold, Release, ScopeNode};
+use crate::admit::{BudgetHold, NotReleased, Release, ScopeNode};
 use crate::clock;
 use crate::decide::ClassifiedOutcome;
 use crate::entropy::up_to;
@@ -80,6 +80,7 @@ impl Call<'_> {
                     reason,
                     hint: retry.hint,
                     is_attempt_reported: true,
+                    waited: clock::now().saturating_duration_since(retry.decided),
                 };
                 Err((stop, self.reopen_attempt(closed)))
             }
@@ -99,14 +100,15 @@ impl Call<'_> {
             }
         }
         let record = (self.host_record.as_ref()).expect("only calls with a budget wait in line");
-        let release = record.line.wait(end).await.ok_or(reason)?;
-        if !release.gap.is_zero() {
-            let delay = (self.state.entropy).with(|rng| up_to(release.gap, rng));
-            let due = clock::after(clock::now(), delay);
-            if due > end {
-                return Err(reason);
-            }
-            tokio::time::sleep_until(due).await;
+        let release = record.line.wait(end).await.map_err(|error| match error {
+            NotReleased::LineFull => StopReason::BudgetEmpty,
+            NotReleased::TooLate => reason,
+        })?;
+        let now = clock::now();
+        let spread = release.gap.min(end.saturating_duration_since(now));
+        if !spread.is_zero() {
+            let delay = (self.state.entropy).with(|rng| up_to(spread, rng));
+            tokio::time::sleep_until(clock::after(now, delay)).await;
         }
         Ok(release)
     }
@@ -185,7 +187,7 @@ impl Call<'_> {
         let mut report = RetryReport {
             earlier: self.merge_inner(&mut last, result, extensions),
             last,
-            refused_wait: Duration::ZERO,
+            refused_wait: stop.waited,
             took: now.elapsed,
             stop_reason: stop.reason,
         };

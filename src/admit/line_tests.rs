@@ -1,0 +1,179 @@
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+
+/// A line whose trickle releases two calls per second.
+fn line() -> Arc<RetryLine> {
+    Arc::new(RetryLine::new(2.0, clock::now()))
+}
+
+type Waiting = Pin<Box<dyn Future<Output = Result<Release, NotReleased>> + Send>>;
+
+/// A call in line, for an hour at most.
+fn waiting(line: &Arc<RetryLine>) -> Waiting {
+    let line = Arc::clone(line);
+    let mut waiting: Waiting = Box::pin(async move { line.wait(clock::now() + 3600 * SEC).await });
+    assert!(poll(&mut waiting).is_none());
+    waiting
+}
+
+fn poll(waiting: &mut Waiting) -> Option<Release> {
+    let mut context = Context::from_waker(Waker::noop());
+    match waiting.as_mut().poll(&mut context) {
+        Poll::Ready(released) => Some(released.unwrap()),
+        Poll::Pending => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_success_releases_the_first_in_line() {
+    let line = line();
+    let mut calls: Vec<_> = (0..3).map(|_| waiting(&line)).collect();
+    for first in 0..3 {
+        line.on_success(clock::now());
+        for call in calls.iter_mut().skip(1) {
+            assert!(poll(call).is_none(), "not the first in line, {first}");
+        }
+        poll(&mut calls.remove(0)).unwrap().use_up();
+        assert_eq!(line.len(), 2 - first);
+    }
+    // Nothing is saved up for a later call.
+    line.on_success(clock::now());
+    drop(waiting(&line));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_leaves_leaves_nothing_in_line() {
+    let line = line();
+    let (one, mut other) = (waiting(&line), waiting(&line));
+    drop(one);
+    assert_eq!(line.len(), 1);
+    line.on_success(clock::now());
+    poll(&mut other).unwrap().use_up();
+    assert_eq!((line.len(), Arc::strong_count(&line)), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_not_used_goes_to_the_next() {
+    let line = line();
+    // Released, but dropped before it is polled.
+    let (one, two, mut three) = (waiting(&line), waiting(&line), waiting(&line));
+    line.on_success(clock::now());
+    drop(one);
+    drop(two);
+    let release = poll(&mut three).unwrap();
+    let mut four = waiting(&line);
+    // Polled, but dropped before it is sent.
+    drop(release);
+    poll(&mut four).unwrap().use_up();
+    let mut five = waiting(&line);
+    assert!(poll(&mut five).is_none(), "a release was used twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_trickle_slows_down_while_nothing_succeeds() {
+    let line = line();
+    let start = clock::now();
+    let mut at = Vec::new();
+    for _ in 0..5 {
+        let released = line.wait(start + 3600 * SEC).await.unwrap();
+        assert_eq!(released.gap, Duration::ZERO);
+        released.use_up();
+        at.push((clock::now() - start).as_millis());
+    }
+    // Waits of 0.5, 1, 2, 4 and 8 s.
+    assert_eq!(at, [500, 1500, 3500, 7500, 15_500]);
+    // A success makes it fast again.
+    line.on_success(clock::now());
+    let since = clock::now();
+    line.wait(start + 3600 * SEC).await.unwrap().use_up();
+    assert_eq!(clock::now() - since, 500 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_trickle_goes_on_whoever_leaves() {
+    let line = line();
+    let start = clock::now();
+    let wait = |line: Arc<RetryLine>| async move {
+        line.wait(start + 3600 * SEC).await.unwrap().use_up();
+        clock::now() - start
+    };
+    let first = tokio::spawn(wait(Arc::clone(&line)));
+    tokio::task::yield_now().await;
+    let second = tokio::spawn(wait(Arc::clone(&line)));
+    let third = tokio::spawn(wait(Arc::clone(&line)));
+    tokio::time::sleep(100 * MS).await;
+    first.abort();
+    assert!(first.await.is_err());
+    assert_eq!(second.await.unwrap(), 500 * MS);
+    assert_eq!(third.await.unwrap(), 1500 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_leaves_at_its_end_and_the_line_is_bounded() {
+    let line = line();
+    let end = clock::now() + 300 * MS;
+    assert_eq!(line.wait(end).await.unwrap_err(), NotReleased::TooLate);
+    assert_eq!((clock::now(), line.len()), (end, 0));
+    let calls: Vec<_> = (0..MAX_WAITING).map(|_| waiting(&line)).collect();
+    let late = line.wait(clock::now() + SEC).await;
+    assert_eq!(late.unwrap_err(), NotReleased::LineFull);
+    assert_eq!(clock::now(), end, "it waited");
+    // The first has a release that all of them pass on, one after the other.
+    line.on_success(clock::now());
+    drop(calls);
+    assert_eq!((line.len(), Arc::strong_count(&line)), (0, 1));
+    drop(waiting(&line));
+}
+
+/// Threads join, leave and succeed. Nothing is released twice, and no release is lost while a call waits.
+#[test]
+fn racing_threads_pass_each_release_to_one_call() {
+    const CALLS: usize = 20_000;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        // No trickle: only successes release.
+        let line = Arc::new(RetryLine::new(0.0, clock::now()));
+        let calls: Vec<_> = (0..CALLS)
+            .map(|call| {
+                let line = Arc::clone(&line);
+                tokio::spawn(async move {
+                    let wait = line.wait(clock::now() + 600 * SEC);
+                    match call % 3 {
+                        // Leaves at some point, perhaps right after its release.
+                        0 => drop(clock::within(clock::now() + MS, wait).await),
+                        1 => drop(wait.await),
+                        _ => match wait.await {
+                            Ok(release) => release.use_up(),
+                            Err(NotReleased::LineFull) => {}
+                            Err(error) => panic!("{error:?}"),
+                        },
+                    }
+                })
+            })
+            .collect();
+        let successes = {
+            let line = Arc::clone(&line);
+            tokio::spawn(async move {
+                loop {
+                    line.on_success(clock::now());
+                    tokio::task::yield_now().await;
+                }
+            })
+        };
+        for call in calls {
+            call.await.unwrap();
+        }
+        successes.abort();
+        let _ = successes.await;
+        assert_eq!((line.len(), Arc::strong_count(&line)), (0, 1));
+    });
+}
