@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Failures in a row, of all calls of one client to one host.
 ///
 /// Requests that were sent together fail together. They count once, because they show the same moment. So only an
-/// attempt that was sent after the last counted failure counts. Racing threads may count one more, which is harmless.
+/// attempt that was sent after the last counted failure counts.
 #[derive(Debug, Default)]
 pub(crate) struct FailureStreak {
     length: AtomicU32,
@@ -19,9 +19,11 @@ impl FailureStreak {
     pub(crate) fn on_failure(&self, sent: Duration, now: Duration) {
         let length = self.length.load(Ordering::Relaxed);
         if length == 0 || nanos(sent) >= self.counted_at.load(Ordering::Relaxed) {
-            self.counted_at.store(nanos(now), Ordering::Relaxed);
-            let longer = length.saturating_add(1);
-            self.length.store(longer, Ordering::Relaxed);
+            let (longer, order) = (length.saturating_add(1), Ordering::Relaxed);
+            // If another thread was faster, it counted the same moment, or a success has ended the streak.
+            if (self.length.compare_exchange(length, longer, order, order)).is_ok() {
+                self.counted_at.store(nanos(now), order);
+            }
         }
     }
 
