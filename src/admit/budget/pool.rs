@@ -90,8 +90,9 @@ impl ReservePool {
         level.max(0) as f64 / RETRY as f64
     }
 
-    pub(crate) fn is_half_full(&self) -> bool {
-        self.level.load(Ordering::Relaxed) >= self.size / 2
+    /// Returns whether at least half of what is above `floor` is left.
+    pub(crate) fn is_half_full(&self, floor: i64) -> bool {
+        self.level.load(Ordering::Relaxed) >= floor + (self.size - floor) / 2
     }
 
     pub(crate) fn is_full(&self) -> bool {

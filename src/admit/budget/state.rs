@@ -95,7 +95,7 @@ impl BudgetState {
     pub(super) fn take_free(&self, now: Instant) -> bool {
         let is_fleet_empty = (self.fleet.as_ref()).is_some_and(|fleet| fleet.is_empty(now));
         let is_healthy = self.unpaid.load(Ordering::Relaxed) < MAX_UNPAID
-            && self.pool.is_half_full()
+            && self.pool.is_half_full(self.pool_floor())
             && !is_fleet_empty;
         if is_healthy {
             self.unpaid.fetch_add(FREE_RETRY, Ordering::Relaxed);
