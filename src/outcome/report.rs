@@ -127,7 +127,8 @@ pub struct RetryReport {
     /// All attempts but the last. Empty for a call without retries, which saves an allocation.
     pub(crate) earlier: Vec<AttemptReport>,
     pub(crate) last: AttemptReport,
-    /// The wait before an attempt that a throttle refused. The attempts do not include that one.
+    /// The wait before an attempt that was not sent: a throttle refused it, or the budget stayed empty. The attempts do
+    /// not include it.
     pub(crate) refused_wait: Duration,
     pub(crate) took: Duration,
     pub(crate) stop_reason: StopReason,
@@ -146,7 +147,8 @@ impl RetryReport {
 
     /// Returns the total time that the call waited.
     ///
-    /// This is the time before and between its attempts, and before an attempt that a throttle refused.
+    /// This is the time before and between its attempts, and before an attempt that was not sent: a throttle refused
+    /// it, or the call waited in line for the budget and was not released.
     pub fn waited(&self) -> Duration {
         self.attempts().fold(self.refused_wait, |sum, attempt| {
             sum.saturating_add(attempt.waited)

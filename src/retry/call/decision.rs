@@ -71,6 +71,8 @@ pub(crate) struct Stop {
     pub(super) hint: Option<Duration>,
     /// Observers know how the last attempt ended, because a retry was scheduled after it.
     pub(super) is_attempt_reported: bool,
+    /// How long the call waited for a retry that was not sent.
+    pub(super) waited: Duration,
 }
 
 impl Stop {
@@ -80,6 +82,7 @@ impl Stop {
             reason: StopReason::Succeeded,
             hint: None,
             is_attempt_reported: false,
+            waited: Duration::ZERO,
         }
     }
 
@@ -122,6 +125,7 @@ impl Call<'_> {
                 reason,
                 hint,
                 is_attempt_reported: false,
+                waited: Duration::ZERO,
             }),
         }
     }
@@ -300,8 +304,10 @@ impl Call<'_> {
     }
 
     /// Counts a failed attempt that no paid retry follows, for the reserve of the host.
+    ///
+    /// Inside a call with the same budget, the outer call decides about the same failure and counts it.
     fn count_unpaid_failure(&self, outcome: ClassifiedOutcome) {
-        if let Some(record) = self.failed_host(outcome) {
+        if let Some(record) = self.failed_host(outcome).filter(|_| self.makes_deposit) {
             record.budget.on_failure();
         }
     }
@@ -337,6 +343,7 @@ impl Call<'_> {
             reason: StopReason::DryRun,
             hint: retry.hint,
             is_attempt_reported: true,
+            waited: Duration::ZERO,
         }
     }
 }
