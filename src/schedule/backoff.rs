@@ -54,8 +54,8 @@ pub struct Backoff {
     multiplier: f64,
     cap: Duration,
     jitter: Jitter,
-    /// The ceiling also follows the failures of other calls to the host.
-    shared: bool,
+    /// The ceiling ignores the failures of other calls to the host.
+    alone: bool,
 }
 
 impl Default for Backoff {
@@ -76,7 +76,7 @@ impl Backoff {
             multiplier: 2.0,
             cap: base.max(Duration::from_secs(10)),
             jitter: Jitter::Full,
-            shared: true,
+            alone: false,
         }
     }
 
@@ -115,13 +115,13 @@ impl Backoff {
     /// way. A throttle in the chain does this work, so calls behind one always back off alone.
     #[must_use]
     pub fn alone(mut self) -> Self {
-        self.shared = false;
+        self.alone = true;
         self
     }
 
     /// Returns whether the ceiling ignores the failures of other calls.
     pub fn is_alone(&self) -> bool {
-        !self.shared
+        self.alone
     }
 
     /// Returns the ceiling of the first wait.
@@ -196,9 +196,9 @@ impl Backoff {
     /// Returns the number of the retry whose ceiling applies: the call's own, or a later one if the host has failed
     /// several times in a row.
     pub(crate) fn step(&self, retries: u32, host_failures: u32) -> u32 {
-        match self.shared {
-            true => retries.max(host_failures.saturating_sub(1).min(MAX_SHARED_STEP)),
-            false => retries,
+        match self.alone {
+            true => retries,
+            false => retries.max(host_failures.saturating_sub(1).min(MAX_SHARED_STEP)),
         }
     }
 

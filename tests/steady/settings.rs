@@ -178,7 +178,7 @@ fn debug_shows_settings_by_name_in_a_dozen_lines() {
         shown[0],
         "RetryMiddleware {
     max_retries: 5,
-    backoff: Backoff { base: 200ms, multiplier: 2.0, cap: 10s, jitter: Full },
+    backoff: Backoff { base: 200ms, multiplier: 2.0, cap: 10s, jitter: Full, alone: false },
     max_server_delay: 60s,
     retry_window: 300s,
     deadline: None,
