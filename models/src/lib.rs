@@ -1,6 +1,7 @@
-//! loom models of the budget's window, and of the counters of scopes (`allowance.rs`), in every order of threads.
+//! loom models of the budget's window, its reserve (`reserve.rs`) and the counters of scopes (`allowance.rs`), in every
+//! order of threads.
 //!
-//! Both use the source files of the crate with loom's atomics. The window has three slots. `models/run` plants likely
+//! They use the source files of the crate with loom's atomics. The window has three slots. `models/run` plants likely
 //! mistakes and expects the models to fail, because a model that passes them would prove nothing.
 
 #![cfg(test)]
@@ -14,6 +15,11 @@ mod allowance;
 #[path = "../../src/admit/retries_left.rs"]
 mod retries_left;
 
+#[allow(dead_code, reason = "the models need no part of it that only reads")]
+#[path = "../../src/admit/budget/pool.rs"]
+mod pool;
+mod reserve;
+
 #[path = "../../src/admit/budget/window.rs"]
 mod window;
 
@@ -23,18 +29,32 @@ use loom::thread;
 /// Creates a window in which slot n is open from n to n + 1, and expires when slot n + 3 opens.
 type Window = window::SlidingWindow<3>;
 
-/// Runs two threads at once, in each placement on threads, because one placement does not reach all orders.
+/// Runs two threads at once on a window.
 fn race<A: Send + 'static, B: Send + 'static>(
     begin: fn(&Window),
     one: fn(&Window) -> A,
     other: fn(&Window) -> B,
     check: fn(&Window, A, B),
 ) {
+    let new = move || {
+        let window = Window::new(1);
+        begin(&window);
+        window
+    };
+    race_on(new, one, other, check);
+}
+
+/// Runs two threads at once, in each placement on threads, because one placement does not reach all orders.
+fn race_on<S: Send + Sync + 'static, A: Send + 'static, B: Send + 'static>(
+    new: impl Fn() -> S + Copy + Send + Sync + 'static,
+    one: fn(&S) -> A,
+    other: fn(&S) -> B,
+    check: fn(&S, A, B),
+) {
     for placement in 0..3 {
         loom::model(move || {
-            let window = Arc::new(Window::new(1));
-            begin(&window);
-            let (first, second) = (window.clone(), window.clone());
+            let shared = Arc::new(new());
+            let (first, second) = (shared.clone(), shared.clone());
             let (a, b) = match placement {
                 0 => {
                     let thread = thread::spawn(move || one(&first));
@@ -52,7 +72,7 @@ fn race<A: Send + 'static, B: Send + 'static>(
                     (one.join().unwrap(), other.join().unwrap())
                 }
             };
-            check(&window, a, b);
+            check(&shared, a, b);
         });
     }
 }
