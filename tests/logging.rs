@@ -205,6 +205,61 @@ async fn a_retry_is_logged_with_its_cause_and_its_wait() {
     expect(&lines, || get(exact(), script)).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_longer_wait_is_logged_with_its_reason() {
+    let lines = [
+        "INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=2 wait_ms=380",
+        "WARN giving up host=api.example.com method=GET outcome=503 stop_reason=retries_exhausted effect=unknown \
+         attempt=2 max_attempts=2 waited_ms=380 took_ms=382",
+        "INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=2 wait_ms=1520 \
+         wait_reason=host_failures",
+        "DEBUG call recovered host=api.example.com method=GET outcome=200 attempt=2 max_attempts=2 \
+         waited_ms=1520 took_ms=1522",
+    ];
+    let script = |index| late(MS, respond(if index < 3 { 503 } else { 200 }));
+    expect(&lines, || async {
+        let client = client(exact().max_retries(1), script);
+        send(&client, 2).await;
+    })
+    .await;
+    let lines = [
+        "INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 wait_ms=1811 \
+         wait_reason=server_hint hint_ms=1000",
+        "DEBUG call recovered host=api.example.com method=GET outcome=200 attempt=2 max_attempts=6 \
+         waited_ms=1811 took_ms=1812",
+    ];
+    let script = |index| match index {
+        0 => respond_with(503, &[("retry-after", "1")]),
+        _ => respond(200),
+    };
+    expect(&lines, || get(exact().seed(1), script)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_in_line_is_logged() {
+    let empty = || {
+        let budget = Budget::builder().min_retries_per_sec(0.1).retry_ratio(0.0);
+        let budget = budget.build().unwrap();
+        assert!(budget.try_withdraw());
+        exact().budget(budget)
+    };
+    let waiting = "INFO waiting in line to retry host=api.example.com method=GET outcome=429 attempt=1 max_attempts=6 \
+                   wait_ms=380 wait_reason=budget";
+    let lines = [
+        waiting,
+        "DEBUG call recovered host=api.example.com method=GET outcome=200 attempt=2 max_attempts=6 \
+         waited_ms=10380 took_ms=10380",
+    ];
+    let script = |index| respond(if index == 0 { 429 } else { 200 });
+    expect(&lines, || get(empty(), script)).await;
+    let lines = [
+        waiting,
+        "WARN giving up host=api.example.com method=GET outcome=429 stop_reason=deadline_too_close effect=did_not_happen \
+         attempt=1 max_attempts=6 waited_ms=998 took_ms=998 advice=\"raise the deadline to retry longer\"",
+    ];
+    expect(&lines, || get(empty().deadline(SEC), |_| respond(429))).await;
+}
+
 /// A server, a retry, and the line at the end of the call.
 type EndOfCall = (
     fn(usize) -> Reply,

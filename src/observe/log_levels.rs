@@ -33,6 +33,8 @@ use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 ///
 /// ```text
 /// INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 wait_ms=380 hint_ms=0
+/// INFO retrying host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 wait_ms=1520 wait_reason=host_failures
+/// INFO waiting in line to retry host=api.example.com method=GET outcome=429 attempt=1 max_attempts=6 wait_ms=380 wait_reason=budget
 /// INFO would retry (dry run) host=api.example.com method=GET outcome=503 attempt=1 max_attempts=6 wait_ms=380
 /// TRACE call succeeded host=api.example.com method=GET outcome=200 attempt=1 max_attempts=6 waited_ms=0 took_ms=0
 /// DEBUG call recovered host=api.example.com method=GET outcome=200 attempt=2 max_attempts=6 waited_ms=380 took_ms=380
@@ -54,6 +56,7 @@ use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 /// | `effect` | whether the request took effect: the label of an [`Effect`](crate::Effect) |
 /// | `attempt`, `max_attempts` | the number of the attempt, and the most that the call may make |
 /// | `wait_ms`, `hint_ms` | the wait before the retry, without the queue of a throttle, and the wait that the server asked for |
+/// | `wait_reason` | the label of a [`WaitReason`](crate::observe::WaitReason), unless it is the backoff of the call; with `budget`, the call waits in line after `wait_ms` |
 /// | `waited_ms`, `took_ms` | all waits of the call, and its whole time; in a refusal, the time in the queue |
 /// | `asked_by` | the label of a [`PauseSource`](crate::observe::PauseSource) |
 /// | `pause_ms` | the length of the pause |

@@ -11,7 +11,7 @@ use super::super::event::{
     Abandoned, CallInfo, RetryScheduled, Stopped, ThrottlePaced, ThrottlePaused, ThrottleRefused,
 };
 use crate::log::TARGET;
-use crate::outcome::{RefusalReason, StopReason};
+use crate::outcome::{RefusalReason, StopReason, WaitReason};
 
 /// Writes an event at a level that is known only at run time. `tracing` needs one call site per level.
 macro_rules! event_at {
@@ -28,10 +28,16 @@ macro_rules! event_at {
 }
 
 pub(super) fn retry(level: LevelFilter, call: &CallInfo<'_>, retry: &RetryScheduled) {
-    let event = if retry.dry_run {
-        "would retry (dry run)"
-    } else {
-        "retrying"
+    let event = match (retry.dry_run, retry.in_line) {
+        (true, _) => "would retry (dry run)",
+        (false, true) => "waiting in line to retry",
+        (false, false) => "retrying",
+    };
+    let wait_reason = match (retry.in_line, retry.reason) {
+        (true, _) => Some(WaitReason::Budget),
+        // The usual reason needs no words.
+        (false, WaitReason::Backoff) => None,
+        (false, longer) => Some(longer),
     };
     event_at!(
         level,
@@ -41,6 +47,7 @@ pub(super) fn retry(level: LevelFilter, call: &CallInfo<'_>, retry: &RetrySchedu
         attempt = call.attempt,
         max_attempts = retry.max_attempts,
         wait_ms = milliseconds(retry.wait),
+        wait_reason = wait_reason.map(tracing::field::display),
         hint_ms = retry.hint.map(milliseconds),
         "{event}"
     );
