@@ -902,6 +902,13 @@ async fn the_docs_show_every_line_as_it_is_written() {
     get(exact(), |_| respond(404)).await;
     get(exact(), |_| respond_with(503, &[("retry-after", "3600")])).await;
     get(exact().dry_run(true), |_| respond(503)).await;
+    let failing = client(exact(), |_| late(MS, respond(503)));
+    let first = failing.get(URL).max_retries(1);
+    assert_eq!(first.send().await.unwrap().status(), 503);
+    assert!(timeout(SEC, failing.get(URL).send()).await.is_err());
+    let empty = Budget::builder().retry_ratio(0.0).min_retries_per_sec(0.0);
+    let refused = exact().budget(empty.build().unwrap()).deadline(SEC);
+    get(refused, |_| respond(429)).await;
     let slow = client(exact(), |_| Reply::silence());
     assert!(timeout(SEC, slow.get(URL).send()).await.is_err());
     lower_and_free_the_pace().await;

@@ -16,7 +16,7 @@ use tracing::Level;
 use crate::support::log::Log;
 use crate::support::raw::outcomes;
 use crate::support::scripted::{Reply, Server, URL, dripping, late, respond, stacked};
-use crate::support::stacks::{MS, SEC, doubling, retry_after};
+use crate::support::stacks::{MS, SEC, doubling, retry_after, saved_budget};
 use crate::support::trace::Trace;
 
 /// Fed by requests, without a reserve.
@@ -72,17 +72,21 @@ async fn an_empty_budget_ends_the_call_with_the_real_response() {
 
 #[tokio::test(start_paused = true)]
 async fn retries_refused_for_other_reasons_cost_nothing() {
-    let budget = Budget::builder().build().unwrap();
-    let retry = retry_after(MS).budget(budget.clone()).build().unwrap();
-    let server = Server::statuses([503]);
-    let client = server.client(retry);
-    client.post(URL).send().await.unwrap();
-    client.get(URL).no_retry().send().await.unwrap();
-    client.get(URL).deadline(MS).send().await.unwrap();
-    let scope = Scope::new().max_retries(0);
-    scope.run(client.get(URL).send()).await.unwrap();
-    assert_eq!(server.count(), 4);
-    assert_eq!(budget.balance(), 20.0);
+    // Of the reserve, the two failures of calls that could be retried take half a retry each.
+    let reserve = Budget::builder().build().unwrap();
+    for (budget, left) in [(saved_budget(20), 20.0), (reserve, 19.0)] {
+        let retry = retry_after(MS).budget(budget.clone()).build().unwrap();
+        let server = Server::statuses([503]);
+        let client = server.client(retry);
+        client.post(URL).send().await.unwrap();
+        client.get(URL).no_retry().send().await.unwrap();
+        assert_eq!(budget.balance(), 20.0);
+        client.get(URL).deadline(MS).send().await.unwrap();
+        let scope = Scope::new().max_retries(0);
+        scope.run(client.get(URL).send()).await.unwrap();
+        assert_eq!(server.count(), 4);
+        assert_eq!(budget.balance(), left);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,10 +101,11 @@ async fn a_call_is_one_deposit_however_many_attempts_it_makes() {
     ] {
         let budget = Budget::builder()
             .retry_ratio(1.0)
-            .min_retries_per_sec(100.0)
+            .min_retries_per_sec(0.0)
             .deposit_on(deposit_on)
             .build()
             .unwrap();
+        (0..1000).for_each(|_| budget.deposit());
         let server = Server::statuses(statuses.iter().copied());
         let client = server.client(retry_after(MS).budget(budget.clone()).build().unwrap());
         client.get(URL).send().await.unwrap();
@@ -215,9 +220,17 @@ async fn a_blackout_is_not_made_worse() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_dropped_at_any_point_refunds_unsent_retries() {
+    // The success adds one retry, or what it may refill of the reserve.
+    let reserve = || Budget::builder().retry_ratio(0.0).build().unwrap();
+    refunds_unsent_retries(|| saved_budget(20), |_| 1.0).await;
+    refunds_unsent_retries(reserve, |seconds| 2.0 * seconds).await;
+}
+
+/// Drops a call after each number of polls. `earned` is what a success adds to the budget after this many seconds.
+async fn refunds_unsent_retries(budget: impl Fn() -> Budget, earned: impl Fn(f64) -> f64) {
     let mut finished = false;
     for polls in 0..1000 {
-        let budget = Budget::builder().build().unwrap();
+        let (budget, started) = (budget(), Instant::now());
         // A launch delay, attempts with a time limit, responses to drain, waits, and a body to read.
         let server = Server::new(|index| {
             let reply = match index {
@@ -246,9 +259,12 @@ async fn a_call_dropped_at_any_point_refunds_unsent_retries() {
             .await;
         }
         let sent = server.count().saturating_sub(1) as f64;
-        let success = if finished { 0.2 } else { 0.0 };
-        let expected = 20.0 - sent + success;
-        assert_eq!(budget.balance(), expected, "dropped after {polls} polls");
+        let success = match finished {
+            true => earned(started.elapsed().as_secs_f64()),
+            false => 0.0,
+        };
+        let missing = 20.0 - sent + success - budget.balance();
+        assert!(missing.abs() < 1e-6, "{missing} after {polls} polls");
         if finished {
             assert_eq!(server.count(), 5);
             assert!(polls > 20, "too few points: {polls}");
@@ -380,8 +396,8 @@ async fn a_host_in_debt_is_not_evicted_for_other_hosts() {
             crawler.get(url).send().await.unwrap();
         }
     }
-    // 40 calls, and the 20 retries that the budget pays for in 10 s.
-    assert_eq!(dead.count(), 60);
+    // 40 calls, and 18 retries of a reserve of 20. The last failure of each call takes half a retry.
+    assert_eq!(dead.count(), 58);
 }
 
 /// A call keeps its allowance when it wakes on another worker after its launch.
@@ -558,7 +574,8 @@ async fn a_spawned_task_is_outside_the_scope_unless_it_carries_it() {
 async fn an_outer_call_without_retries_leaves_them_to_inner_calls() {
     let server = Server::statuses([503]);
     let inner = server.client(
-        retry_after(MS)
+        RetryMiddleware::builder()
+            .backoff(doubling(MS).alone())
             .max_retries(3)
             .budget(Budget::unlimited())
             .build()

@@ -61,6 +61,7 @@ fn line(kind: &EventKind) -> String {
             it.hint,
             if it.dry_run { ", dry run" } else { "" },
         ),
+        EventKind::BudgetWaited(it) => format!("waited in line {:?}", it.wait),
         EventKind::BudgetRefused(it) => format!("budget refused: {}, {} left", it.cause, it.budget),
         EventKind::Stopped(it) => format!(
             "stopped: {}, {}, waited {:?}, took {:?}",
@@ -233,7 +234,10 @@ async fn a_call_that_is_dropped_before_it_is_sent_was_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_decides_and_reports_but_sends_nothing_again() {
-    let server = Server::new(|_| respond_with(503, &[("retry-after-ms", "50")]));
+    let server = Server::new(|index| match index {
+        0..3 => respond_with(503, &[("retry-after-ms", "50")]),
+        _ => respond(503),
+    });
     let budget = Budget::builder().min_retries_per_sec(0.2).build().unwrap();
     let retry = retry_after(100 * MS)
         .seed(1)
@@ -266,10 +270,14 @@ async fn a_dry_run_decides_and_reports_but_sends_nothing_again() {
     // The budget is charged as it would have been, and its end is decided on, too.
     assert_eq!(budget.balance(), 1.0);
     client.get(URL).send().await.unwrap();
-    let response = client.get(URL).send().await.unwrap();
-    let stop = RetryReport::of(&response).unwrap().stop_reason();
-    assert_eq!(stop, StopReason::BudgetEmpty);
-    assert_eq!(server.count(), 3);
+    assert_eq!(budget.balance(), 0.0);
+    // With a hint, the retry would wait in line.
+    for stop in [StopReason::DryRun, StopReason::BudgetEmpty] {
+        let response = client.get(URL).send().await.unwrap();
+        assert_eq!(RetryReport::of(&response).unwrap().stop_reason(), stop);
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(server.count(), 4);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use reqwest_middleware::Error;
 use reqwest_steady::{
-    Backoff, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
-    RetryReport, SteadyError, StopReason,
+    Backoff, Budget, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware,
+    RetryMiddlewareBuilder, RetryReport, SteadyError, StopReason,
 };
 use tokio::time::Instant;
 
 use crate::support::scripted::{Reply, Server, URL, late, respond, respond_with};
-use crate::support::stacks::{MS, SEC};
+use crate::support::stacks::{MS, SEC, doubling};
 
 fn exact() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder().backoff(Backoff::default().jitter(Jitter::None))
@@ -94,6 +94,7 @@ async fn thousands_of_retries_overflow_nothing() {
     let server = Server::statuses([503]);
     let retry = RetryMiddleware::builder()
         .max_retries(2200)
+        .budget(Budget::unlimited())
         .retry_window(Duration::MAX)
         .build()
         .unwrap();
@@ -365,6 +366,8 @@ async fn an_attempt_never_gets_more_time_than_the_deadline_leaves() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_may_have_its_own_attempt_timeout() {
+    // The second call must not wait longer because of the first.
+    let exact = || exact().backoff(doubling(200 * MS).alone());
     for middleware in [exact(), exact().attempt_timeout(SEC)] {
         let server = Server::new(|_| Reply::silence());
         let client = server.client(middleware.build().unwrap());

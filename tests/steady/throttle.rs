@@ -20,7 +20,7 @@ use crate::support::scripted::{
     Reply, Server, URL, call, dripping, late, respond, respond_with, throttled,
     with_a_hanging_probe,
 };
-use crate::support::stacks::{MS, SEC, doubling};
+use crate::support::stacks::{MS, SEC, doubling, saved_budget};
 
 fn retry() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder().seed(1)
@@ -385,11 +385,8 @@ async fn a_retry_after_a_503_costs_budget_and_one_after_a_429_not() {
             0 => respond(status),
             _ => respond(200),
         });
-        let budget = || {
-            let builder = Budget::builder().retry_ratio(0.0);
-            builder.min_retries_per_sec(1.0).build().unwrap()
-        };
-        let (with, without) = (budget(), budget());
+        // The success adds one.
+        let (with, without) = (saved_budget(9), saved_budget(9));
         let client = throttled(&server, retry().budget(with.clone()), throttle());
         assert_eq!(call(&client, 0).await.unwrap(), 200);
         assert_eq!(with.balance(), 10.0 - paid, "{status}");
@@ -629,8 +626,10 @@ async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
                 true => script(index),
                 false => late(20 * MS, respond(200)),
             });
-            let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
-            let full = budget.balance();
+            let budget = Budget::builder().retry_ratio(1.0);
+            let budget = budget.min_retries_per_sec(0.0).build().unwrap();
+            let fill = || (0..20).for_each(|_| budget.deposit());
+            fill();
             let client = throttled(
                 &server,
                 retry().budget(budget.clone()),
@@ -650,7 +649,8 @@ async fn a_call_may_be_dropped_in_the_middle_of_its_retries() {
             failing.store(false, Ordering::Relaxed);
             // All pauses and payments have expired by now.
             sleep(60 * SEC).await;
-            assert_eq!(budget.balance(), full);
+            fill();
+            assert_eq!(budget.balance(), 20.0);
             let start = Instant::now();
             let results = join_all((10..12).map(|name| call(&client, name))).await;
             assert!(

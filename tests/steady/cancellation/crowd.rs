@@ -58,16 +58,24 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-const SETUPS: [Setup; 4] = [
+const SETUPS: [Setup; 5] = [
     Setup {
         retry: |retry| retry.attempt_timeout(300 * MS),
         throttle: |throttle| throttle,
         nested: false,
+        in_line: true,
+    },
+    Setup {
+        retry: |retry| retry.attempt_timeout(300 * MS),
+        throttle: |throttle| throttle,
+        nested: false,
+        in_line: false,
     },
     Setup {
         retry: |retry| retry.attempt_timeout(300 * MS).launch_spread(30 * MS),
         throttle: |throttle| throttle.max_in_flight(1),
         nested: false,
+        in_line: false,
     },
     Setup {
         retry: |retry| retry.attempt_timeout(300 * MS),
@@ -78,11 +86,13 @@ const SETUPS: [Setup; 4] = [
                 .max_queue_wait(100 * MS)
         },
         nested: false,
+        in_line: false,
     },
     Setup {
         retry: |retry| retry.attempt_timeout(300 * MS).max_retries(2),
         throttle: |throttle| throttle.rate(20.0, 2),
         nested: true,
+        in_line: false,
     },
 ];
 
@@ -181,11 +191,13 @@ const AMONG_THREADS: [Setup; 2] = [
         retry: |retry| retry,
         throttle: |throttle| throttle.adaptive(false).max_in_flight(8),
         nested: false,
+        in_line: false,
     },
     Setup {
         retry: |retry| retry.attempt_timeout(HOUR),
         throttle: |throttle| throttle,
         nested: true,
+        in_line: false,
     },
 ];
 

@@ -35,6 +35,7 @@ const PLAIN: Scenario = Scenario {
         retry: |retry| retry,
         throttle: |throttle| throttle,
         nested: false,
+        in_line: false,
     },
     script: |_, _| Status(200),
     path: "/own",
@@ -46,7 +47,7 @@ const PLAIN: Scenario = Scenario {
     points: 1,
 };
 
-pub(super) const SCENARIOS: [Scenario; 14] = [
+pub(super) const SCENARIOS: [Scenario; 15] = [
     PLAIN,
     Scenario {
         name: "responses to drain, and waits between them",
@@ -232,6 +233,23 @@ pub(super) const SCENARIOS: [Scenario; 14] = [
             _ => Status(200),
         },
         points: 12,
+        ..PLAIN
+    },
+    Scenario {
+        name: "in line for an empty budget, between other calls",
+        setup: Setup {
+            in_line: true,
+            ..PLAIN.setup
+        },
+        script: |path, before| match (path, before) {
+            ("/own" | "/1" | "/2", 0) => Pause(0),
+            ("/own", 1) => Pause(0),
+            _ => Status(200),
+        },
+        begins: 5,
+        // The last two succeed at once and release the first in line.
+        others: &[(0, "/1"), (10, "/2"), (300, "/3"), (600, "/4")],
+        points: 7,
         ..PLAIN
     },
 ];

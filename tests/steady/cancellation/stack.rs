@@ -1,23 +1,23 @@
 //! A stack of the three middlewares, and checks of everything that is visible from outside.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use reqwest_middleware::{ClientWithMiddleware, Middleware, RequestBuilder, Result};
 use reqwest_steady::dead_letter::{DeadLetter, DeadLetterSink, Delivery};
+use reqwest_steady::observe::{AttemptOutcome, CallInfo, Observer, Stopped};
 use reqwest_steady::testing::ScriptedServer;
 use reqwest_steady::{
     Backoff, Budget, CoalesceMiddleware, Jitter, RetryMiddleware, RetryMiddlewareBuilder, Scope,
-    SteadyError, ThrottleMiddleware, ThrottleMiddlewareBuilder,
+    SteadyError, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use super::counts::EventCounter;
 use super::script::{ATTEMPT, Action, CALLER, Record, server};
-use crate::support::stacks::{MS, doubling};
-
-const HOUR: Duration = Duration::from_secs(3600);
+use crate::support::stacks::{MS, doubling, empty_budget, saved_budget};
 
 /// The number of retries in the scope around the dropped call.
 pub(super) const SCOPE: u32 = 9;
@@ -31,6 +31,7 @@ pub(super) struct Stack {
     coalesce: Arc<CoalesceMiddleware>,
     budget: Budget,
     full: f64,
+    deposits: Arc<Deposits>,
     #[cfg(feature = "metrics")]
     recorder: metrics_util::debugging::DebuggingRecorder,
 }
@@ -41,6 +42,26 @@ pub(super) struct Setup {
     pub(super) throttle: fn(ThrottleMiddlewareBuilder) -> ThrottleMiddlewareBuilder,
     /// Inside the retry, another client fetches a token before every attempt.
     pub(super) nested: bool,
+    /// There is no throttle, and the budget is empty. So calls wait in line after a 429, until another call succeeds.
+    pub(super) in_line: bool,
+}
+
+/// Counts the calls that feed the budget.
+#[derive(Default)]
+struct Deposits(AtomicUsize);
+
+impl Observer for Deposits {
+    fn stopped(&self, _: &CallInfo<'_>, stop: &Stopped) {
+        let is_final = matches!(
+            stop.stop_reason,
+            StopReason::Succeeded | StopReason::NotRetryable
+        );
+        let is_deposit = match stop.outcome {
+            AttemptOutcome::Status(status) => is_final && !status.is_server_error(),
+            _ => false,
+        };
+        self.0.fetch_add(is_deposit.into(), Ordering::Relaxed);
+    }
 }
 
 impl Stack {
@@ -51,9 +72,12 @@ impl Stack {
         let (server, record) = server(script);
         let events = Arc::new(EventCounter::default());
         let letters = Letters::default();
-        // Neither time nor successes refill it, so what is missing was spent.
-        let budget = Budget::builder().ttl(HOUR).retry_ratio(0.0);
-        let budget = budget.min_retries_per_sec(1.0).build().unwrap();
+        // Each success adds a retry. What is missing otherwise was spent.
+        let budget = match setup.in_line {
+            true => empty_budget(),
+            false => saved_budget(1000),
+        };
+        let deposits = Arc::new(Deposits::default());
         let backoff = doubling(50 * MS);
         let retry = || {
             let retry = RetryMiddleware::builder().seed(1).backoff(backoff.clone());
@@ -62,7 +86,8 @@ impl Stack {
                 .observer(events.clone())
                 .dead_letter_sink(letters.clone())
         };
-        let outer = (setup.retry)(retry());
+        // A nested call with the same budget makes no deposit.
+        let outer = (setup.retry)(retry()).observer(deposits.clone());
         let throttle = || {
             let throttle = (setup.throttle)(ThrottleMiddleware::builder().seed(1));
             throttle.observer(events.clone())
@@ -83,7 +108,9 @@ impl Stack {
             let throttle = Arc::new(throttle().build().unwrap());
             chain.push(Arc::new(Token(server.client_behind([retry, throttle]))));
         }
-        chain.push(Arc::new(inner.build().unwrap()));
+        if !setup.in_line {
+            chain.push(Arc::new(inner.build().unwrap()));
+        }
         Self {
             client: server.client_behind(chain),
             events,
@@ -91,6 +118,7 @@ impl Stack {
             letters,
             coalesce,
             full: budget.balance(),
+            deposits,
             budget,
             #[cfg(feature = "metrics")]
             recorder,
@@ -126,7 +154,9 @@ impl Stack {
     /// What the budget spent, and how many retries it should have paid for.
     fn paid(&self) -> (f64, f64) {
         let (_, sent) = self.record.retries(None);
-        (self.full - self.budget.balance(), sent as f64)
+        let deposits = self.deposits.0.load(Ordering::Relaxed) as f64;
+        let had = self.full + deposits * self.budget.retry_ratio().unwrap();
+        (had - self.budget.balance(), sent as f64)
     }
 
     /// No call, task or flight is left in the stack.

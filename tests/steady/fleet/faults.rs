@@ -282,6 +282,8 @@ async fn a_call_waits_for_the_store_no_longer_than_its_deadline() {
 }
 
 /// Lets the store of eight workers fail together with the server, and returns how many retries they add.
+///
+/// The outage goes on for ten minutes, in which they add none.
 async fn retries_in_an_outage(with_throttle: bool) -> (usize, usize) {
     let store = Odd::new();
     let fails = Arc::new(AtomicBool::new(false));
@@ -319,7 +321,16 @@ async fn retries_in_an_outage(with_throttle: bool) -> (usize, usize) {
             call(client).await.unwrap();
         }
     }
-    (server.count() - before - 240, leases)
+    let retries = server.count() - before - 240;
+    let before = server.count();
+    for _ in 0..600 {
+        sleep(Duration::from_secs(1)).await;
+        for client in &clients {
+            call(client).await.unwrap();
+        }
+    }
+    assert_eq!(server.count() - before, 4800, "time refilled a budget");
+    (retries, leases)
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,7 +23,7 @@ pub(crate) fn throttle() -> ThrottleMiddlewareBuilder {
     ThrottleMiddleware::builder().seed(1).adaptive(false)
 }
 
-/// A budget that only time refills, and its balance.
+/// A budget that has only its reserve, and its balance.
 pub(crate) fn budget(ttl: Duration) -> (Budget, f64) {
     let budget = Budget::builder().retry_ratio(0.0).ttl(ttl).build().unwrap();
     let full = budget.balance();

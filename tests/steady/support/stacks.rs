@@ -25,7 +25,23 @@ pub(crate) fn retry_after(first: Duration) -> RetryMiddlewareBuilder {
     RetryMiddleware::builder().backoff(doubling(first))
 }
 
-/// A budget that successes do not refill, and how much it holds.
+/// A budget without a reserve that has saved up this many retries, for an hour. Each success adds another one, and
+/// failures take nothing.
+pub(crate) fn saved_budget(retries: usize) -> Budget {
+    let budget = Budget::builder().ttl(Duration::from_secs(3600));
+    let budget = budget.retry_ratio(1.0).min_retries_per_sec(0.0);
+    let budget = budget.build().unwrap();
+    (0..retries).for_each(|_| budget.deposit());
+    budget
+}
+
+/// A budget that never pays. After a 429, only successes of other calls release a retry.
+pub(crate) fn empty_budget() -> Budget {
+    let budget = Budget::builder().retry_ratio(0.0).min_retries_per_sec(0.0);
+    budget.build().unwrap()
+}
+
+/// A budget that has only its reserve, and how much it holds.
 pub(crate) fn fixed_budget() -> (Budget, f64) {
     let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
     let full = budget.balance();
