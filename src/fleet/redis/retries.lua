@@ -35,7 +35,7 @@ for index = 1, #entries, 2 do
   local deposited, taken = string.match(entries[index + 1], '^(%d+) (%d+)$')
   if entries[index] == 'pool' then
     local stored, at = string.match(entries[index + 1], '^(%S+) (%S+)$')
-    level, refilled = number(stored) or reserve, number(at) or now
+    level, refilled = math.max(0, number(stored) or reserve), number(at) or now
   elseif not (start and deposited) or start <= open - 16 * width then
     forget(entries[index])
   elseif start == open then

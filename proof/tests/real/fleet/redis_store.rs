@@ -169,7 +169,7 @@ async fn invalid_values_in_our_fields_are_ignored() {
     server.command::<()>(&invalid).await;
     let retries = format!("{{steady:{KEY}}}:retries");
     server
-        .command::<()>(&["HSET", &retries, "x", "y", "5", "1"])
+        .command::<()>(&["HSET", &retries, "x", "y", "5", "1", "pool", "nan soon"])
         .await;
     let lease = store
         .lease(KEY, worker().rate(1.0, 4).want(4))
@@ -178,6 +178,13 @@ async fn invalid_values_in_our_fields_are_ignored() {
     assert_eq!((lease.tokens, lease.pause), (4, Duration::ZERO));
     let left = store.retries(KEY, RetriesAsk::new(TERMS)).await.unwrap();
     assert_eq!(left.balance, 20.0);
+    for (level, balance) in [("-5", 0.0), ("1e300", 20.0)] {
+        let pool = format!("{level} 1");
+        let set = ["HSET", &retries, "pool", &pool];
+        server.command::<()>(&set).await;
+        let left = store.retries(KEY, RetriesAsk::new(TERMS).want(0)).await;
+        assert_eq!(left.unwrap().balance, balance);
+    }
 }
 
 /// Simulates a clock of Redis that was an hour ahead until now.
@@ -207,6 +214,14 @@ async fn a_clock_that_is_set_back_delays_workers_briefly() {
     let retries = format!("{{steady:{KEY}}}:retries");
     let slots: Vec<(String, String)> = server.command(&["HGETALL", &retries]).await;
     for (start, counts) in slots {
+        if start == "pool" {
+            let (level, refilled) = counts.split_once(' ').unwrap();
+            let ahead = refilled.parse::<f64>().unwrap() + 3600e6;
+            let pool = format!("{level} {ahead:.0}");
+            let set = ["HSET", &retries, "pool", &pool];
+            server.command::<()>(&set).await;
+            continue;
+        }
         let ahead = start.parse::<f64>().unwrap() + 3600e6;
         server.command::<()>(&["HDEL", &retries, &start]).await;
         server
@@ -222,12 +237,23 @@ async fn a_clock_that_is_set_back_delays_workers_briefly() {
     let lease = store.lease(KEY, ask.want(10)).await.unwrap();
     assert!(lease.tokens >= 5, "{lease:?}");
     // Withdrawals still count, for at most one more ttl.
-    let left = store.retries(KEY, RetriesAsk::new(TERMS)).await.unwrap();
+    let ask = RetriesAsk::new(TERMS);
+    let left = store.retries(KEY, ask.successes(9)).await.unwrap();
     assert_eq!(left.balance, 0.0);
-    let slots: Vec<(f64, String)> = server.command(&["HGETALL", &retries]).await;
+    let slots: Vec<(String, String)> = server.command(&["HGETALL", &retries]).await;
     let now: (f64, f64) = server.command(&["TIME"]).await;
-    assert_eq!(slots.len(), 1);
-    assert!(slots[0].0 <= now.0 * 1e6 + now.1, "{slots:?}");
+    let now = now.0 * 1e6 + now.1;
+    let is_pool = |(name, _): &&(String, String)| name == "pool";
+    let starts: Vec<_> = slots.iter().filter(|slot| !is_pool(slot)).collect();
+    assert_eq!((starts.len(), slots.len()), (1, 2), "{slots:?}");
+    assert!(starts[0].0.parse::<f64>().unwrap() <= now, "{slots:?}");
+    let (_, pool) = slots.iter().find(is_pool).unwrap();
+    let refilled = pool.split_once(' ').unwrap().1;
+    assert!(refilled.parse::<f64>().unwrap() <= now, "{slots:?}");
+    // From now on, successes refill the pool again.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let left = store.retries(KEY, ask.successes(1)).await.unwrap();
+    assert_eq!(left.balance, 1.0);
 }
 
 #[tokio::test]
