@@ -31,7 +31,7 @@ pub(crate) use hold::BudgetHold;
 use hold::HoldSource;
 use state::BudgetState;
 
-/// Limits retries to a share of the calls, plus a few per second.
+/// Limits retries to a share of the calls, plus a reserve that successes refill.
 ///
 /// The page [admit](crate::guide::admit) of the guide shows what it does in an outage.
 ///
@@ -40,7 +40,7 @@ use state::BudgetState;
 /// A count limits one call. If every call fails, five retries each make six times the load, when the server
 /// can bear it least. When the server comes back, the retries keep it down. A budget limits the retries of all
 /// calls together. By default only successes feed it. So an outage adds at most what was saved up in the 10 s
-/// before it (a fifth of the successes, and 20), and then 2 requests per second.
+/// before it (a fifth of the successes, and 20), and nothing after that, however long it lasts.
 ///
 /// ```
 /// use reqwest_steady::{Budget, Deposit};
@@ -63,33 +63,31 @@ use state::BudgetState;
 ///
 /// # How to size it for a fleet of small clients
 ///
-/// The reserve, `min_retries_per_sec`, lets a client with little traffic retry at all. Every client has one.
-/// So a fleet may add the number of clients times the reserve to a dead server, on top of the ratio. For
-/// example, 500 clients with 5 calls per second each send 2500 per second. The default reserve of 2 lets them
-/// add 1000; a reserve of 0.2 adds 100. A larger fleet needs a longer `ttl`, because the reserve must make at
-/// least one retry within it. These are averages over the `ttl`. When an outage begins, each client may spend
-/// at once all that it has saved up:
+/// The reserve lets a client with little traffic retry at all. Every client has one, per host. It holds
+/// `min_retries_per_sec` × `ttl` retries, 20 by default. An outage empties it once, and only successes refill it.
+/// So a fleet adds at most the number of clients times the size of the reserve to an outage. For example, the
+/// reserves of 500 clients hold 10,000 retries. If that is too much at once, make them smaller:
 ///
 /// ```
-/// use std::time::Duration;
 /// use reqwest_steady::{Budget, RetryMiddleware};
 ///
-/// let clients = 500.0;
-/// let extra_load = 100.0; // requests per second that the server can bear on its worst day
-/// let small = Budget::builder()
-///     .min_retries_per_sec(extra_load / clients)
-///     .ttl(Duration::from_secs(30));
-/// // Per client and host, within 30 s or all at once:
-/// assert_eq!(small.clone().build()?.balance(), 6.0);
+/// let small = Budget::builder().min_retries_per_sec(0.4);
+/// // Per client and host, in an outage of any length:
+/// assert_eq!(small.clone().build()?.balance(), 4.0);
 /// let retry = RetryMiddleware::builder().budget_per_host(small).build()?;
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
 ///
 /// # How it counts
 ///
-/// Exactly. A ratio of 0.75 allows three retries for four deposits. Deposits and withdrawals count for `ttl`,
-/// or up to a fifteenth longer. Then deposits are lost, and withdrawals are available again. Threads that
-/// withdraw at once never overdraw it. Clones share one budget.
+/// Exactly. A retry is paid from the reserve, or from deposits if the reserve is empty.
+///
+/// - **Reserve.** A retry takes one. A failed attempt without a paid retry takes half of one. A success refills up
+///   to one, and all successes together at most `min_retries_per_sec`.
+/// - **Deposits.** A ratio of 0.75 allows three retries for four deposits. Deposits and withdrawals count for
+///   `ttl`, or up to a fifteenth longer. Then deposits are lost, and withdrawals are available again.
+///
+/// Threads that withdraw at once never overdraw it. Clones share one budget.
 ///
 /// By default a [`RetryMiddleware`](crate::RetryMiddleware) keeps one budget per host, and per port that is
 /// not the scheme's default. Their settings come from
@@ -112,7 +110,7 @@ pub enum Deposit {
 }
 
 impl Budget {
-    /// Starts a builder with the defaults: 10 s, 2 retries per second, a ratio of 0.2, fed by successes.
+    /// Starts a builder with the defaults: 10 s, a ratio of 0.2, a reserve of 20, fed by successes.
     pub fn builder() -> BudgetBuilder {
         BudgetBuilder::default()
     }
@@ -124,7 +122,8 @@ impl Budget {
 
     /// Credits one call.
     ///
-    /// If successes feed the budget, it also refills the reserve.
+    /// If successes feed the budget, it also refills the reserve. With [`Deposit::Request`], only a
+    /// [`RetryMiddleware`](crate::RetryMiddleware) refills it, because it knows which calls succeed.
     pub fn deposit(&self) {
         if let Some(state) = &self.0 {
             let now = clock::now();
@@ -151,7 +150,7 @@ impl Budget {
         self.0.as_ref().map(|state| state.terms.ttl)
     }
 
-    /// Returns the retries per second that need no deposit. `None` for an unlimited budget.
+    /// Returns how many retries per second successes refill at most. `None` for an unlimited budget.
     pub fn min_retries_per_sec(&self) -> Option<f64> {
         self.0.as_ref().map(|state| state.terms.min_per_sec)
     }

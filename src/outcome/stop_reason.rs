@@ -20,6 +20,9 @@ labelled! {
         /// The next retry could not get a response before the deadline.
         DeadlineTooClose = "deadline_too_close",
         /// The [`Budget`](crate::Budget) of the client has no retries left.
+        ///
+        /// After a 429, or a 503 with a hint, the call has waited in line for a minute first, unless the line was full
+        /// or a throttle is in the chain.
         BudgetEmpty = "budget_empty",
         /// The enclosing call or [`Scope`](crate::Scope) has no retries left.
         AllowanceSpent = "allowance_spent",

@@ -30,7 +30,7 @@ use crate::schedule::Backoff;
 /// | [`max_server_delay`](Self::max_server_delay) | 60 s |
 /// | [`attempt_timeout`](Self::attempt_timeout), [`deadline`](Self::deadline) | none; set both |
 /// | [`retry_window`](Self::retry_window) | 5 min |
-/// | [`budget_per_host`](Self::budget_per_host) | 0.2 retries per success, and 2 per second |
+/// | [`budget_per_host`](Self::budget_per_host) | 0.2 retries per success, and a reserve of 20 |
 /// | [`idempotency_header`](Self::idempotency_header), [`auto_key`](Self::auto_key) | `Idempotency-Key`, off |
 /// | everything else | off |
 ///
@@ -187,7 +187,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Use it to allow more or fewer retries during an outage. See [`Budget`].
     ///
-    /// Default: one retry for 5 successful calls, and 2 per second.
+    /// Default: one retry for 5 successful calls, and a reserve of 20 that successes refill.
     ///
     /// # Errors
     ///

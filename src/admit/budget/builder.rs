@@ -70,9 +70,17 @@ impl BudgetBuilder {
         self
     }
 
-    /// Sets the reserve: retries per second that need no deposit, on average over `ttl`.
+    /// Sets the refill limit of the reserve: how many retries per second successes may refill.
     ///
-    /// After idling, 20 retries are available with the defaults (2 per second × 10 s).
+    /// The reserve holds what this makes in a `ttl`: 20 retries with the defaults (2 per second × 10 s). It starts
+    /// full. Retries and failures take from it, and only successes refill it, up to one retry each. So a host that
+    /// is down empties it once, however long the outage lasts. Zero turns the reserve off.
+    ///
+    /// The name is from a time when the reserve refilled by itself. It is still the rate of retries that a host
+    /// can get from a client whose calls fail now and then.
+    ///
+    /// After a 429, calls that find the budget empty wait in line. There the first release without a success
+    /// comes after `1 / min_retries_per_sec` seconds: see the page [admit](crate::guide::admit) of the guide.
     ///
     /// Default: 2.
     ///
@@ -86,7 +94,7 @@ impl BudgetBuilder {
 
     /// Sets how many retries each deposit pays for, from 0 to 1.
     ///
-    /// 0.1 allows 1 retry for 10 deposits (10 %), in addition to `min_retries_per_sec`.
+    /// 0.1 allows 1 retry for 10 deposits (10 %), in addition to the reserve (`min_retries_per_sec`).
     ///
     /// Default: 0.2.
     ///

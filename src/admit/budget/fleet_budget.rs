@@ -122,8 +122,8 @@ impl FleetBudget {
         self.retries.receive(age, &ask, result.map_err(|_| ()));
     }
 
-    /// Learns the number of workers where no throttle learns it from leases. During an outage, each worker has
-    /// its part of the reserve.
+    /// Learns the number of workers where no throttle learns it from leases. While the store is unavailable, each
+    /// worker has its part of the reserve.
     async fn announce(&self) {
         if self.fleet.is_leasing() {
             return;
