@@ -249,7 +249,7 @@ pub(super) const SCENARIOS: [Scenario; 15] = [
         begins: 5,
         // The last two succeed at once and release the first in line.
         others: &[(0, "/1"), (10, "/2"), (300, "/3"), (600, "/4")],
-        points: 7,
+        points: 12,
         ..PLAIN
     },
 ];
