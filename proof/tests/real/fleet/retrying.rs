@@ -134,7 +134,10 @@ async fn only_successes_refill_the_reserve(store: Store) {
     assert_eq!(saved.balance, 30.0);
     sleep(Duration::from_millis(700)).await;
     let later = store.retries(KEY, ask).await.unwrap();
-    assert_eq!(later.balance, 0.0, "the ttl is over, and time refills nothing");
+    assert_eq!(
+        later.balance, 0.0,
+        "the ttl is over, and time refills nothing"
+    );
     // 7 could be refilled by now, but only 3 calls have succeeded.
     let refilled = store.retries(KEY, ask.successes(3)).await.unwrap();
     assert_eq!(refilled.balance, 3.0);
@@ -156,7 +159,10 @@ async fn failures_take_half_a_retry_of_the_reserve(store: Store) {
     let returned = store.retries(KEY, ask.unused(1)).await.unwrap();
     assert_eq!(returned.balance, 1.0);
     // Deposits are not touched.
-    let saved = store.retries(KEY, ask.deposits(30).failures(9)).await.unwrap();
+    let saved = store
+        .retries(KEY, ask.deposits(30).failures(9))
+        .await
+        .unwrap();
     assert_eq!(saved.balance, 3.0);
 }
 
@@ -170,7 +176,10 @@ fn pool_steps(most: u64) -> impl Strategy<Value = Vec<PoolStep>> {
 /// Takes one step in the store, and returns what it grants and what is left.
 async fn pool_step(store: &dyn FleetStore, step: PoolStep) -> (u32, f64) {
     let (has_success, failures, want, _) = step;
-    let terms = RetryTerms { ratio: 0.0, ..TERMS };
+    let terms = RetryTerms {
+        ratio: 0.0,
+        ..TERMS
+    };
     let ask = RetriesAsk::new(terms).successes(has_success.into());
     let ask = ask.failures(failures).want(want);
     let retries = store.retries(KEY, ask).await.unwrap();
