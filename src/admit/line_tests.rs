@@ -1,5 +1,5 @@
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use super::*;
 
@@ -128,6 +128,40 @@ async fn a_call_leaves_at_its_end_and_the_line_is_bounded() {
     drop(calls);
     assert_eq!((line.len(), Arc::strong_count(&line)), (0, 1));
     drop(waiting(&line));
+}
+
+/// A waker that comes back to the line when it is woken and when it is dropped.
+struct ComesBack(Arc<RetryLine>);
+
+impl Wake for ComesBack {
+    fn wake(self: Arc<Self>) {
+        self.0.on_success(clock::now());
+    }
+}
+
+impl Drop for ComesBack {
+    fn drop(&mut self) {
+        self.0.on_success(clock::now());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wakers_may_come_back_to_the_line() {
+    let line = line();
+    let calls: Vec<_> = (0..5)
+        .map(|_| {
+            let waker = Arc::new(ComesBack(Arc::clone(&line))).into();
+            let mut call = waiting(&line);
+            let polled = call.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+            call
+        })
+        .collect();
+    // If a lock were held, this would block forever.
+    line.on_success(clock::now());
+    assert_eq!(line.len(), 0, "each release makes a success");
+    drop(calls);
+    assert_eq!((line.len(), Arc::strong_count(&line)), (0, 1));
 }
 
 /// Threads join, leave and succeed. Nothing is released twice, and no release is lost while a call waits.

@@ -4,6 +4,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::fleet_budget::FleetBudget;
+use super::pool::ReservePool;
 use super::state::SLOTS;
 use super::window::SlidingWindow;
 use super::*;
@@ -86,6 +87,30 @@ async fn failures_without_a_retry_take_half_a_retry_from_the_reserve() {
     budget.on_failure();
     budget.on_failure();
     assert_eq!(budget.balance(), 0.0);
+}
+
+#[test]
+fn a_worker_of_a_fleet_has_its_part_of_the_pool() {
+    let pool = ReservePool::new(20.0, 2.0);
+    let floor = pool.floor(4);
+    assert_eq!(pool.retries(floor), 5.0);
+    for failures in 1..=5 {
+        pool.on_failure(floor);
+        assert_eq!(pool.retries(floor), 5.0 - f64::from(failures) / 2.0);
+        assert!(pool.is_half_full(floor));
+    }
+    pool.on_failure(floor);
+    assert!(!pool.is_half_full(floor), "less than half of its part");
+    assert!(pool.try_take(floor) && pool.try_take(floor));
+    assert!(!pool.try_take(floor), "the rest is for others");
+    pool.on_failure(floor);
+    // Another worker joins. Nothing is taken below its part.
+    assert_eq!(
+        (pool.retries(floor), pool.retries(pool.floor(5))),
+        (0.0, 0.0)
+    );
+    pool.on_failure(pool.floor(5));
+    assert_eq!(pool.retries(0), 15.0);
 }
 
 #[tokio::test(start_paused = true)]
