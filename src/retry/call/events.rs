@@ -181,7 +181,6 @@ impl Call<'_> {
     ) {
         self.track_failed();
         let (took, queued) = (self.attempt_time(), self.queued_in_attempt());
-        let budget = self.balance(now);
         let Some(record) = &mut self.record else {
             return;
         };
@@ -191,14 +190,17 @@ impl Call<'_> {
         if stop.reason == StopReason::BudgetEmpty {
             let refused = BudgetRefused {
                 cause: stop.outcome.outcome,
-                budget,
+                budget: self.balance(now),
             };
-            record.notify(EventKind::BudgetRefused(refused));
+            self.notify(EventKind::BudgetRefused(refused));
         }
     }
 
     /// Notifies of the end of the call.
     pub(super) fn notify_stop(&mut self, report: &RetryReport, now: Instant) {
+        if !self.is_tracked() {
+            return;
+        }
         let (could_retry, max_attempts) = (self.could_retry(), self.max_attempts());
         let budget = could_retry.then(|| self.balance(now));
         let record = self.record.as_deref_mut();
