@@ -113,8 +113,8 @@ impl RetryMiddleware {
         async move {
             let opening = Opening::read(&self.state.settings, &mut request, extensions)?;
             SteadyError::check(self.state.timers.check(), request.url())?;
-            let mut call = Call::new(&self.state, &opening, &request);
-            call.start(opening, &mut request, extensions);
+            let mut call = Call::new(&self.state, &request, opening.options, opening.has_key);
+            call.start(opening.outer, &mut request, extensions);
             call.launch_delay().await;
             loop {
                 call.begin_attempt(&mut request, extensions);

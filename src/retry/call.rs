@@ -86,10 +86,10 @@ pub(crate) struct Call<'a> {
 
 /// What is known of a request before its call starts.
 pub(crate) struct Opening {
-    options: Option<Arc<RequestOptions>>,
+    pub(super) options: Option<Arc<RequestOptions>>,
     /// The handoff of a retry around this one.
-    outer: Option<(Handoff, Terms)>,
-    has_key: bool,
+    pub(super) outer: Option<(Handoff, Terms)>,
+    pub(super) has_key: bool,
 }
 
 impl Opening {
@@ -103,11 +103,11 @@ impl Opening {
         request: &mut Request,
         extensions: &mut Extensions,
     ) -> Result<Self> {
-        let (mut options, mut outer) = (None, None);
-        if !extensions.is_empty() {
+        let options = RequestOptions::of(extensions).cloned();
+        let mut outer = None;
+        if extensions.len() > usize::from(options.is_some()) {
             outer = Handoff::take_outer(extensions);
             forget_earlier_call(extensions);
-            options = RequestOptions::of(extensions).cloned();
         }
         let slot = options.as_ref().and_then(|own| own.report.as_ref());
         // The report of an outer retry includes this call.
@@ -128,9 +128,13 @@ impl Opening {
 
 impl<'a> Call<'a> {
     /// Works out what a call may do.
-    pub(crate) fn new(state: &'a RetryState, opening: &Opening, request: &Request) -> Self {
+    pub(crate) fn new(
+        state: &'a RetryState,
+        request: &Request,
+        options: Option<Arc<RequestOptions>>,
+        has_key: bool,
+    ) -> Self {
         let settings = &state.settings;
-        let (options, has_key) = (opening.options.clone(), opening.has_key);
         let own = options.as_deref();
         let limits = &settings.limits;
         let max_retries = own.and_then(|own| own.max_retries);
@@ -212,13 +216,13 @@ impl<'a> Call<'a> {
     /// Saves the request if it may be needed again, and notifies observers.
     pub(crate) fn start(
         &mut self,
-        opening: Opening,
+        outer: Option<(Handoff, Terms)>,
         request: &mut Request,
         extensions: &Extensions,
     ) {
         let (settings, could_retry) = (self.settings, self.could_retry());
         let is_tracked = settings.tracks(could_retry);
-        if is_tracked || could_retry || opening.outer.is_some() || settings.needs_target() {
+        if is_tracked || could_retry || outer.is_some() || settings.needs_target() {
             let has_factory = self.body_factory().is_some();
             self.record = Some(Box::new(CallRecord {
                 request: RequestSnapshot::of(request, has_factory, extensions),
@@ -228,7 +232,7 @@ impl<'a> Call<'a> {
         } else if self.options.is_some() || self.time.has_limit() {
             self.url = Some(request.url().as_str().into());
         }
-        if let Some((outer, terms)) = opening.outer {
+        if let Some((outer, terms)) = outer {
             self.nest_in(outer, terms);
         }
         if is_tracked {
@@ -368,9 +372,6 @@ impl<'a> Call<'a> {
 
 /// Removes what an earlier call with the same extensions has left. A middleware outside may send a request twice.
 fn forget_earlier_call(extensions: &mut Extensions) {
-    let options = usize::from(RequestOptions::of(extensions).is_some());
-    if extensions.len() > options {
-        extensions.remove::<Attempt>();
-        extensions.remove::<FailedReport>();
-    }
+    extensions.remove::<Attempt>();
+    extensions.remove::<FailedReport>();
 }
