@@ -165,9 +165,10 @@ impl Call<'_> {
         if let (Some(status), Some(headers)) = (outcome.status(), headers) {
             *hint = server_hint(status, headers, clock::wall());
         }
-        let plan = self.schedule(*hint, clock::now())?;
+        let now = clock::now();
+        let plan = self.schedule(*hint, now)?;
         // The last stage, so that a refusal by another leaks nothing.
-        let admitted = self.admit(outcome, clock::now()).await;
+        let admitted = self.admit(outcome, now).await;
         let decided = clock::now();
         // A fleet's store may have used up the time: that counts before what it says.
         self.time.allow_wait(decided, plan.wait)?;
