@@ -32,7 +32,8 @@ use crate::observe::EventKind;
 use crate::outcome::{Attempt, FailedReport, ReportSlot, RetryReport, SteadyError, WaitReason};
 use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
 use crate::schedule::{CallTime, Moment};
-pub(crate) use decision::{Decision, Stop};
+pub(crate) use decision::Decision;
+use decision::Stop;
 use record::{CallRecord, History};
 
 /// The state of one call, which only its loop holds.
@@ -49,7 +50,7 @@ pub(crate) struct Call<'a> {
     is_safe: bool,
     /// A response to a HEAD has no body, whatever its length says.
     is_head: bool,
-    /// `None` if the call cannot be retried and is not tracked.
+    /// `None` if the call cannot be retried.
     host: Option<HostPlace>,
     /// What the client remembers of the host. `None` if the call cannot be retried.
     host_record: Option<Arc<HostRecord>>,
@@ -155,13 +156,9 @@ impl<'a> Call<'a> {
                 .or(limits.attempt_timeout),
         };
         let could_retry = max_retries > 0 && rules.allows_any();
-        let needs_host = could_retry || settings.tracks(could_retry);
-        let host = needs_host.then(|| HostPlace::of(request.url()));
-        let host_record = match host {
-            Some(host) if could_retry => Some(state.hosts.of(host.text(request.url()), host.hash)),
-            // It takes no retry and makes no deposit.
-            _ => None,
-        };
+        // A call that cannot be retried takes no retry and makes no deposit.
+        let host = could_retry.then(|| HostPlace::of(request.url()));
+        let host_record = host.map(|host| state.hosts.of(host.text(request.url()), host.hash));
         let budget = host_record.as_ref().map(|record| &record.budget);
         // A scope is needed only if this call can retry, has a deadline, or any `Scope` exists that may set one.
         let (mut scope, mut makes_deposit) = (None, true);
@@ -259,13 +256,10 @@ impl<'a> Call<'a> {
     /// Waits a random time before the first attempt, so that calls that start together spread out.
     pub(crate) async fn launch_delay(&mut self) {
         let spread = self.settings.limits.launch_spread;
-        if spread.is_zero() {
-            return;
-        }
         let deadline = self.time.deadline;
         let spread = deadline.map_or(spread, |deadline| spread.min(deadline / 2));
         self.waited = self.state.entropy.with(|rng| up_to(spread, rng));
-        Box::pin(tokio::time::sleep(self.waited)).await;
+        tokio::time::sleep(self.waited).await;
         self.sent_at = self.time.elapsed(clock::now());
     }
 

@@ -74,15 +74,6 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    pub(crate) fn on_success(outcome: ClassifiedOutcome) -> Self {
-        Self {
-            outcome,
-            reason: StopReason::Succeeded,
-            hint: None,
-            is_attempt_reported: false,
-        }
-    }
-
     fn is_final(&self) -> bool {
         matches!(
             self.reason,
@@ -100,6 +91,41 @@ impl Stop {
 type StageResult<T> = std::result::Result<T, StopReason>;
 
 impl Call<'_> {
+    /// Returns the end of the call, if the response is final by itself and its body is not buffered.
+    ///
+    /// Such a call does not pay for the box of what follows a failure: 700 instructions of a GET that gets a 404.
+    pub(crate) fn final_stop(
+        &self,
+        outcome: ClassifiedOutcome,
+        result: &Result<Response>,
+    ) -> Option<Stop> {
+        if self.buffers() {
+            return None;
+        }
+        let reason = match outcome.is_success() {
+            true => StopReason::Succeeded,
+            false => self.rejection(outcome, result)?,
+        };
+        Some(Stop {
+            outcome,
+            reason,
+            hint: None,
+            is_attempt_reported: false,
+        })
+    }
+
+    /// Returns why the call stops, if the server responds that a retry would not help.
+    fn rejection(
+        &self,
+        outcome: ClassifiedOutcome,
+        result: &Result<Response>,
+    ) -> Option<StopReason> {
+        let headers = result.as_ref().ok()?.headers();
+        let is_rejected = outcome.class == StatusClass::Never
+            && self.may_retry(outcome, Some(headers)) == Err(StopReason::NotRetryable);
+        is_rejected.then_some(StopReason::NotRetryable)
+    }
+
     /// Decides what follows an attempt.
     pub(crate) async fn decide(
         &mut self,

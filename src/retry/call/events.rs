@@ -101,7 +101,9 @@ impl Drop for CallRecord<'_> {
 impl Call<'_> {
     /// Tracks this call from now on.
     pub(super) fn track(&mut self) {
-        if let (Some(record), Some(host)) = (&mut self.record, self.host) {
+        if let Some(record) = &mut self.record {
+            let url = &record.request.target().url;
+            let host = self.host.unwrap_or_else(|| HostPlace::of(url));
             record.events = Some(CallEvents {
                 settings: self.settings,
                 host,
@@ -144,7 +146,7 @@ impl Call<'_> {
     }
 
     /// How long the attempt that has ended was in queues.
-    fn queued_in_attempt(&self) -> Duration {
+    pub(super) fn queued_in_attempt(&self) -> Duration {
         self.visit.map(ThrottleVisit::queued).unwrap_or_default()
     }
 
