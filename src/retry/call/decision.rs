@@ -93,7 +93,7 @@ type StageResult<T> = std::result::Result<T, StopReason>;
 impl Call<'_> {
     /// Returns the end of the call, if the response is final by itself and its body is not buffered.
     ///
-    /// Such a call does not pay for the box of what follows a failure: 700 instructions of a GET that gets a 404.
+    /// Such a call does not pay for the box of what follows a failure: 800 instructions of a GET that gets a 404.
     pub(crate) fn final_stop(
         &self,
         outcome: ClassifiedOutcome,
