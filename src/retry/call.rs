@@ -88,8 +88,8 @@ pub(crate) struct Call<'a> {
 /// What is known of a request before its call starts.
 pub(crate) struct Opening {
     pub(super) options: Option<Arc<RequestOptions>>,
-    /// The handoff of a retry around this one.
-    pub(super) outer: Option<(Handoff, Terms)>,
+    /// The handoff of a retry around this one. Boxed, because few calls have one, and all would move its size.
+    pub(super) outer: Option<Box<(Handoff, Terms)>>,
     pub(super) has_key: bool,
 }
 
@@ -107,7 +107,7 @@ impl Opening {
         let options = RequestOptions::of(extensions).cloned();
         let mut outer = None;
         if extensions.len() > usize::from(options.is_some()) {
-            outer = Handoff::take_outer(extensions);
+            outer = Handoff::take_outer(extensions).map(Box::new);
             forget_earlier_call(extensions);
         }
         let slot = options.as_ref().and_then(|own| own.report.as_ref());
@@ -213,7 +213,7 @@ impl<'a> Call<'a> {
     /// Saves the request if it may be needed again, and notifies observers.
     pub(crate) fn start(
         &mut self,
-        outer: Option<(Handoff, Terms)>,
+        outer: Option<Box<(Handoff, Terms)>>,
         request: &mut Request,
         extensions: &Extensions,
     ) {
@@ -229,7 +229,8 @@ impl<'a> Call<'a> {
         } else if self.options.is_some() || self.time.has_limit() {
             self.url = Some(request.url().as_str().into());
         }
-        if let Some((outer, terms)) = outer {
+        if let Some(outer) = outer {
+            let (outer, terms) = *outer;
             self.nest_in(outer, terms);
         }
         if is_tracked {
