@@ -194,6 +194,7 @@ impl CoalesceMiddleware {
             let call = CoalescedCall::start(&self.settings, &request, options);
             let (leader, limit) = match self.flights.join(identity, call.started) {
                 Role::Leader(leader) => (Some(leader), None),
+                Role::Alone => (None, None),
                 Role::Follower(follower) => {
                     let slot = options.and_then(|options| options.report.as_ref());
                     if let Some(slot) = slot {

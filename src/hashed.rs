@@ -3,18 +3,24 @@
 //! So a text is hashed once, however many maps know it.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::sync::LazyLock;
 
 use foldhash::quality::RandomState;
 
+static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+
 /// Returns the hash of a text. It differs from process to process, so an attacker cannot choose texts that collide.
 #[inline]
 pub(crate) fn hash_of(text: impl AsRef<[u8]>) -> u64 {
-    static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::default);
     let mut hasher = SEED.build_hasher();
     hasher.write(text.as_ref());
     hasher.finish()
+}
+
+/// Returns the hash of a value that is no text.
+pub(crate) fn hash_of_value(value: &impl Hash) -> u64 {
+    SEED.hash_one(value)
 }
 
 /// A map from keys whose `Hash` writes one `u64`, which comes from [`hash_of`].

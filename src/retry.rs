@@ -17,7 +17,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
 pub use builder::RetryMiddlewareBuilder;
-use call::{Call, Decision, Opening, Stop};
+use call::{Call, Decision, Opening};
 use settings::{RetrySettings, RetryState};
 
 use crate::decide::ClassifiedOutcome;
@@ -101,7 +101,7 @@ impl RetryMiddleware {
     ///
     /// 1. The call starts: the request's options, its key, and what it may do.
     /// 2. An attempt is sent, in the call's scope and within its time.
-    /// 3. A plain success ends the call. Anything else goes to [`after_attempt`].
+    /// 3. A final response ends the call. Anything else goes to [`after_attempt`].
     // An `async fn` would hold the request twice: 830 instructions a call.
     #[allow(clippy::manual_async_fn)]
     pub(crate) fn run<'a>(
@@ -113,18 +113,19 @@ impl RetryMiddleware {
         async move {
             let opening = Opening::read(&self.state.settings, &mut request, extensions)?;
             SteadyError::check(self.state.timers.check(), request.url())?;
-            let mut call = Call::new(&self.state, &opening, &request);
-            call.start(opening, &mut request, extensions);
-            call.launch_delay().await;
+            let mut call = Call::new(&self.state, &request, opening.options, opening.has_key);
+            call.start(opening.outer, &mut request, extensions);
+            if !self.state.settings.limits.launch_spread.is_zero() {
+                Box::pin(call.launch_delay()).await;
+            }
             loop {
                 call.begin_attempt(&mut request, extensions);
                 // In a block, so that this future holds no room for the result, which moves into `after_attempt`.
                 let next = {
                     let mut result = call.run(upstream.send(request, extensions)).await;
                     let outcome = call.end_attempt(&result, extensions);
-                    if outcome.is_success() && !call.buffers() {
-                        // A success leaves no dead letter to wait for.
-                        let stop = Stop::on_success(outcome);
+                    if let Some(stop) = call.final_stop(outcome, &result) {
+                        // A final response leaves no dead letter to wait for.
                         let _ = call.finish(stop, call.ended(), &mut result, extensions);
                         return result;
                     }
@@ -139,7 +140,7 @@ impl RetryMiddleware {
     }
 }
 
-/// What the loop does after an attempt that was not a plain success.
+/// What the loop does after an attempt whose response was not final at once.
 enum AfterAttempt {
     Send(Request),
     Return(Result<Response>),

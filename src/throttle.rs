@@ -134,7 +134,10 @@ impl ThrottleMiddleware {
             // The body of a buffered response is read later, and may break off.
             let is_buffered = options.is_some_and(|options| options.buffer.is_some());
             let mut at_gate = GateRequest::new(&gate, &request, extensions);
-            at_gate.admit(&request, extensions).await?;
+            if let Some(queued) = at_gate.admit(&request, extensions)? {
+                // In a box: few requests wait, and all would carry its size.
+                Box::pin(at_gate.wait(queued, &request, extensions)).await?;
+            }
 
             let result = upstream.send(request, extensions).await;
 

@@ -42,15 +42,8 @@ const THROTTLED: f64 = 1.5;
 /// Promises that the code does not keep now, with what was measured. They stand: the check prints each of them, and
 /// fails if one gets worse by more than 5 %.
 ///
-/// Durations and effects of calls, and two histograms per call, are new. Most of it is in the clock, in the copy of the
-/// URL and in the recorder of the metrics.
-const NOT_KEPT: [(&str, &str, f64); 5] = [
-    ("GET ok", "everything on", 2.64),
-    ("GET 404", "retry", 1.01),
-    ("POST ok, key", "retry", 1.01),
-    ("POST 1 MiB, key", "retry", 1.02),
-    ("POST ok, no key, empty", "retry", 0.53),
-];
+/// Of the 12,600 instructions, 1,800 are in 13 allocations and 1,200 in copies of futures and requests.
+const NOT_KEPT: [(&str, &str, f64); 1] = [("GET ok", "everything on", 2.58)];
 
 /// Returns whether a promise is known not to be kept, and this is no worse than that.
 fn is_known(case: Case, stack: Stack, measured: f64) -> bool {

@@ -33,7 +33,8 @@ pub(super) struct Flights {
 
 #[derive(Default)]
 struct Table {
-    flights: HashedMap<Arc<Identity>, Flight>,
+    /// By the hash of their identity. A second identity with the same hash gets no flight.
+    flights: HashedMap<u64, Flight>,
     last_number: u64,
 }
 
@@ -46,6 +47,9 @@ impl Table {
 }
 
 struct Flight {
+    /// The number of its first leader. A later flight with the same identity has another.
+    number: u64,
+    identity: Identity,
     /// The current leader. A leader that was overtaken finds another number here.
     leader: u64,
     led_since: Instant,
@@ -86,6 +90,8 @@ pub(super) enum FlightMessage {
 pub(super) enum Role {
     Leader(Leader),
     Follower(Follower),
+    /// A flight of another request has the same hash, so this one is not shared. That is unlikely, and harmless.
+    Alone,
 }
 
 /// Which follower is the next leader.
@@ -114,23 +120,25 @@ impl Flights {
     /// Follows in the flight of this identity, or starts one as its leader.
     pub(super) fn join(self: &Arc<Self>, identity: Identity, now: Instant) -> Role {
         let timeout_end = identity.timeout().map(|timeout| clock::after(now, timeout));
-        let key = Arc::new(identity);
+        let key = identity.hash();
         let mut table = lock(&self.table);
         let number = table.next_number();
-        let mut entry = match table.flights.entry(key.clone()) {
-            Entry::Occupied(entry) => entry,
+        let flight = match table.flights.entry(key) {
+            Entry::Occupied(entry) if entry.get().identity == identity => entry.into_mut(),
+            Entry::Occupied(_) => return Role::Alone,
             Entry::Vacant(vacant) => {
                 vacant.insert(Flight {
+                    number,
+                    identity,
                     leader: number,
                     led_since: now,
                     failures: 0,
                     followers: VecDeque::new(),
                 });
-                return Role::Leader(Leader::new(self.flight_ref(key), number));
+                return Role::Leader(Leader::new(self.flight_ref(key, number), number));
             }
         };
-        let flight_ref = self.flight_ref(entry.key().clone());
-        let flight = entry.get_mut();
+        let flight_ref = self.flight_ref(key, flight.number);
         let (sender, receiver) = oneshot::channel();
         flight.followers.push_back(FollowerEntry {
             number,
@@ -148,9 +156,12 @@ impl Flights {
         })
     }
 
-    fn flight_ref(self: &Arc<Self>, key: Arc<Identity>) -> FlightRef {
-        let flights = self.clone();
-        FlightRef { flights, key }
+    fn flight_ref(self: &Arc<Self>, key: u64, number: u64) -> FlightRef {
+        FlightRef {
+            flights: Arc::clone(self),
+            key,
+            number,
+        }
     }
 
     /// How many followers each flight has.
@@ -166,8 +177,9 @@ impl Flights {
 #[derive(Clone)]
 pub(super) struct FlightRef {
     pub(super) flights: Arc<Flights>,
-    /// The key in the table itself. A later flight with the same identity has another.
-    key: Arc<Identity>,
+    key: u64,
+    /// A later flight with the same key has another.
+    number: u64,
 }
 
 impl FlightRef {
@@ -257,9 +269,9 @@ impl FlightRef {
     }
 
     /// The flight, unless it has ended.
-    fn entry<'a>(&self, table: &'a mut Table) -> Option<OccupiedEntry<'a, Arc<Identity>, Flight>> {
-        match table.flights.entry(self.key.clone()) {
-            Entry::Occupied(entry) if Arc::ptr_eq(entry.key(), &self.key) => Some(entry),
+    fn entry<'a>(&self, table: &'a mut Table) -> Option<OccupiedEntry<'a, u64, Flight>> {
+        match table.flights.entry(self.key) {
+            Entry::Occupied(entry) if entry.get().number == self.number => Some(entry),
             _ => None,
         }
     }

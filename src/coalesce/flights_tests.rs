@@ -24,14 +24,14 @@ fn identity() -> Identity {
 fn lead(flights: &Arc<Flights>) -> Leader {
     match flights.join(identity(), clock::now()) {
         Role::Leader(leader) => leader,
-        Role::Follower(_) => panic!("another caller leads"),
+        _ => panic!("another caller leads"),
     }
 }
 
 fn follow(flights: &Arc<Flights>) -> Follower {
     match flights.join(identity(), clock::now()) {
-        Role::Leader(_) => panic!("no caller leads"),
         Role::Follower(follower) => follower,
+        _ => panic!("no caller leads"),
     }
 }
 
@@ -50,6 +50,19 @@ async fn a_follower_that_leaves_is_forgotten_at_once() {
     assert_eq!(flights.waiting(), [1]);
     leader.if_awaited().unwrap().dissolve();
     assert!(matches!(stays.wait().await, FlightMessage::Alone));
+    assert!(flights.waiting().is_empty());
+}
+
+#[test]
+fn another_request_with_the_same_hash_goes_alone() {
+    let flights = flights();
+    let leader = lead(&flights);
+    let request = Request::new(Method::GET, "http://b.example".parse().unwrap());
+    let other = Identity::of(&request, None, &Ignored::default());
+    let other = other.with_hash(identity().hash());
+    assert!(matches!(flights.join(other, clock::now()), Role::Alone));
+    assert_eq!(flights.waiting(), [0]);
+    assert!(leader.if_awaited().is_none());
     assert!(flights.waiting().is_empty());
 }
 

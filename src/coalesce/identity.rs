@@ -4,14 +4,13 @@
 //! [`Identity`]. Whether a request may be shared at all is a different question: see
 //! [`shareable`](super::shareable).
 
-use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use http::Version;
 use reqwest::Request;
 
 use super::ignored::Ignored;
-use crate::hashed::hash_of;
+use crate::hashed::{hash_of, hash_of_value};
 use crate::request::{RequestOptions, without_fragment};
 
 /// Every part of a request that can change its response, or how the call obtains it.
@@ -25,7 +24,7 @@ pub(super) struct Identity {
 }
 
 /// What is not text.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, Hash)]
 struct Rest {
     version: Version,
     timeout: Option<Duration>,
@@ -67,7 +66,18 @@ impl Identity {
             attempt_timeout: options.and_then(|options| options.attempt_timeout),
             max_retries: options.and_then(|options| options.max_retries),
         };
+        hash = hash.wrapping_add(hash_of_value(&rest));
         Self { hash, text, rest }
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Stands for a collision.
+    #[cfg(test)]
+    pub(super) fn with_hash(self, hash: u64) -> Self {
+        Self { hash, ..self }
     }
 
     /// The timeout of the request, which all calls of one flight share.
@@ -95,12 +105,6 @@ impl PartialEq for Identity {
 }
 
 impl Eq for Identity {}
-
-impl Hash for Identity {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
-}
 
 #[cfg(test)]
 mod tests {

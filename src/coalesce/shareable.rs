@@ -43,9 +43,13 @@ pub(super) fn check_request(
 /// Whether the caller refuses a response that was made for others (RFC 9111 §5.2.1, §5.4), or promised
 /// the server that no other request has its key.
 fn wants_fresh_response(headers: &HeaderMap) -> bool {
-    headers.iter().any(|(name, line)| match name {
-        name if name == CACHE_CONTROL => lists(line, &["no-cache", "no-store", "max-age=0"]),
-        name if name == PRAGMA => lists(line, &["no-cache"]),
+    let has = |name, directives| {
+        let mut lines = headers.get_all(name).iter();
+        lines.any(|line| lists(line, directives))
+    };
+    headers.keys().any(|name| match name {
+        name if name == CACHE_CONTROL => has(name, &["no-cache", "no-store", "max-age=0"]),
+        name if name == PRAGMA => has(name, &["no-cache"]),
         name => name == DEFAULT_HEADER,
     })
 }

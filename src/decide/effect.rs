@@ -21,14 +21,12 @@ pub(super) fn effect_of(
     request: &RequestFacts<'_>,
 ) -> Effect {
     match result {
-        Ok(response) => {
-            let effect = effect_of_status(response.status(), request.has_key);
-            let is_doubted = effect == Effect::Happened && class != StatusClass::Never;
-            match is_doubted || is_redirected(response, request) {
-                true => Effect::Unknown,
-                false => effect,
-            }
-        }
+        Ok(response) if is_redirected(response, request) => Effect::Unknown,
+        Ok(response) => match effect_of_status(response.status(), request.has_key) {
+            // The response is doubted.
+            Effect::Happened if class != StatusClass::Never => Effect::Unknown,
+            effect => effect,
+        },
         Err(error) => match is_unsent(error, request) {
             true => Effect::DidNotHappen,
             false => Effect::Unknown,

@@ -32,7 +32,8 @@ use crate::observe::EventKind;
 use crate::outcome::{Attempt, FailedReport, ReportSlot, RetryReport, SteadyError, WaitReason};
 use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
 use crate::schedule::{CallTime, Moment};
-pub(crate) use decision::{Decision, Stop};
+pub(crate) use decision::Decision;
+use decision::Stop;
 use record::{CallRecord, History};
 
 /// The state of one call, which only its loop holds.
@@ -49,7 +50,7 @@ pub(crate) struct Call<'a> {
     is_safe: bool,
     /// A response to a HEAD has no body, whatever its length says.
     is_head: bool,
-    /// `None` if the call cannot be retried and is not tracked.
+    /// `None` if the call cannot be retried.
     host: Option<HostPlace>,
     /// What the client remembers of the host. `None` if the call cannot be retried.
     host_record: Option<Arc<HostRecord>>,
@@ -86,10 +87,10 @@ pub(crate) struct Call<'a> {
 
 /// What is known of a request before its call starts.
 pub(crate) struct Opening {
-    options: Option<Arc<RequestOptions>>,
-    /// The handoff of a retry around this one.
-    outer: Option<(Handoff, Terms)>,
-    has_key: bool,
+    pub(super) options: Option<Arc<RequestOptions>>,
+    /// The handoff of a retry around this one. Boxed, because few calls have one, and all would move its size.
+    pub(super) outer: Option<Box<(Handoff, Terms)>>,
+    pub(super) has_key: bool,
 }
 
 impl Opening {
@@ -103,11 +104,11 @@ impl Opening {
         request: &mut Request,
         extensions: &mut Extensions,
     ) -> Result<Self> {
-        let (mut options, mut outer) = (None, None);
-        if !extensions.is_empty() {
-            outer = Handoff::take_outer(extensions);
+        let options = RequestOptions::of(extensions).cloned();
+        let mut outer = None;
+        if extensions.len() > usize::from(options.is_some()) {
+            outer = Handoff::take_outer(extensions).map(Box::new);
             forget_earlier_call(extensions);
-            options = RequestOptions::of(extensions).cloned();
         }
         let slot = options.as_ref().and_then(|own| own.report.as_ref());
         // The report of an outer retry includes this call.
@@ -128,9 +129,13 @@ impl Opening {
 
 impl<'a> Call<'a> {
     /// Works out what a call may do.
-    pub(crate) fn new(state: &'a RetryState, opening: &Opening, request: &Request) -> Self {
+    pub(crate) fn new(
+        state: &'a RetryState,
+        request: &Request,
+        options: Option<Arc<RequestOptions>>,
+        has_key: bool,
+    ) -> Self {
         let settings = &state.settings;
-        let (options, has_key) = (opening.options.clone(), opening.has_key);
         let own = options.as_deref();
         let limits = &settings.limits;
         let max_retries = own.and_then(|own| own.max_retries);
@@ -151,13 +156,9 @@ impl<'a> Call<'a> {
                 .or(limits.attempt_timeout),
         };
         let could_retry = max_retries > 0 && rules.allows_any();
-        let needs_host = could_retry || settings.tracks(could_retry);
-        let host = needs_host.then(|| HostPlace::of(request.url()));
-        let host_record = match host {
-            Some(host) if could_retry => Some(state.hosts.of(host.text(request.url()), host.hash)),
-            // It takes no retry and makes no deposit.
-            _ => None,
-        };
+        // A call that cannot be retried takes no retry and makes no deposit.
+        let host = could_retry.then(|| HostPlace::of(request.url()));
+        let host_record = host.map(|host| state.hosts.of(host.text(request.url()), host.hash));
         let budget = host_record.as_ref().map(|record| &record.budget);
         // A scope is needed only if this call can retry, has a deadline, or any `Scope` exists that may set one.
         let (mut scope, mut makes_deposit) = (None, true);
@@ -212,13 +213,13 @@ impl<'a> Call<'a> {
     /// Saves the request if it may be needed again, and notifies observers.
     pub(crate) fn start(
         &mut self,
-        opening: Opening,
+        outer: Option<Box<(Handoff, Terms)>>,
         request: &mut Request,
         extensions: &Extensions,
     ) {
         let (settings, could_retry) = (self.settings, self.could_retry());
         let is_tracked = settings.tracks(could_retry);
-        if is_tracked || could_retry || opening.outer.is_some() || settings.needs_target() {
+        if is_tracked || could_retry || outer.is_some() || settings.needs_target() {
             let has_factory = self.body_factory().is_some();
             self.record = Some(Box::new(CallRecord {
                 request: RequestSnapshot::of(request, has_factory, extensions),
@@ -228,7 +229,8 @@ impl<'a> Call<'a> {
         } else if self.options.is_some() || self.time.has_limit() {
             self.url = Some(request.url().as_str().into());
         }
-        if let Some((outer, terms)) = opening.outer {
+        if let Some(outer) = outer {
+            let (outer, terms) = *outer;
             self.nest_in(outer, terms);
         }
         if is_tracked {
@@ -255,13 +257,10 @@ impl<'a> Call<'a> {
     /// Waits a random time before the first attempt, so that calls that start together spread out.
     pub(crate) async fn launch_delay(&mut self) {
         let spread = self.settings.limits.launch_spread;
-        if spread.is_zero() {
-            return;
-        }
         let deadline = self.time.deadline;
         let spread = deadline.map_or(spread, |deadline| spread.min(deadline / 2));
         self.waited = self.state.entropy.with(|rng| up_to(spread, rng));
-        Box::pin(tokio::time::sleep(self.waited)).await;
+        tokio::time::sleep(self.waited).await;
         self.sent_at = self.time.elapsed(clock::now());
     }
 
@@ -368,9 +367,6 @@ impl<'a> Call<'a> {
 
 /// Removes what an earlier call with the same extensions has left. A middleware outside may send a request twice.
 fn forget_earlier_call(extensions: &mut Extensions) {
-    let options = usize::from(RequestOptions::of(extensions).is_some());
-    if extensions.len() > options {
-        extensions.remove::<Attempt>();
-        extensions.remove::<FailedReport>();
-    }
+    extensions.remove::<Attempt>();
+    extensions.remove::<FailedReport>();
 }

@@ -91,6 +91,9 @@ impl WaitQueue {
 
     /// Returns the age of the oldest waiter, or zero if the queue is empty.
     pub(super) fn longest_wait(&self, now: Time) -> Duration {
+        if self.is_empty() {
+            return Duration::ZERO;
+        }
         let firsts = self.lines.iter().filter_map(|line| line.first);
         let waits = firsts.map(|id| now.saturating_sub(self.waiters[id].since));
         waits.max().unwrap_or_default()

@@ -48,7 +48,10 @@ impl BudgetState {
 
     /// Refills the pool after a success.
     pub(super) fn refill(&self, now: Instant) {
-        self.pool.on_success(self.nanos(now));
+        // A full pool needs no time, which takes 75 instructions.
+        if !self.pool.is_full() {
+            self.pool.on_success(self.nanos(now));
+        }
         if let Some(fleet) = &self.fleet {
             fleet.retries.count_success();
         }

@@ -58,6 +58,9 @@ impl Call<'_> {
 
     /// Runs an attempt in the call's scope, for as long as it may take.
     pub(crate) async fn run(&self, attempt: BoxFuture<'_, Result<Response>>) -> Result<Response> {
+        if self.scope.is_none() && !self.time.has_limit() {
+            return attempt.await;
+        }
         // Dropped at the end of this function, after the handoff is marked.
         let mut attempt = in_scope(self.scope.clone(), attempt);
         if !self.time.has_limit() {
@@ -107,11 +110,12 @@ impl Call<'_> {
         }
         let left = extensions.get::<Handoff>();
         let trace = match self.handed_off.take() {
-            Some(handed_off) => handed_off.end(left),
-            None => left.map(Handoff::trace).unwrap_or_default(),
+            Some(handed_off) => Some(handed_off.end(left)),
+            None => left.map(Handoff::trace),
         };
-        self.visit = trace.visit;
-        self.state.inner_retry.learn(trace.inner_retry);
+        self.visit = trace.and_then(|trace| trace.visit);
+        let has_inner_retry = trace.is_some_and(|trace| trace.inner_retry);
+        self.state.inner_retry.learn(has_inner_retry);
         self.classify(result)
     }
 

@@ -25,8 +25,8 @@ fn call_with(state: &RetryState, method: Method, body: Option<Body>) -> Call<'_>
     *request.body_mut() = body;
     let mut extensions = http::Extensions::new();
     let opening = Opening::read(&state.settings, &mut request, &mut extensions).unwrap();
-    let mut call = Call::new(state, &opening, &request);
-    call.start(opening, &mut request, &extensions);
+    let mut call = Call::new(state, &request, opening.options, opening.has_key);
+    call.start(opening.outer, &mut request, &extensions);
     call.begin_attempt(&mut request, &mut extensions);
     call
 }

@@ -183,14 +183,14 @@ impl Call<'_> {
         result: &mut Result<Response>,
         extensions: &mut Extensions,
     ) -> Option<LetterDelivery> {
-        let mut last = self.attempt_report(stop.outcome, stop.hint);
         let mut report = RetryReport {
-            earlier: self.merge_inner(&mut last, result, extensions),
-            last,
+            earlier: Vec::new(),
+            last: self.attempt_report(stop.outcome, stop.hint),
             refused_wait: stop.waited,
             took: now.elapsed,
             stop_reason: stop.reason,
         };
+        report.earlier = self.merge_inner(&mut report.last, result, extensions);
         let mut letter = None;
         let is_plain = self.history().is_none() && !self.is_tracked();
         if stop.reason == StopReason::Succeeded && is_plain {
@@ -270,8 +270,10 @@ impl Call<'_> {
 
     /// Leaves what another retry around this one goes on with: the throttle's visit, and a mark that this one is here.
     fn leave_for_outer(&mut self, extensions: &mut Extensions) {
-        let outside = self.history().map(|history| history.queued_outside);
-        let queued = self.queued().saturating_sub(outside.unwrap_or_default());
+        let queued = match self.history() {
+            Some(history) => self.queued().saturating_sub(history.queued_outside),
+            None => self.queued_in_attempt(),
+        };
         let has_visit = self.visit.is_some() || !queued.is_zero();
         let is_nested = self.outer.is_some()
             || (self.scope.as_deref()).is_some_and(ScopeNode::is_in_another_call);

@@ -101,7 +101,9 @@ impl Drop for CallRecord<'_> {
 impl Call<'_> {
     /// Tracks this call from now on.
     pub(super) fn track(&mut self) {
-        if let (Some(record), Some(host)) = (&mut self.record, self.host) {
+        if let Some(record) = &mut self.record {
+            let url = &record.request.target().url;
+            let host = self.host.unwrap_or_else(|| HostPlace::of(url));
             record.events = Some(CallEvents {
                 settings: self.settings,
                 host,
@@ -144,7 +146,7 @@ impl Call<'_> {
     }
 
     /// How long the attempt that has ended was in queues.
-    fn queued_in_attempt(&self) -> Duration {
+    pub(super) fn queued_in_attempt(&self) -> Duration {
         self.visit.map(ThrottleVisit::queued).unwrap_or_default()
     }
 
@@ -181,7 +183,6 @@ impl Call<'_> {
     ) {
         self.track_failed();
         let (took, queued) = (self.attempt_time(), self.queued_in_attempt());
-        let budget = self.balance(now);
         let Some(record) = &mut self.record else {
             return;
         };
@@ -191,14 +192,17 @@ impl Call<'_> {
         if stop.reason == StopReason::BudgetEmpty {
             let refused = BudgetRefused {
                 cause: stop.outcome.outcome,
-                budget,
+                budget: self.balance(now),
             };
-            record.notify(EventKind::BudgetRefused(refused));
+            self.notify(EventKind::BudgetRefused(refused));
         }
     }
 
     /// Notifies of the end of the call.
     pub(super) fn notify_stop(&mut self, report: &RetryReport, now: Instant) {
+        if !self.is_tracked() {
+            return;
+        }
         let (could_retry, max_attempts) = (self.could_retry(), self.max_attempts());
         let budget = could_retry.then(|| self.balance(now));
         let record = self.record.as_deref_mut();

@@ -50,6 +50,13 @@ enum GatePosition {
     InFlight(Grant),
 }
 
+/// A request that has to wait in the queue.
+pub(crate) struct Queued {
+    id: WaiterId,
+    since: Instant,
+    handoff: Handoff,
+}
+
 /// What events say about the request.
 struct Watched<'a> {
     method: Method,
@@ -85,12 +92,16 @@ impl<'a> GateRequest<'a> {
         }
     }
 
-    /// Takes a slot of the gate, at once or after a wait in its queue.
-    pub(crate) async fn admit(
+    /// Takes a slot of the gate, or a place in its queue, in which the request has to [`wait`](Self::wait).
+    ///
+    /// # Errors
+    ///
+    /// If the gate refuses the request.
+    pub(crate) fn admit(
         &mut self,
         request: &Request,
         extensions: &mut Extensions,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Queued>, Error> {
         let terms = match Handoff::of(extensions) {
             Some((handoff, terms)) => {
                 self.handoff = Some(handoff);
@@ -106,21 +117,37 @@ impl<'a> GateRequest<'a> {
                     handoff.mark_sent(now);
                 }
                 self.notify_snapshot(snapshot);
-                Ok(())
+                Ok(None)
             }
             Ok(GateEntry::Queued(id)) => {
                 self.position = GatePosition::Waiting(id);
                 let insert = || Handoff::insert(extensions, Terms::default());
                 let handoff = self.handoff.get_or_insert_with(insert).clone();
-                // In a box: few requests wait, and all would carry its size.
-                let admitted = Box::pin(self.wait(id, now, handoff)).await;
-                admitted.map_err(|refusal| {
-                    (extensions.get_or_insert_default::<Handoff>()).leave_visit(false);
-                    self.refuse(refusal, request)
-                })
+                Ok(Some(Queued {
+                    id,
+                    since: now,
+                    handoff,
+                }))
             }
             Err(refusal) => Err(self.refuse(refusal, request)),
         }
+    }
+
+    /// Waits in the queue until the request has a slot.
+    ///
+    /// # Errors
+    ///
+    /// If the gate refuses the request after all.
+    pub(crate) async fn wait(
+        &mut self,
+        queued: Queued,
+        request: &Request,
+        extensions: &mut Extensions,
+    ) -> Result<(), Error> {
+        self.wait_in_queue(queued).await.map_err(|refusal| {
+            (extensions.get_or_insert_default::<Handoff>()).leave_visit(false);
+            self.refuse(refusal, request)
+        })
     }
 
     fn refuse(&self, refusal: Refusal, request: &Request) -> Error {
@@ -133,12 +160,8 @@ impl<'a> GateRequest<'a> {
     }
 
     /// Waits in the queue until the request may go, or until its limit.
-    async fn wait(
-        &mut self,
-        id: WaiterId,
-        since: Instant,
-        handoff: Handoff,
-    ) -> Result<(), Refusal> {
+    async fn wait_in_queue(&mut self, queued: Queued) -> Result<(), Refusal> {
+        let Queued { id, since, handoff } = queued;
         // The timeout of the attempt stands still in the queue.
         let stay = handoff.enter_queue(since);
         self.notify_load(LoadChange::Queued);
