@@ -71,8 +71,20 @@ pub(crate) struct ThrottleVisit {
     pub(crate) waited: Duration,
     /// How long it waited before that, already in the report of another retry further inside.
     pub(crate) reported: Duration,
-    /// The server refused for its rate, and the throttle keeps the pause.
-    pub(crate) paced: bool,
+    pub(crate) pacing: Pacing,
+}
+
+/// What the throttle does about the retry of an attempt that failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Pacing {
+    /// Nothing.
+    #[default]
+    None,
+    /// The response is a 503, and the server seems to limit its rate. With an empty budget, the retry waits in line.
+    Limited,
+    /// The server refused for its rate, and the throttle keeps the pause. So the retry costs no budget and needs no
+    /// backoff.
+    Paused,
 }
 
 /// What happened to an attempt on its way.
@@ -212,8 +224,8 @@ impl Handoff {
     }
 
     /// Leaves what the retry around the throttle needs to know.
-    pub(crate) fn leave_visit(&mut self, paced: bool) {
-        self.visit.get_or_insert_default().paced = paced;
+    pub(crate) fn leave_visit(&mut self, pacing: Pacing) {
+        self.visit.get_or_insert_default().pacing = pacing;
     }
 
     pub(crate) fn has_timed_out(&self) -> bool {

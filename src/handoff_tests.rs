@@ -82,9 +82,12 @@ fn only_a_throttle_with_something_to_say_leaves_a_visit() {
     let (mut extensions, retry) = handoff();
     retry.mark_timed_out();
     assert_eq!(retry.trace().visit, None);
-    extensions.get_mut::<Handoff>().unwrap().leave_visit(true);
+    extensions
+        .get_mut::<Handoff>()
+        .unwrap()
+        .leave_visit(Pacing::Paused);
     let left = extensions.get::<Handoff>().unwrap();
-    assert!(left.trace().visit.unwrap().paced);
+    assert_eq!(left.trace().visit.unwrap().pacing, Pacing::Paused);
 }
 
 #[test]
@@ -92,7 +95,7 @@ fn what_a_throttle_leaves_in_a_copy_of_the_extensions_is_not_seen() {
     let (extensions, retry) = handoff();
     let mut copy = extensions.clone();
     let throttle = copy.get_mut::<Handoff>().unwrap();
-    throttle.leave_visit(true);
+    throttle.leave_visit(Pacing::Paused);
     assert_eq!(extensions.get::<Handoff>().unwrap().trace().visit, None);
     assert_eq!(retry.trace().visit, None);
 }
@@ -115,7 +118,10 @@ fn an_inner_retry_pays_for_the_outer_and_reports_to_it() {
         ..Terms::default()
     };
     let outer = Handoff::insert(&mut extensions, terms);
-    extensions.get_mut::<Handoff>().unwrap().leave_visit(true);
+    extensions
+        .get_mut::<Handoff>()
+        .unwrap()
+        .leave_visit(Pacing::Paused);
     let (mut inner, terms) = Handoff::take_outer(&mut extensions).unwrap();
     assert_eq!(terms.queued_before, SEC);
     assert!(Handoff::of(&extensions).is_none());

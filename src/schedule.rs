@@ -14,7 +14,7 @@ use rand::Rng;
 
 pub use backoff::{Backoff, Jitter};
 pub(crate) use deadline::{CallTime, Limit, Moment};
-pub(crate) use hint::{quota_left, server_hint};
+pub(crate) use hint::{pause_hint, quota_left, server_hint};
 
 use crate::entropy::up_to;
 

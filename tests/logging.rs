@@ -609,8 +609,8 @@ async fn a_throttle_logs_each_lower_pace_and_its_end() {
         "INFO throttle reopened host=api.example.com",
         "INFO throttle lowered the pace host=api.example.com per_second=20.0",
         // The cut at the 30th request came within a second.
-        "INFO throttle lowered the pace host=api.example.com per_second=70.796 before=80.0",
-        "INFO throttle freed the pace host=api.example.com before=70.796",
+        "INFO throttle lowered the pace host=api.example.com per_second=47.279 before=80.0",
+        "INFO throttle freed the pace host=api.example.com before=58.007",
     ];
     expect(&lines, lower_and_free_the_pace).await;
 }

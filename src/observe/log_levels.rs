@@ -43,8 +43,8 @@ use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 /// DEBUG call dropped host=api.example.com method=GET attempt=1 took_ms=1000
 /// INFO throttle paused host=api.example.com asked_by=refusal pause_ms=120
 /// INFO throttle reopened host=api.example.com
-/// INFO throttle lowered the pace host=api.example.com per_second=70.796 before=80.0
-/// INFO throttle freed the pace host=api.example.com before=70.796
+/// INFO throttle lowered the pace host=api.example.com per_second=47.279 before=80.0
+/// INFO throttle freed the pace host=api.example.com before=58.007
 /// WARN throttle refused a request host=api.example.com method=GET reason=queue_full depth=1 waited_ms=0 retry_after_ms=0 refusals=501 advice="raise max_queue to queue more"
 /// ```
 ///

@@ -22,6 +22,9 @@ const WAIT_HEADERS: [(&str, ReadWait); 3] = [
     }),
 ];
 
+/// Whole seconds below this are too coarse to pause all calls.
+const MIN_EXACT_RESET: Duration = Duration::from_secs(3);
+
 /// Reads a wait from the value of a header, counted from the given time.
 type ReadWait = fn(&str, SystemTime) -> Option<Duration>;
 
@@ -68,6 +71,43 @@ pub(crate) fn server_hint(
     headers: &HeaderMap,
     received: SystemTime,
 ) -> Option<Duration> {
+    hint_with_source(status, headers, received).map(|(hint, _)| hint)
+}
+
+/// Returns how long all calls to the host should pause.
+///
+/// The same as [`server_hint`], except for the reset of a quota that is too near to be exact: see
+/// [`is_exact_reset`].
+pub(crate) fn pause_hint(
+    status: StatusCode,
+    headers: &HeaderMap,
+    received: SystemTime,
+) -> Option<Duration> {
+    let (hint, source) = hint_with_source(status, headers, received)?;
+    let is_exact = source == HintSource::WaitHeader || is_exact_reset(hint);
+    is_exact.then_some(hint)
+}
+
+/// Returns whether a reset says when a quota refills, and not only in which second.
+///
+/// Most servers round to whole seconds, and so does the `Date` that a timestamp is compared with. A reset in 1 s may
+/// mean in a millisecond. Trusted on limits per 100 ms, it left most of the limit unused.
+pub(crate) fn is_exact_reset(reset: Duration) -> bool {
+    reset >= MIN_EXACT_RESET || reset.subsec_nanos() > 0
+}
+
+/// Which headers a hint comes from.
+#[derive(PartialEq)]
+enum HintSource {
+    WaitHeader,
+    QuotaReset,
+}
+
+fn hint_with_source(
+    status: StatusCode,
+    headers: &HeaderMap,
+    received: SystemTime,
+) -> Option<(Duration, HintSource)> {
     let mut names = headers.keys().map(HeaderName::as_str);
     if !names.any(|name| is_wait_header(name) || is_rate_limit_header(name)) {
         // Most responses have none of these headers. One pass is ten times faster than a lookup of each.
@@ -77,7 +117,8 @@ pub(crate) fn server_hint(
     let mut waits = WAIT_HEADERS.iter();
     waits
         .find_map(|(name, read)| parsed_lines(headers, name, |text| read(text, now)).max())
-        .or_else(|| quota_wait(status, headers, now))
+        .map(|wait| (wait, HintSource::WaitHeader))
+        .or_else(|| quota_wait(status, headers, now).map(|reset| (reset, HintSource::QuotaReset)))
 }
 
 /// Parses each line of a header, and skips what it cannot parse.

@@ -8,13 +8,18 @@ fn noon() -> SystemTime {
     httpdate::parse_http_date(NOON).unwrap()
 }
 
-fn hint_of(status: u16, lines: &[(&str, &str)]) -> Option<Duration> {
+fn header_map(lines: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
         let name: HeaderName = name.parse().unwrap();
         headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
     }
-    server_hint(StatusCode::from_u16(status).unwrap(), &headers, noon())
+    headers
+}
+
+fn hint_of(status: u16, lines: &[(&str, &str)]) -> Option<Duration> {
+    let status = StatusCode::from_u16(status).unwrap();
+    server_hint(status, &header_map(lines), noon())
 }
 
 fn secs(seconds: f64) -> Option<Duration> {
@@ -429,5 +434,34 @@ fn the_ratelimit_field_of_every_draft() {
         assert_eq!(hint_of(500, &lines), ordinary, "{lines:?}");
         assert_eq!(hint_of(503, &lines), ordinary, "{lines:?}");
         assert_eq!(hint_of(429, &lines), refused, "{lines:?}");
+    }
+}
+
+#[test]
+fn a_reset_in_the_next_two_seconds_pauses_one_call_and_not_all() {
+    let spent = |reset| [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", reset)];
+    for (lines, hint, pause) in [
+        // Rounded to whole seconds, it may mean any moment.
+        (spent("1"), secs(1.0), None),
+        (spent("2"), secs(2.0), None),
+        (spent("3"), secs(3.0), secs(3.0)),
+        (spent("0.25"), secs(0.25), secs(0.25)),
+        (spent("120ms"), secs(0.12), secs(0.12)),
+        // Other headers say what to do.
+        (
+            [("retry-after", "1"), ("x-other", "1")],
+            secs(1.0),
+            secs(1.0),
+        ),
+        (
+            [("retry-after-ms", "2000"), ("x-other", "1")],
+            secs(2.0),
+            secs(2.0),
+        ),
+    ] {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        assert_eq!(hint_of(429, &lines), hint, "{lines:?}");
+        let headers = header_map(&lines);
+        assert_eq!(pause_hint(status, &headers, noon()), pause, "{lines:?}");
     }
 }

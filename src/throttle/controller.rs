@@ -14,6 +14,7 @@
 
 mod failures;
 mod half_open;
+mod hold;
 mod latency;
 mod pace;
 mod quota;
@@ -24,6 +25,8 @@ use std::time::Duration;
 
 use failures::FailureHistory;
 use half_open::HalfOpen;
+use hold::Hold;
+pub(crate) use hold::MAX_PAUSE_JITTER;
 use latency::RoundTrip;
 use pace::Pace;
 use quota::QuotaTracker;
@@ -39,8 +42,8 @@ use crate::observe::PauseSource;
 const SHORT_HOLD: Duration = Duration::from_millis(10);
 /// No pause lasts longer, whatever the server asks for. A probe goes after it.
 const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
-/// Jitter makes a pause longer by at most this much.
-pub(crate) const MAX_PAUSE_JITTER: Duration = Duration::from_secs(1);
+/// A rate that is measured across a longer pause says little about what the server accepts.
+const SHORT_PAUSE: Duration = Duration::from_millis(400);
 /// A server without a response for this long is silent.
 const SILENCE: Duration = Duration::from_secs(1);
 /// A pace that is not in use is forgotten this long after the last refusal.
@@ -86,10 +89,9 @@ pub(crate) struct Controller {
     round_trip: RoundTrip,
     /// The rate that the server accepts.
     accepted: Meter,
-    /// Closed until then, because the server asked for it or the controller decided so.
-    hold_until: Time,
-    /// Why it is closed until `hold_until`. `None` if that is only the interval of a pace that was cut.
-    held_by: Option<PauseSource>,
+    /// Requests that got a 503.
+    unavailable: Meter,
+    hold: Hold,
     /// Without a pace: responses that arrive together are read before more is sent.
     read_until: Time,
     /// The number of the newest request.
@@ -115,6 +117,13 @@ impl Controller {
         self.half_open.is_some()
     }
 
+    /// Whether a 503 is likely a refusal for the rate: requests go at a pace or as probes, and in the last seconds the
+    /// server has accepted at least a sixth of them. A server that accepts fewer is down or overloaded.
+    pub(crate) fn limits_503(&mut self, now: Time) -> bool {
+        (self.half_open.is_some() || self.pace.is_some())
+            && self.accepted.sum(now).saturating_mul(5) >= self.unavailable.sum(now)
+    }
+
     /// The rate of the pace, in requests per second.
     pub(crate) fn rate(&self) -> Option<f64> {
         self.pace.as_ref().map(Pace::rate)
@@ -123,12 +132,12 @@ impl Controller {
     /// Returns until when nothing may go; `now` if the gate is not closed.
     pub(crate) fn closed_until(&self, now: Time) -> Time {
         let quota = self.quota.spent_until().unwrap_or(now);
-        self.hold_until.max(quota).max(now)
+        self.hold.until.max(quota).max(now)
     }
 
     /// Returns who made the gate pause, and until when; `None` if there is no pause.
     pub(crate) fn closed_by(&self, now: Time) -> Option<(PauseSource, Time)> {
-        let hold = self.held_by.map(|source| (source, self.hold_until));
+        let hold = (self.hold.source).map(|source| (source, self.hold.until));
         let spent = self.quota.spent_until();
         let quota = spent.map(|reset| (PauseSource::Quota, reset));
         let closed = hold
@@ -207,8 +216,8 @@ impl Controller {
             Some(expires) if now < expires => Admission::At(expires),
             Some(_) => {
                 let hold = half_open.give_up_probe(now);
-                self.hold(now + hold, Some(PauseSource::Failures));
-                Admission::At(self.hold_until)
+                (self.hold).close(now + hold, Some(PauseSource::Failures));
+                Admission::At(self.hold.until)
             }
         })
     }
@@ -259,7 +268,7 @@ impl Controller {
         let latency = now.saturating_sub(record.sent_at);
         let hint = signal.hint.map(|hint| hint.min(MAX_PAUSE));
         if let Some(hint) = hint {
-            self.pause(now, hint, spread);
+            self.hold.pause(now, hint, spread);
         }
         self.last_event = now;
         if let Some(quota) = signal.quota {
@@ -274,6 +283,10 @@ impl Controller {
             SignalKind::Refused => {
                 self.round_trip.add(latency);
                 self.on_refusal(now, record, PauseSource::Refusal, hint, spread);
+            }
+            SignalKind::Unavailable => {
+                self.unavailable.count(now);
+                self.on_failure(now, record, false, hint, spread);
             }
             SignalKind::Failed => self.on_failure(now, record, false, hint, spread),
             SignalKind::Late => self.on_failure(now, record, true, hint, spread),
@@ -315,10 +328,10 @@ impl Controller {
         if self.recovery.covers(record) {
             return;
         }
-        self.recovery.on_success();
         if self.half_open.is_some() {
             self.reopen(now);
         }
+        self.recovery.on_success();
     }
 
     /// One failure may be chance. Many show a server in trouble, which is treated like a refusal.
@@ -373,7 +386,7 @@ impl Controller {
             _ => (self.enter_half_open(now), Some(source)),
         };
         // Clients that were refused together do not come back together.
-        self.hold(now + hold.mul_f64(spread), source);
+        (self.hold).close(now + hold.mul_f64(spread), source);
     }
 
     fn cut_for_strain(&mut self, record: SendRecord) {
@@ -394,30 +407,17 @@ impl Controller {
     fn reopen(&mut self, now: Time) {
         self.half_open = None;
         let measured = self.accepted.rate(now);
-        self.pace = Some(Pace::reopen(
-            now,
-            measured,
-            self.pace.as_ref(),
-            self.was_window_limiting,
-            self.round_trip.get(),
-        ));
+        let round_trip = self.round_trip.get();
+        // Nothing waited, or the server asked for a pause and then accepted the first probe: it can take more.
+        let paused = now.saturating_sub(self.recovery.last_refused);
+        let is_long = paused > SHORT_PAUSE + 2 * round_trip;
+        let is_low = !self.was_window_limiting || (is_long && self.recovery.is_first_refusal());
+        self.pace = Some(match (&self.pace, measured) {
+            (None, Some(rate)) if is_low => Pace::first_search(now, rate, round_trip),
+            (before, measured) => Pace::reopen(now, measured, before.as_ref(), round_trip),
+        });
         // The pace is careful enough for both.
         self.window.resume_slow_start();
-    }
-
-    /// Closes the gate for as long as the server asks, and a little longer by chance: many clients may
-    /// have the same hint.
-    fn pause(&mut self, now: Time, hint: Duration, spread: f64) {
-        let jitter = hint.min(MAX_PAUSE_JITTER).mul_f64((spread - 1.0) * 4.0);
-        self.hold(now + hint + jitter, Some(PauseSource::Server));
-    }
-
-    /// Closes the gate, unless it is closed for longer.
-    fn hold(&mut self, until: Time, source: Option<PauseSource>) {
-        if self.hold_until < until {
-            self.hold_until = until;
-            self.held_by = source;
-        }
     }
 
     /// Without a pace, holds the next request for one tick: a refusal may be right behind this response.

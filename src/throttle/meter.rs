@@ -7,7 +7,7 @@ use crate::two_windows::{Advance, TwoWindows};
 
 const SPAN: Duration = Duration::from_secs(1);
 
-/// Requests accepted per second, over the last one to two seconds.
+/// Requests per second, over the last one to two seconds.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     /// Begin with the first request. After a restart, the first second counts as the previous window, so
@@ -16,7 +16,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Counts an accepted request.
+    /// Counts a request.
     pub(super) fn count(&mut self, now: Time) {
         let windows = self.advance(now);
         if now < windows.start() {
@@ -33,6 +33,11 @@ impl Meter {
         let began = windows.start().saturating_sub(SPAN);
         let passed = now.saturating_sub(began).as_secs_f64();
         (count > 1 && passed > 0.0).then(|| f64::from(count) / passed)
+    }
+
+    /// Returns how many requests it has counted in the last one to two seconds.
+    pub(super) fn sum(&mut self, now: Time) -> u32 {
+        self.advance(now).sum()
     }
 
     /// Moves the windows on. The first call, when the first request is sent, starts the measurement.

@@ -9,7 +9,7 @@ use reqwest_middleware::{Error, Result};
 use crate::clock;
 use crate::decide::{Failure, StatusClass, default_class};
 use crate::outcome::FailureKind;
-use crate::schedule::{quota_left, server_hint};
+use crate::schedule::{pause_hint, quota_left, server_hint};
 
 /// What a response, or an error in its place, says about the server.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,8 @@ pub(crate) enum SignalKind {
     Accepted,
     /// The server says that there are too many requests.
     Refused,
+    /// The server is overloaded, down, or refuses for its rate: 503.
+    Unavailable,
     /// The server failed, or no response came.
     Failed,
     /// The server took too long.
@@ -56,15 +58,15 @@ pub(super) fn read(result: &Result<Response>) -> Signal {
 fn of_response(response: &Response) -> Signal {
     let (status, headers) = (response.status(), response.headers());
     let quota = quota_left(headers).map(|(left, reset)| Quota { left, reset });
-    let hint = || server_hint(status, headers, clock::wall());
+    let hint = || pause_hint(status, headers, clock::wall());
     let (kind, hint) = match status {
         StatusCode::TOO_MANY_REQUESTS => (SignalKind::Refused, hint()),
+        StatusCode::SERVICE_UNAVAILABLE => (SignalKind::Unavailable, hint()),
         StatusCode::GATEWAY_TIMEOUT => (SignalKind::Late, hint()),
         // Some servers refuse with 403 and a hint.
-        StatusCode::FORBIDDEN => match hint() {
-            None => (SignalKind::Accepted, None),
-            hint => (SignalKind::Refused, hint),
-        },
+        StatusCode::FORBIDDEN if server_hint(status, headers, clock::wall()).is_some() => {
+            (SignalKind::Refused, hint())
+        }
         // A plain 4xx is a server that works.
         status if status.is_server_error() && default_class(status) != StatusClass::Never => {
             (SignalKind::Failed, hint())
@@ -117,7 +119,7 @@ mod tests {
             (429, SignalKind::Refused),
             (500, SignalKind::Failed),
             (501, SignalKind::Accepted),
-            (503, SignalKind::Failed),
+            (503, SignalKind::Unavailable),
             (504, SignalKind::Late),
             (529, SignalKind::Failed),
         ] {
@@ -133,6 +135,13 @@ mod tests {
         assert_eq!(with_hint.hint, Some(Duration::from_secs(60)));
         let spent = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "60")];
         assert_eq!(signal(403, &spent).kind, SignalKind::Refused);
+        let soon = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1")];
+        assert_eq!(signal(403, &soon).kind, SignalKind::Refused);
+        assert_eq!(
+            signal(403, &soon).hint,
+            None,
+            "a second may mean any moment"
+        );
         let left = [("x-ratelimit-remaining", "9"), ("x-ratelimit-reset", "60")];
         assert_eq!(signal(403, &left).kind, SignalKind::Accepted);
     }

@@ -15,6 +15,7 @@ use super::Call;
 use crate::admit::{BudgetHold, HostRecord, ScopeNode};
 use crate::clock;
 use crate::decide::{self, CallFacts, ClassifiedOutcome, StatusClass};
+use crate::handoff::Pacing;
 use crate::outcome::{StopReason, WaitReason};
 use crate::response;
 use crate::schedule::{self, server_hint};
@@ -247,8 +248,12 @@ impl Call<'_> {
             // The hint decides whether there is time.
             Some(_) => None,
         };
-        let mut plan = self.state.entropy.with(|rng| {
-            let backoff = backoff.draw_within(latest, step, previous, rng);
+        let plan = self.state.entropy.with(|rng| {
+            let backoff = match self.pacing() {
+                // The throttle keeps the pause, and the retry waits there for its turn.
+                Pacing::Paused => Duration::ZERO,
+                _ => backoff.draw_within(latest, step, previous, rng),
+            };
             let wait = schedule::wait(hint, backoff, rng);
             let reason = match hint {
                 Some(hint) if hint >= backoff => WaitReason::ServerHint,
@@ -261,10 +266,6 @@ impl Call<'_> {
                 reason,
             }
         });
-        if self.is_paced() {
-            // After that, it waits for its turn in the throttle.
-            plan.wait = hint.unwrap_or_default();
-        }
         self.time.allow_wait(now, plan.wait)?;
         Ok(plan)
     }
@@ -276,7 +277,9 @@ impl Call<'_> {
         now: Instant,
     ) -> StageResult<RetryPermit> {
         let budget = match &self.host_record {
-            Some(record) if !self.is_paced() && !self.take_free(outcome, now) => &record.budget,
+            Some(record) if self.pacing() != Pacing::Paused && !self.take_free(outcome, now) => {
+                &record.budget
+            }
             _ => return self.permit(BudgetHold::free()),
         };
         let paid = if budget.is_shared() && !self.settings.dry_run {
@@ -296,9 +299,9 @@ impl Call<'_> {
         Ok(RetryPermit { budget, scope })
     }
 
-    /// Returns whether the server asked for a pause that a throttle keeps. Then a retry costs nothing.
-    fn is_paced(&self) -> bool {
-        self.visit.is_some_and(|visit| visit.paced)
+    /// Returns what a throttle does about the retry of the attempt.
+    pub(super) fn pacing(&self) -> Pacing {
+        self.visit.map(|visit| visit.pacing).unwrap_or_default()
     }
 
     /// Takes a retry that costs no budget, if the server provably did not process the attempt.
@@ -350,14 +353,17 @@ impl Call<'_> {
     /// Returns whether an empty budget makes the call wait for a success of another one.
     ///
     /// A 429 says that the server works and that the request came too early. So does a 503 that says when to come
-    /// back. Other failures end the call.
+    /// back. Behind a throttle, it is a 503 of a server that seems to limit its rate. Other failures end the call.
     fn may_wait_in_line(&self, outcome: ClassifiedOutcome, hint: Option<Duration>) -> bool {
         let asks_to_wait = match outcome.status() {
             Some(StatusCode::TOO_MANY_REQUESTS) => true,
             Some(StatusCode::SERVICE_UNAVAILABLE) => hint.is_some(),
             _ => false,
         };
-        asks_to_wait && self.visit.is_none()
+        match self.pacing() {
+            Pacing::Limited => true,
+            _ => asks_to_wait && self.visit.is_none(),
+        }
     }
 
     /// Ends the call where a retry would follow.

@@ -4,7 +4,7 @@ use reqwest::{Body, Request};
 use super::*;
 use crate::admit::{Budget, Scope};
 use crate::decide::StatusClass;
-use crate::handoff::ThrottleVisit;
+use crate::handoff::{Pacing, ThrottleVisit};
 use crate::outcome::{Attempt, AttemptOutcome, Effect, FailureKind};
 use crate::retry::call::Opening;
 use crate::retry::settings::{RetrySettings, RetryState};
@@ -51,9 +51,9 @@ const NOT_PROCESSED: ClassifiedOutcome = ClassifiedOutcome {
     effect: Effect::DidNotHappen,
 };
 
-fn paced(paced: bool) -> Option<ThrottleVisit> {
+fn visit(pacing: Pacing) -> Option<ThrottleVisit> {
     Some(ThrottleVisit {
-        paced,
+        pacing,
         ..ThrottleVisit::default()
     })
 }
@@ -138,10 +138,14 @@ async fn schedule_waits_for_backoff_and_hint_within_the_limits() {
     assert_eq!(wait(&call, None, start + 60 * SEC), closed);
 
     // The throttle keeps the pause, so there is no backoff beside it.
-    call.visit = paced(true);
-    assert_eq!(wait(&call, Some(10 * SEC), start), Ok(10 * SEC));
+    call.visit = visit(Pacing::Paused);
+    let hinted = wait(&call, Some(10 * SEC), start).unwrap();
+    assert!(hinted >= 10 * SEC && hinted <= 11 * SEC, "{hinted:?}");
     assert_eq!(wait(&call, None, start), Ok(Duration::ZERO));
-    call.visit = paced(false);
+    // A 503 at a pace may be an outage, so its backoff stays.
+    call.visit = visit(Pacing::Limited);
+    assert_eq!(wait(&call, None, start), Ok(SEC));
+    call.visit = visit(Pacing::None);
     call.attempt = Attempt::after(2);
     assert_eq!(wait(&call, None, start), Ok(4 * SEC));
 }
@@ -171,9 +175,16 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
             assert_eq!(budget.balance(), 0.0);
             let refused = admit(unavailable, None).await.err();
             assert_eq!(refused, Some(StopReason::BudgetEmpty));
+            for pacing in [Pacing::None, Pacing::Limited] {
+                let refused = admit(unavailable, visit(pacing)).await.err();
+                assert_eq!(refused, Some(StopReason::BudgetEmpty));
+            }
             // The throttle keeps the pause: no budget, but a retry all the same.
-            admit(unavailable, paced(true)).await.unwrap().spend();
-            let refused = admit(unavailable, paced(true)).await.err();
+            admit(unavailable, visit(Pacing::Paused))
+                .await
+                .unwrap()
+                .spend();
+            let refused = admit(unavailable, visit(Pacing::Paused)).await.err();
             assert_eq!(refused, Some(StopReason::AllowanceSpent));
         })
         .await;

@@ -284,7 +284,7 @@ impl Call<'_> {
         handoff.pass_on(has_visit.then(|| ThrottleVisit {
             waited: Duration::ZERO,
             reported: queued,
-            paced: self.visit.is_some_and(|visit| visit.paced),
+            pacing: self.pacing(),
         }));
         extensions.insert(handoff);
     }

@@ -1,7 +1,8 @@
 //! The pace: how many requests go per second.
 //!
-//! There is none until the server has refused something. After that the rate follows the CUBIC curve
-//! around the rate at which the server refused, or doubles while nothing is known about that rate.
+//! There is none until the server has refused something. After that the rate follows the CUBIC curve around the rate
+//! at which the server refused, or that it was measured to accept. While little is known about that rate, a search
+//! doubles it until the server refuses.
 
 use std::time::Duration;
 
@@ -9,20 +10,47 @@ use crate::clock::Time;
 
 /// The pace may catch up this much of the time that a timer was late.
 const TIMER_SLACK: Duration = Duration::from_micros(1500);
-/// The rate where a search begins, in requests per second.
+/// The rate where a search begins if nothing was measured, in requests per second.
 pub(super) const INITIAL_RATE: f64 = 20.0;
+/// A first search from a measured rate begins at least at this rate.
+pub(super) const MIN_FIRST_RATE: f64 = 10.0;
 /// The rate never falls below this: one request in 30 seconds.
 pub(super) const MIN_RATE: f64 = 1.0 / 30.0;
 /// A refused rate is cut to this part of its reference.
 const CUT_FACTOR: f64 = 0.85;
-/// A first pace is a low estimate, so its curve begins at half of it and rises faster.
+/// The same if the refusal closes the gate for at least [`COSTLY_HINT`].
+const COSTLY_CUT_FACTOR: f64 = 0.7;
+/// From this hint on, a refusal costs more than a lower rate.
+const COSTLY_HINT: Duration = Duration::from_millis(500);
+/// The reference after a refused search, as a part of the refused rate. Half of that rate was accepted before.
+const SEARCH_REFERENCE: f64 = 0.75;
+/// The rate after a refused search, as a part of the refused rate.
+const SEARCH_CUT: f64 = 0.5;
+/// A rate that the server has not refused yet may be low, so its curve begins at half of it and rises fast.
 const FIRST_CUT_FACTOR: f64 = 0.5;
 /// A reference is at least this part of the rate that the server refused.
 const MIN_ACCEPTED_SHARE: f64 = 0.7;
 /// A pace that reopens has at least this part of the rate before.
 const MIN_REOPEN_SHARE: f64 = 0.2;
-/// A search doubles its rate no faster than this, in seconds.
-const MIN_DOUBLING_SECS: f64 = 0.4;
+
+/// How long a search waits between two doublings, at least.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SearchStep {
+    secs: f64,
+    round_trips: f64,
+}
+
+/// Before the server has refused any pace, so nothing is known about its limit.
+const FIRST_SEARCH: SearchStep = SearchStep {
+    secs: 0.2,
+    round_trips: 2.0,
+};
+/// After an outage in which nothing could be measured. Many clients come back together, and faster doubling would
+/// overload the server again.
+const LATER_SEARCH: SearchStep = SearchStep {
+    secs: 0.4,
+    round_trips: 3.0,
+};
 
 #[derive(Debug)]
 pub(super) struct Pace {
@@ -39,8 +67,8 @@ pub(super) struct Pace {
     /// Seconds on the curve so far. Only time counts in which the pace held calls back: otherwise the
     /// rate would rise without any traffic.
     progress: f64,
-    /// The rate doubles until the server refuses, because nothing is known about it.
-    pub(super) searching: bool,
+    /// The rate doubles until the server refuses, because nothing is known about its limit.
+    pub(super) search: Option<SearchStep>,
     /// Only the pace has held the next call back.
     is_limiting: bool,
     last_sent: Time,
@@ -58,45 +86,46 @@ impl Pace {
             cut: FIRST_CUT_FACTOR * rate,
             rise_time,
             progress: rise_time,
-            searching: false,
+            search: None,
             is_limiting: false,
             last_sent: now,
         }
     }
 
     /// Starts at `rate`, and doubles it until the server refuses.
-    fn search(now: Time, rate: f64, round_trip: Duration) -> Self {
+    fn search(now: Time, rate: f64, step: SearchStep, round_trip: Duration) -> Self {
         Self {
             progress: 0.0,
-            searching: true,
+            search: Some(step),
             ..Self::new(now, rate, round_trip)
         }
+    }
+
+    /// Starts a search from a measured rate that is only a lower limit.
+    pub(super) fn first_search(now: Time, measured: f64, round_trip: Duration) -> Self {
+        Self::search(now, measured.max(MIN_FIRST_RATE), FIRST_SEARCH, round_trip)
     }
 
     /// Starts after a probe came through.
     ///
     /// `measured` is the rate that the server accepted before, if there was enough to measure.
-    /// `was_limited`: calls were held back then, so the measured rate was what the server could take.
     pub(super) fn reopen(
         now: Time,
         measured: Option<f64>,
         before: Option<&Self>,
-        was_limited: bool,
         round_trip: Duration,
     ) -> Self {
         match (measured, before.map(|pace| pace.reference)) {
-            (Some(rate), None) if was_limited => Self::new(now, rate, round_trip),
-            // Nothing waited: this is what callers asked for, not what the server can take.
-            (Some(rate), None) => Self::search(now, rate.max(INITIAL_RATE), round_trip),
+            (Some(rate), None) => Self::new(now, rate, round_trip),
             (Some(rate), Some(before)) => {
                 let rate = rate.clamp(MIN_REOPEN_SHARE * before, before);
                 Self::new(now, rate, round_trip)
             }
-            (None, None) => Self::search(now, INITIAL_RATE, round_trip),
+            (None, None) => Self::search(now, INITIAL_RATE, LATER_SEARCH, round_trip),
             (None, Some(before)) => {
                 // A low rate does not fall each time, because a second or two is too short to measure it.
                 let rate = (MIN_REOPEN_SHARE * before).max(before.min(INITIAL_RATE));
-                Self::search(now, rate, round_trip)
+                Self::search(now, rate, LATER_SEARCH, round_trip)
             }
         }
     }
@@ -146,9 +175,9 @@ impl Pace {
 
     fn rise(&mut self, seconds: f64, round_trip: Duration) {
         self.progress += seconds;
-        if self.searching {
-            let round_trip = round_trip.as_secs_f64();
-            let doubling = MIN_DOUBLING_SECS.max(3.0 / self.rate).max(3.0 * round_trip);
+        if let Some(step) = self.search {
+            let round_trips = step.round_trips * round_trip.as_secs_f64();
+            let doubling = step.secs.max(3.0 / self.rate).max(round_trips);
             if self.progress >= doubling {
                 self.progress = 0.0;
                 self.rate *= 2.0;
@@ -173,24 +202,36 @@ impl Pace {
         hint: Option<Duration>,
     ) {
         let refused = sent_at.unwrap_or(self.rate).min(self.rate);
-        let share = accepted_share.clamp(MIN_ACCEPTED_SHARE, 1.0);
-        self.reference = (refused * share).max(MIN_RATE);
-        self.cut = CUT_FACTOR * self.reference;
+        let (reference, cut) = match self.search.take() {
+            Some(_) => (SEARCH_REFERENCE, SEARCH_CUT),
+            None => {
+                let share = accepted_share.clamp(MIN_ACCEPTED_SHARE, 1.0);
+                let is_costly = hint.is_some_and(|hint| hint >= COSTLY_HINT);
+                let factor = if is_costly {
+                    COSTLY_CUT_FACTOR
+                } else {
+                    CUT_FACTOR
+                };
+                (share, factor * share)
+            }
+        };
+        self.reference = (refused * reference).max(MIN_RATE);
+        self.cut = (refused * cut).min(CUT_FACTOR * self.reference);
         self.rate = self.cut.max(MIN_RATE);
         self.rise_time = rise_time(self.reference, round_trip, hint.unwrap_or_default());
         self.progress = 0.0;
-        self.searching = false;
         self.is_limiting = false;
     }
 }
 
-/// Longer for low rates, for servers that are far, and for servers that ask for long pauses.
+/// Longer for low rates, for servers that are far, and for servers that ask for long pauses: the more a refusal costs,
+/// the less often one is risked.
 fn rise_time(rate: f64, round_trip: Duration, hint: Duration) -> f64 {
     let round_trip = round_trip.as_secs_f64().min(1.0);
     (6.0 / rate)
         .clamp(0.5, 5.0)
         .max(4.0 * round_trip)
-        .max(3.0 * hint.as_secs_f64())
+        .max(5.0 * hint.as_secs_f64())
 }
 
 /// The time between two requests.

@@ -6,8 +6,8 @@ use super::super::signal::Quota;
 use super::{MAX_PAUSE, SendRecord};
 use crate::clock::Time;
 
-/// Shorter resets are ignored, because whole seconds that count down to zero may mean any moment now.
-const MIN_RESET: Duration = Duration::from_secs(2);
+/// Shorter resets are ignored: a `Date` rounded down and a reset rounded up make 2 s of almost nothing.
+const MIN_RESET: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
 pub(super) struct QuotaTracker {

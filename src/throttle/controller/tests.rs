@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::super::signal::Quota;
 use super::half_open::LONG_HOLD;
-use super::pace::{INITIAL_RATE, MIN_RATE, interval};
+use super::pace::{MIN_FIRST_RATE, MIN_RATE, interval};
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -96,7 +96,7 @@ impl World {
     }
 }
 
-/// A controller with a pace, after one refusal: 50 requests were accepted in the first 100 ms.
+/// A controller that searches for a pace, after one refusal: 50 requests were accepted in the first 100 ms.
 fn paced() -> World {
     let mut world = World::new();
     for _ in 0..50 {
@@ -112,6 +112,16 @@ fn paced() -> World {
     world.respond_all(ACCEPTED);
     let rate = world.rate().expect("a pace");
     assert!((rate - 510.0).abs() < 0.1, "{rate}");
+    world
+}
+
+/// A controller whose search the server has refused, so that its pace follows the curve: from 255 to 382.5 per second.
+fn on_the_curve() -> World {
+    let mut world = paced();
+    let wait = world.wait();
+    world.pass(wait);
+    assert_eq!(world.send_all(), 1);
+    world.respond(REFUSED);
     world
 }
 
@@ -255,16 +265,11 @@ fn a_hint_closes_for_at_least_so_long_and_not_for_ever() {
 }
 
 #[test]
-fn a_paced_server_that_refuses_once_is_asked_a_little_less() {
-    let mut world = paced();
-    let wait = world.wait();
-    world.pass(wait);
-    assert_eq!(world.send_all(), 1);
-    world.respond(REFUSED);
+fn a_refused_search_goes_back_to_the_rate_before() {
+    let mut world = on_the_curve();
     assert!(!world.controller.is_half_open());
     let rate = world.rate().unwrap();
-    // Nothing was accepted at this pace yet, so the share has its lowest value.
-    assert!((rate - 510.0 * 0.7 * 0.85).abs() < 1.0, "{rate}");
+    assert!((rate - 510.0 * 0.5).abs() < 0.1, "{rate}");
     assert_eq!(world.wait(), 10 * MS);
     // If that does not help, a probe goes.
     world.pass(10 * MS);
@@ -275,11 +280,79 @@ fn a_paced_server_that_refuses_once_is_asked_a_little_less() {
 }
 
 #[test]
+fn a_paced_server_that_refuses_once_is_asked_a_little_less() {
+    // The more a refusal costs, the more the rate falls.
+    for (hint, factor) in [
+        (None, 0.85),
+        (Some(499 * MS), 0.85),
+        (Some(500 * MS), 0.7),
+        (Some(SEC), 0.7),
+    ] {
+        let mut world = on_the_curve();
+        world.pass(SHORT_HOLD);
+        assert_eq!(world.send_all(), 1);
+        world.respond(ACCEPTED);
+        let wait = world.wait();
+        world.pass(wait);
+        assert_eq!(world.send_all(), 1);
+        let refused = world.rate().unwrap();
+        world.respond(Signal { hint, ..REFUSED });
+        assert!(!world.controller.is_half_open());
+        let rate = world.rate().unwrap();
+        // Half of the requests at this pace were accepted, so the share has its lowest value.
+        assert!((rate - refused * 0.7 * factor).abs() < 0.1, "{rate}");
+    }
+}
+
+#[test]
+fn a_pace_rises_slowly_if_a_refusal_costs_a_second() {
+    let mut world = on_the_curve();
+    world.sent_in(SHORT_HOLD + 100 * MS);
+    world.pass(4 * MS);
+    assert!(world.send_all() > 0);
+    let hint = Some(SEC);
+    world.respond_all(Signal { hint, ..REFUSED });
+    let reference = world.rate().unwrap() / 0.7;
+    world.sent_in(SEC);
+    // It takes five times the pause to come back.
+    world.sent_in(4900 * MS);
+    let rate = world.rate().unwrap();
+    assert!(rate < reference && rate > 0.99 * reference, "{rate}");
+}
+
+#[test]
+fn all_refusals_of_a_pause_share_its_jitter() {
+    let mut world = World::new();
+    world.send_all();
+    let hint = Some(4 * SEC);
+    let signal = Signal { hint, ..REFUSED };
+    let spreads = [1.1, 1.249, 1.0];
+    for (record, spread) in std::mem::take(&mut world.in_flight)
+        .into_iter()
+        .zip(spreads)
+    {
+        let now = world.now;
+        (world.controller).on_response(now, record, &signal, 0, true, spread);
+    }
+    // The first one draws a tenth, and a quarter is the most.
+    let wait = world.wait().as_secs_f64();
+    assert!((wait - 4.4).abs() < 1e-6, "{wait}");
+    // The next pause has its own.
+    world.pass(5 * SEC);
+    let probe = world.controller.send(world.now);
+    let now = world.now;
+    (world.controller).on_response(now, probe, &signal, 0, true, 1.25);
+    assert_eq!(world.wait(), 5 * SEC);
+}
+
+#[test]
 fn a_pace_lets_as_many_go_as_it_says() {
     let mut world = paced();
-    let sent = world.sent_in(400 * MS);
-    // 510 per second, and a little more in the end.
-    assert!((200..220).contains(&sent), "{sent}");
+    let sent = world.sent_in(190 * MS);
+    assert!((94..=98).contains(&sent), "510 per second: {sent}");
+    // The search doubles the rate every 200 ms.
+    let sent = world.sent_in(200 * MS);
+    assert!((190..=206).contains(&sent), "{sent}");
 }
 
 #[test]
@@ -349,8 +422,8 @@ fn what_was_asked_for_is_not_what_was_possible() {
     }
     assert_eq!(world.send_all(), 1);
     world.respond(ACCEPTED);
-    assert_eq!(world.rate(), Some(INITIAL_RATE));
-    assert!(world.controller.pace.as_ref().unwrap().searching);
+    assert_eq!(world.rate(), Some(MIN_FIRST_RATE));
+    assert!(world.controller.pace.as_ref().unwrap().search.is_some());
 }
 
 #[test]
@@ -399,7 +472,7 @@ fn a_pace_returns_from_a_cut_and_goes_on() {
     assert!(world.send_all() > 0);
     world.respond_all(REFUSED);
     let low = world.rate().unwrap();
-    let reference = low / 0.85;
+    let reference = low * 1.5;
     world.sent_in(510 * MS + SHORT_HOLD);
     let back = world.rate().unwrap();
     assert!((back / reference - 1.0).abs() < 0.02, "{back} {reference}");
@@ -477,7 +550,7 @@ fn what_was_let_go_but_never_sent_leaves_no_trace() {
 
 #[test]
 fn a_quota_is_trusted_if_its_reset_is_far_enough() {
-    for (reset, closed) in [(2 * SEC, true), (SEC, false), (Duration::ZERO, false)] {
+    for (reset, closed) in [(3 * SEC, true), (2 * SEC, false), (Duration::ZERO, false)] {
         let mut world = World::new();
         world.send_all();
         let quota = Some(Quota { left: 0, reset });

@@ -22,7 +22,7 @@ use super::reported::GateChanges;
 use super::state::{GateSnapshot, Grant};
 use super::{Gate, GateEntry};
 use crate::clock;
-use crate::handoff::{Handoff, Terms};
+use crate::handoff::{Handoff, Pacing, Terms};
 use crate::hashed::hash_of;
 use crate::host::host_of;
 use crate::lock::lock;
@@ -145,7 +145,7 @@ impl<'a> GateRequest<'a> {
         extensions: &mut Extensions,
     ) -> Result<(), Error> {
         self.wait_in_queue(queued).await.map_err(|refusal| {
-            (extensions.get_or_insert_default::<Handoff>()).leave_visit(false);
+            (extensions.get_or_insert_default::<Handoff>()).leave_visit(Pacing::None);
             self.refuse(refusal, request)
         })
     }
@@ -242,10 +242,11 @@ impl<'a> GateRequest<'a> {
         }
     }
 
-    /// Gives the slot back, and lets the controller learn from the signal.
-    pub(crate) fn on_response(&mut self, signal: &Signal) {
+    /// Gives the slot back, and lets the controller learn from the signal. Returns whether the response is a 503 of a
+    /// server that is likely to limit its rate.
+    pub(crate) fn on_response(&mut self, signal: &Signal) -> bool {
         let GatePosition::InFlight(grant) = self.position else {
-            return;
+            return false;
         };
         self.position = GatePosition::Outside;
         let spread = match signal.kind {
@@ -256,8 +257,10 @@ impl<'a> GateRequest<'a> {
         let mut state = lock(&self.gate.state);
         let has_waiters = !state.queue.is_empty();
         let in_flight = state.in_flight - 1;
+        let mut is_limit = false;
         if let Some((controller, record)) = state.end(grant) {
             controller.on_response(now, record, signal, in_flight, has_waiters, spread);
+            is_limit = signal.kind == SignalKind::Unavailable && controller.limits_503(now);
         }
         state.after_unlock.pause = state.pause_to_share(now, signal.hint);
         if has_waiters {
@@ -267,6 +270,7 @@ impl<'a> GateRequest<'a> {
         let snapshot = self.gate.snapshot(&mut state, now, LoadChange::Ended);
         self.gate.unlock(state, now);
         self.notify_snapshot(snapshot);
+        is_limit
     }
 
     /// Draws by how much a hold is longer, at most a quarter: clients that were refused together do not

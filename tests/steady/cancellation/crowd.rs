@@ -48,9 +48,9 @@ fn caller() -> impl Strategy<Value = Caller> {
 
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        3 => select(vec![200, 404, 500, 502, 503, 504]).prop_map(Action::Status),
+        3 => select(vec![200, 404, 500, 502, 502, 504]).prop_map(Action::Status),
         2 => (0..3_u32).prop_map(Action::Pause),
-        2 => (select(vec![200, 503]), 0..5_usize).prop_map(|(status, parts)| Action::Drips(status, parts)),
+        2 => (select(vec![200, 502]), 0..5_usize).prop_map(|(status, parts)| Action::Drips(status, parts)),
         1 => (1..500_u32).prop_map(Action::Slow),
         1 => Just(Action::Breaks),
         1 => Just(Action::Reset),
@@ -219,7 +219,7 @@ async fn among_threads(setup: &Setup, seed: u64) {
         let number: usize = path[1..].parse().unwrap_or_default();
         match (number + before) % 16 {
             _ if path == "/fresh" => Action::Status(200),
-            0 => Action::Drips(503, 1),
+            0 => Action::Drips(502, 1),
             4 => Action::Reset,
             8 => Action::Breaks,
             2 | 10 => Action::Drips(200, 2),

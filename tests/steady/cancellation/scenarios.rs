@@ -65,6 +65,7 @@ pub(super) const SCENARIOS: [Scenario; 15] = [
         script: |path, before| match (path, before) {
             ("/own", 0) => Pause(1),
             ("/own", 1) => Pause(2),
+            ("/own", 2) => Pause(1),
             _ => Status(200),
         },
         points: 7,
