@@ -28,6 +28,7 @@ use signal::SignalKind;
 
 use crate::config::Timers;
 use crate::entropy::Entropy;
+use crate::handoff::Pacing;
 use crate::host::BoundedTable;
 use crate::log::{THROTTLE_OUTSIDE_RETRY, WarnOnce};
 use crate::outcome::{RetryReport, SteadyError};
@@ -63,7 +64,8 @@ use crate::upstream::Upstream;
 ///   probe. If it succeeds, the others follow at the rate that the server accepted before, and the rate
 ///   rises again step by step.
 /// - **A pause** that the server asks for, by `Retry-After` or a quota that is used up, holds for all
-///   requests. After at most one hour a probe goes.
+///   requests. After at most one hour a probe goes. A quota whose reset is 1 or 2 whole seconds away
+///   delays only the refused call, because rounded seconds may mean any moment.
 /// - **A server that is down** gets one request at a time. The pauses between them grow to 30 s. This is a
 ///   circuit breaker that closes without help: there is nothing to tune or to reset.
 /// - **A slow server** gets fewer requests at once.
@@ -145,12 +147,16 @@ impl ThrottleMiddleware {
             if let (true, Ok(response)) = (at_gate.is_sample(), &result) {
                 throttle.check_order(response);
             }
-            at_gate.on_response(&signal);
+            let is_limit = at_gate.on_response(&signal);
             let is_ok = (result.as_ref()).is_ok_and(|response| response.status().as_u16() < 400);
             if !is_ok || is_buffered || !at_gate.waited.is_zero() {
-                let is_paced = throttle.settings.adaptive && signal.kind == SignalKind::Refused;
+                let pacing = match signal.kind {
+                    SignalKind::Refused if throttle.settings.adaptive => Pacing::Paused,
+                    _ if is_limit => Pacing::Limited,
+                    _ => Pacing::None,
+                };
                 let own = || at_gate.handoff.take().unwrap_or_default();
-                extensions.get_or_insert_with(own).leave_visit(is_paced);
+                extensions.get_or_insert_with(own).leave_visit(pacing);
             }
             result
         }

@@ -28,9 +28,10 @@ struct Picture {
 const SEED: u64 = 1;
 
 const PEER: (&str, &str) = (crate::scenarios::PEER, "reqwest-retry");
+const ALONE: (&str, &str) = (crate::scenarios::RETRY, "retry alone");
 const STEADY: (&str, &str) = (crate::scenarios::THROTTLE, OURS);
 
-const PICTURES: [Picture; 2] = [
+const PICTURES: [Picture; 4] = [
     Picture {
         file: "herd.svg",
         scenario: "herd",
@@ -55,6 +56,30 @@ const PICTURES: [Picture; 2] = [
         // Calls start until then. After that, only the last retries arrive.
         until: Duration::from_secs(60),
         stacks: &[PEER, STEADY],
+    },
+    Picture {
+        file: "fleet.svg",
+        scenario: "fleet",
+        title: &[
+            "4,000 small clients, a minute of outage: our",
+            "retry alone soon adds nothing to the load",
+        ],
+        trouble: "60 s outage",
+        capacity: Some(2000.0),
+        until: Duration::from_secs(80),
+        stacks: &[PEER, ALONE],
+    },
+    Picture {
+        file: "overload.svg",
+        scenario: "overload",
+        title: &[
+            "Twice the rate limit for 10 s: after a 429,",
+            "our retries wait until other calls succeed",
+        ],
+        trouble: "",
+        capacity: Some(500.0),
+        until: Duration::MAX,
+        stacks: &[PEER, ALONE, STEADY],
     },
 ];
 
@@ -132,7 +157,26 @@ mod tests {
         let guide = std::fs::read_dir(root().join("docs/guide")).unwrap();
         let guide = guide.map(|page| read(page.unwrap().path()));
         let texts = guide.chain([readme]).collect::<String>();
-        assert!(texts.contains("pictures/herd.svg"));
+        for picture in PICTURES {
+            assert!(
+                texts.contains(picture.file),
+                "{} is not shown",
+                picture.file
+            );
+        }
+    }
+
+    #[test]
+    fn the_titles_about_the_retry_alone_are_true() {
+        let [peer, alone] = [PEER, ALONE].map(|(stack, _)| run(find("fleet").unwrap(), stack));
+        // The last 30 s of the outage, in ticks of 100 ms.
+        let late = |run: &Run| run.ticks[350..650].iter().map(|it| it.all()).sum::<usize>();
+        // 30,000 calls start in that time.
+        assert!(late(&alone) < 31_000, "{}", late(&alone));
+        assert!(late(&peer) > 175_000, "{}", late(&peer));
+        let alone = run(find("overload").unwrap(), ALONE.0);
+        assert!(1000 * alone.succeeded >= 995 * alone.calls);
+        assert!(alone.requests < 22 * alone.calls / 10);
     }
 
     #[test]

@@ -2,10 +2,6 @@
 //!
 //! Fixed workloads invite rules that fit only them. A random service has a random limit, latency, hint and load, so a
 //! client cannot be tuned to it. Each service depends only on its seed and its index, so it can be run alone.
-//!
-//! Half of the services give no hint. This share was chosen because the figures of the throttle then resemble those of an
-//! earlier study. With equal shares of all hints, the throttle takes about 1.6 times as long at the median, because
-//! whole-second hints cost at least a second for each refusal.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,6 +15,9 @@ use crate::limiter::Limiter;
 /// The most calls to one service, so that hundreds of services take seconds.
 const MOST_CALLS: f64 = 4000.0;
 const FEWEST_CALLS: f64 = 20.0;
+/// The longest wait of a call if the client knows the limit, in seconds. Throttles queue calls for at most 30 s. With
+/// longer waits, the study would measure that setting.
+const LONGEST_WAIT: f64 = 10.0;
 
 /// How a service limits requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -188,12 +187,9 @@ impl Dice {
         all[self.0.random_range(0..all.len())]
     }
 
-    /// Draws no hint for half of the services, and each kind of hint for a tenth.
     fn hint(&mut self) -> Hint {
-        if self.happens(0.5) {
-            return Hint::None;
-        }
         self.one_of(&[
+            Hint::None,
             Hint::RetryAfter,
             Hint::RetryAfterMs,
             Hint::RateLimit,
@@ -232,8 +228,8 @@ impl Dice {
     /// Draws the calls to a service with this capacity, and the shift of its capacity.
     fn load(&mut self, capacity: f64, shifts: bool) -> (Load, Option<(Duration, f64)>) {
         if shifts {
-            let load = self.steady(capacity);
             let factor = if self.happens(0.5) { 0.5 } else { 2.0 };
+            let load = self.steady(capacity, factor);
             let middle = begin(load, load.calls() / 2);
             return (load, Some((whole_ms(middle), factor)));
         }
@@ -242,7 +238,7 @@ impl Dice {
                 let calls = capacity * self.between(2.0, 5.0);
                 Load::AtOnce(calls.clamp(FEWEST_CALLS, MOST_CALLS) as usize)
             }
-            1 => self.steady(capacity),
+            1 => self.steady(capacity, 1.0),
             _ => {
                 let times = self.0.random_range(2..=5);
                 let calls = capacity * self.between(0.5, 2.0);
@@ -257,11 +253,16 @@ impl Dice {
         (load, None)
     }
 
-    /// Draws 1.5 to 3 times the capacity for 2 to 10 s, or for as long as the most calls last.
-    fn steady(&mut self, capacity: f64) -> Load {
-        let rate = capacity * self.between(1.5, 3.0);
+    /// Draws 1.5 to 3 times the capacity for 2 to 10 s, or for as long as the most calls last. In the second half, the
+    /// capacity changes by `factor`.
+    fn steady(&mut self, capacity: f64, factor: f64) -> Load {
+        let overload = self.between(1.5, 3.0);
+        let rate = capacity * overload;
         let seconds = self.between(2.0, 10.0);
-        let seconds = seconds.clamp(FEWEST_CALLS / rate, (MOST_CALLS / rate).max(0.1));
+        // What is left at the end, for each second of calls, in seconds of work at the capacity of the second half.
+        let backlog = (overload - 0.5 - 0.5 * factor) / factor;
+        let most = (LONGEST_WAIT / backlog).min(MOST_CALLS / rate).max(0.1);
+        let seconds = seconds.clamp(FEWEST_CALLS / rate, most.max(FEWEST_CALLS / rate));
         Load::Rate(rate, Duration::from_secs_f64(seconds))
     }
 }

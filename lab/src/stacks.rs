@@ -34,10 +34,10 @@ pub fn exponential(seed: u64) -> Vec<Arc<dyn Middleware>> {
     unspread(Backoff::default(), seed)
 }
 
-/// Builds a retry without jitter and budget.
+/// Builds a retry without jitter and budget, whose calls know nothing of each other.
 fn unspread(backoff: Backoff, seed: u64) -> Vec<Arc<dyn Middleware>> {
     let retry = RetryMiddleware::builder()
-        .backoff(backoff.jitter(Jitter::None))
+        .backoff(backoff.jitter(Jitter::None).alone())
         .budget(Budget::unlimited())
         .seed(seed);
     vec![Arc::new(retry.build().unwrap())]
