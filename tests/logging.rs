@@ -705,7 +705,7 @@ async fn a_key_from_a_function_is_never_logged() {
     let server = Server::new(|_| respond_with(429, &[("retry-after", "30")]));
     let key = KeyBy::from_fn(|_| "api-key-of-a-tenant".into());
     let throttle = throttle().key_by(key).max_queue_wait(SEC);
-    let client = throttled(&server, exact(), throttle);
+    let client = throttled(&server, exact().seed(1), throttle);
     send(&client, 2).await;
     let lines = log.lines();
     let texts: Vec<_> = lines.iter().filter(|it| it.contains("throttle")).collect();

@@ -89,7 +89,7 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Keeps it, because the retry is sent.
+    /// Marks it as used, because the retry is sent. Then dropping it passes nothing on.
     pub(crate) fn use_up(mut self) {
         self.line = None;
     }

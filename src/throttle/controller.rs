@@ -117,9 +117,10 @@ impl Controller {
         self.half_open.is_some()
     }
 
-    /// Whether a 503 is likely a refusal for the rate: requests go at a pace or as probes, and in the last seconds the
-    /// server has accepted at least a sixth of them. A server that accepts fewer is down or overloaded.
-    pub(crate) fn limits_503(&mut self, now: Time) -> bool {
+    /// Whether a 503 is likely a refusal for the rate: requests go at a pace or as probes, and of those that the server
+    /// accepted or refused with 503 in the last 1 to 2 s, it accepted at least a sixth. A server that accepts fewer is
+    /// down or overloaded.
+    pub(crate) fn refuses_with_503(&mut self, now: Time) -> bool {
         (self.half_open.is_some() || self.pace.is_some())
             && self.accepted.sum(now).saturating_mul(5) >= self.unavailable.sum(now)
     }
@@ -408,12 +409,13 @@ impl Controller {
         self.half_open = None;
         let measured = self.accepted.rate(now);
         let round_trip = self.round_trip.get();
-        // Nothing waited, or the server asked for a pause and then accepted the first probe: it can take more.
+        // The measured rate is only a lower limit if nothing waited, or if it spans a long pause after one refusal.
         let paused = now.saturating_sub(self.recovery.last_refused);
         let is_long = paused > SHORT_PAUSE + 2 * round_trip;
-        let is_low = !self.was_window_limiting || (is_long && self.recovery.is_first_refusal());
+        let is_lower_limit =
+            !self.was_window_limiting || (is_long && self.recovery.is_first_refusal());
         self.pace = Some(match (&self.pace, measured) {
-            (None, Some(rate)) if is_low => Pace::first_search(now, rate, round_trip),
+            (None, Some(rate)) if is_lower_limit => Pace::first_search(now, rate, round_trip),
             (before, measured) => Pace::reopen(now, measured, before.as_ref(), round_trip),
         });
         // The pace is careful enough for both.

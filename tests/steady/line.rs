@@ -8,8 +8,8 @@ use reqwest::Response;
 use reqwest_middleware::{ClientWithMiddleware, Result};
 use reqwest_steady::observe::{BudgetWaited, EventKind, RetryScheduled, WaitReason};
 use reqwest_steady::{
-    Budget, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder, RetryReport,
-    Scope, StopReason, ThrottleMiddleware,
+    Budget, KeyBy, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
+    RetryReport, Scope, StopReason, ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
@@ -242,7 +242,7 @@ async fn only_refusals_for_the_rate_wait_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn behind_a_throttle_nothing_waits_in_line() {
+async fn behind_a_fixed_throttle_nothing_waits_in_line() {
     let server = Server::statuses([429]);
     let throttle = ThrottleMiddleware::builder().adaptive(false);
     let client = throttled(&server, retry(), throttle);
@@ -253,8 +253,66 @@ async fn behind_a_throttle_nothing_waits_in_line() {
     assert_eq!((server.count(), started.elapsed()), (1, Duration::ZERO));
 }
 
+/// A client whose throttle has a pace, because of a 429. `/limited` gets one 503.
+async fn at_a_pace(throttle: ThrottleMiddlewareBuilder) -> (Arc<Server>, ClientWithMiddleware) {
+    let server = Server::by_request({
+        let before = Mutex::new(std::collections::HashMap::<String, u32>::new());
+        move |request| {
+            let mut before = before.lock().unwrap();
+            let count = before.entry(request.url().path().to_owned()).or_default();
+            *count += 1;
+            match (request.url().path(), *count) {
+                ("/refused", 1) => late(MS, respond(429)),
+                ("/limited", 1) => late(MS, respond(503)),
+                ("/slow", _) => late(10 * SEC, respond(200)),
+                _ => late(MS, respond(200)),
+            }
+        }
+    });
+    let client = throttled(&server, retry(), throttle.seed(1));
+    let response = start(&client, "refused").await.unwrap().unwrap();
+    assert_eq!(response.status(), 200);
+    (server, client)
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_call_in_line_takes_no_allowance_until_it_is_sent() {
+async fn a_503_of_a_limiter_waits_in_line_behind_a_throttle() {
+    let (server, client) = at_a_pace(ThrottleMiddleware::builder()).await;
+    let limited = start(&client, "limited");
+    sleep(5 * SEC).await;
+    assert_eq!(server.count(), 3, "it waits for a success");
+    succeed(&client).await;
+    let response = limited.await.unwrap().unwrap();
+    assert_eq!((response.status().as_u16(), server.count()), (200, 5));
+    let report = RetryReport::of(&response).unwrap();
+    let reasons: Vec<_> = report.attempts().map(|it| it.wait_reason()).collect();
+    assert_eq!(reasons, [None, Some(WaitReason::Budget)]);
+    assert!(report.waited() >= 5 * SEC, "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_call_that_the_throttle_refuses_keeps_its_503() {
+    // `/ok` has a gate for itself.
+    let key = KeyBy::from_fn(|request| (request.url().path() == "/ok").to_string().into());
+    let throttle = ThrottleMiddleware::builder().key_by(key).max_in_flight(1);
+    let (server, client) = at_a_pace(throttle.max_queue_wait(500 * MS)).await;
+    let limited = start(&client, "limited");
+    sleep(SEC).await;
+    let slow = start(&client, "slow");
+    sleep(SEC).await;
+    succeed(&client).await;
+    // The released call finds the only slot taken.
+    let response = limited.await.unwrap().unwrap();
+    let report = RetryReport::of(&response).unwrap().clone();
+    assert_eq!(report.stop_reason(), StopReason::Throttled);
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.text().await.unwrap(), "body of 503");
+    assert_eq!(slow.await.unwrap().unwrap().status(), 200);
+    assert_eq!(paths(&server), ["refused", "refused", "limited", "slow"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_leaves_the_line_gives_its_allowance_back() {
     let server = refusing();
     let client = server.client(retry().build().unwrap());
     let scope = Scope::new().max_retries(1);

@@ -71,7 +71,7 @@ async fn a_call_that_succeeds_counts_its_retries_by_reason() {
             "steady_requests_total outcome=succeeded: 1",
             "steady_retries_total reason=503: 2",
             // A reserve of 20, minus 2 retries, plus 0.2 for the success.
-            "steady_retry_budget_balance: 18.2",
+            "steady_retry_budget_balance: 19.2",
         ]
     );
 }
@@ -99,7 +99,7 @@ async fn an_exhausted_call_is_counted_once() {
             "steady_requests_total outcome=retries_exhausted: 1",
             "steady_retries_total reason=502: 1",
             "steady_retries_total reason=reset: 1",
-            "steady_retry_budget_balance: 18",
+            "steady_retry_budget_balance: 17.5",
         ]
     );
 }
@@ -177,7 +177,7 @@ async fn a_vetoed_call_counts_no_retry() {
             "steady_call_duration_seconds: [0.0]",
             "steady_inflight_requests: 0",
             "steady_requests_total outcome=server_veto: 1",
-            "steady_retry_budget_balance: 20",
+            "steady_retry_budget_balance: 19.5",
         ]
     );
 }
@@ -323,8 +323,8 @@ async fn letters_are_counted_by_outcome_and_only_for_failures() {
         counted(&recorder),
         [
             "steady_attempt_duration_seconds: [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]",
-            "steady_backoff_delay_seconds: [0.2, 0.2, 0.2, 0.2]",
-            "steady_call_duration_seconds: [0.0, 0.2, 0.2, 0.2, 0.2]",
+            "steady_backoff_delay_seconds: [0.2, 0.2, 0.8, 3.2]",
+            "steady_call_duration_seconds: [0.0, 0.2, 0.2, 0.8, 3.2]",
             // The channel has capacity for one letter, and its receiver is dropped later.
             "steady_dead_letters_total outcome=delivered: 1",
             "steady_dead_letters_total outcome=failed: 1",

@@ -136,7 +136,7 @@ impl<'p> Model<'p> {
                 .is_some_and(|deadline| sent_at - start >= deadline);
             let still_running = planned.key && run.unclear;
             let is_failure = could_retry && !is_late && ending.class(still_running) != Class::Never;
-            if is_failure {
+            if is_failure && ending.status() != Some(429) {
                 self.streak += 1;
             }
             let hint = decided.is_ok().then(|| ending.hint()).flatten();

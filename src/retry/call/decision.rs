@@ -326,9 +326,10 @@ impl Call<'_> {
         record.filter(|_| is_failure && self.visit.is_none())
     }
 
-    /// Counts a failed attempt, for the backoff of all calls to the host.
+    /// Counts a failed attempt, for the backoff of all calls to the host. A 429 is no failure: the host works.
     fn count_streak(&self, outcome: ClassifiedOutcome) {
-        if let Some(record) = self.failed_host(outcome) {
+        let is_refusal = outcome.status() == Some(StatusCode::TOO_MANY_REQUESTS);
+        if let Some(record) = self.failed_host(outcome).filter(|_| !is_refusal) {
             record.count_streak(self.attempt_start(), self.ended.at);
         }
     }
@@ -361,7 +362,7 @@ impl Call<'_> {
             _ => false,
         };
         match self.pacing() {
-            Pacing::Limited => true,
+            Pacing::Limited => outcome.status() == Some(StatusCode::SERVICE_UNAVAILABLE),
             _ => asks_to_wait && self.visit.is_none(),
         }
     }

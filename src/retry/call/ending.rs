@@ -30,6 +30,7 @@ struct ClosedAttempt {
     attempt: Attempt,
     waited: Duration,
     wait_reason: Option<WaitReason>,
+    queued: Duration,
 }
 
 impl Call<'_> {
@@ -71,7 +72,9 @@ impl Call<'_> {
                 retry.permit.budget = BudgetHold::released(release);
                 self.waited = clock::now().saturating_duration_since(retry.decided);
                 self.wait_reason = Some(WaitReason::Budget);
-                self.history_or_new().held = None;
+                if self.visit.is_none() {
+                    self.history_or_new().held = None;
+                }
                 Ok(())
             }
             Err(reason) => {
@@ -110,7 +113,11 @@ impl Call<'_> {
             let delay = (self.state.entropy).with(|rng| up_to(spread, rng));
             tokio::time::sleep_until(clock::after(now, delay)).await;
         }
-        Ok(release)
+        // The runtime may be late. Dropped here, the release goes to the next call.
+        match clock::now() > end {
+            true => Err(reason),
+            false => Ok(release),
+        }
     }
 
     /// Undoes [`close_attempt`](Self::close_attempt), because no retry follows. Returns the result of the attempt.
@@ -119,6 +126,7 @@ impl Call<'_> {
         self.wait_reason = closed.wait_reason;
         let history = self.history_or_new();
         history.attempts.truncate(closed.earlier);
+        history.queued = closed.queued;
         let held = history.held.take();
         held.expect("a call in line holds its response")
             .into_result()
@@ -142,13 +150,14 @@ impl Call<'_> {
         history.unclear |= retry.outcome.may_be_running();
         history.unprocessed += u32::from(retry.outcome.is_unprocessed());
         history.backoff = Some(retry.plan.backoff);
-        history.queued = queued;
+        let queued_before = std::mem::replace(&mut history.queued, queued);
         history.held = None;
         let closed = ClosedAttempt {
             earlier,
             attempt: self.attempt,
             waited: self.waited,
             wait_reason: self.wait_reason,
+            queued: queued_before,
         };
         self.waited = retry.plan.wait;
         self.wait_reason = Some(retry.plan.reason);

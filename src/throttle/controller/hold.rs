@@ -14,7 +14,7 @@ pub(super) struct Hold {
     pub(super) until: Time,
     /// `None` if it is only the interval of a pace that was cut.
     pub(super) source: Option<PauseSource>,
-    /// Which part of the longest jitter the pauses of the server have. Drawn when a pause begins.
+    /// Jitter of the current server pause, from 0 to 1 of the longest. Drawn once per pause.
     jitter: f64,
 }
 

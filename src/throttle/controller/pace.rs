@@ -26,7 +26,7 @@ const COSTLY_HINT: Duration = Duration::from_millis(500);
 const SEARCH_REFERENCE: f64 = 0.75;
 /// The rate after a refused search, as a part of the refused rate.
 const SEARCH_CUT: f64 = 0.5;
-/// A rate that the server has not refused yet may be low, so its curve begins at half of it and rises fast.
+/// A measured rate may be low. Beyond it, the curve is as steep as after a cut to half, so the rate rises fast.
 const FIRST_CUT_FACTOR: f64 = 0.5;
 /// A reference is at least this part of the rate that the server refused.
 const MIN_ACCEPTED_SHARE: f64 = 0.7;
@@ -67,7 +67,7 @@ pub(super) struct Pace {
     /// Seconds on the curve so far. Only time counts in which the pace held calls back: otherwise the
     /// rate would rise without any traffic.
     progress: f64,
-    /// The rate doubles until the server refuses, because nothing is known about its limit.
+    /// The rate doubles until the server refuses, because its limit is unknown, or known only from below.
     pub(super) search: Option<SearchStep>,
     /// Only the pace has held the next call back.
     is_limiting: bool,
@@ -187,7 +187,8 @@ impl Pace {
             // The CUBIC curve: steep at the cut, flat at the reference, and steep again beyond it.
             let distance = (self.progress - self.rise_time) / self.rise_time;
             let depth = 1.0 - self.cut / self.reference;
-            self.rate = self.reference * (1.0 + depth * distance.powi(3));
+            let rate = self.reference * (1.0 + depth * distance.powi(3));
+            self.rate = rate.max(MIN_RATE);
         }
     }
 

@@ -260,7 +260,7 @@ impl<'a> GateRequest<'a> {
         let mut is_limit = false;
         if let Some((controller, record)) = state.end(grant) {
             controller.on_response(now, record, signal, in_flight, has_waiters, spread);
-            is_limit = signal.kind == SignalKind::Unavailable && controller.limits_503(now);
+            is_limit = signal.kind == SignalKind::Unavailable && controller.refuses_with_503(now);
         }
         state.after_unlock.pause = state.pause_to_share(now, signal.hint);
         if has_waiters {
