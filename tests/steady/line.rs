@@ -293,7 +293,7 @@ async fn a_503_of_a_limiter_waits_in_line_behind_a_throttle() {
 #[tokio::test(start_paused = true)]
 async fn a_released_call_that_the_throttle_refuses_keeps_its_503() {
     // `/ok` has a gate for itself.
-    let key = KeyBy::from_fn(|request| (request.url().path() == "/ok").to_string().into());
+    let key = KeyBy::from_fn(|request| (request.url().path() == "/ok").to_string());
     let throttle = ThrottleMiddleware::builder().key_by(key).max_in_flight(1);
     let (server, client) = at_a_pace(throttle.max_queue_wait(500 * MS)).await;
     let limited = start(&client, "limited");
