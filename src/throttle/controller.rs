@@ -42,8 +42,6 @@ use crate::observe::PauseSource;
 const SHORT_HOLD: Duration = Duration::from_millis(10);
 /// No pause lasts longer, whatever the server asks for. A probe goes after it.
 const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
-/// A rate that is measured across a longer pause says little about what the server accepts.
-const SHORT_PAUSE: Duration = Duration::from_millis(400);
 /// A server without a response for this long is silent.
 const SILENCE: Duration = Duration::from_secs(1);
 /// A pace that is not in use is forgotten this long after the last refusal.
@@ -381,7 +379,8 @@ impl Controller {
         let accepted_share = self.recovery.on_refusal(now, self.last_sent);
         let (hold, source) = match &mut self.pace {
             Some(pace) if self.recovery.is_first_refusal() && self.half_open.is_none() => {
-                pace.cut(record.rate, accepted_share, self.round_trip.get(), hint);
+                let round_trip = self.round_trip.get();
+                pace.cut(record.rate, accepted_share, round_trip, hint, source);
                 (pace::interval(pace.rate()).max(SHORT_HOLD), None)
             }
             _ => (self.enter_half_open(now), Some(source)),
@@ -393,7 +392,8 @@ impl Controller {
     fn cut_for_strain(&mut self, record: SendRecord) {
         if let Some(pace) = &mut self.pace {
             let share = self.failures.cut_for_strain();
-            pace.cut(record.rate, share, self.round_trip.get(), None);
+            let (round_trip, source) = (self.round_trip.get(), PauseSource::Failures);
+            pace.cut(record.rate, share, round_trip, None, source);
             self.recovery.on_strain(self.last_sent);
         }
     }
@@ -410,10 +410,8 @@ impl Controller {
         let measured = self.accepted.rate(now);
         let round_trip = self.round_trip.get();
         // The measured rate is only a lower limit if nothing waited, or if it spans a long pause after one refusal.
-        let paused = now.saturating_sub(self.recovery.last_refused);
-        let is_long = paused > SHORT_PAUSE + 2 * round_trip;
         let is_lower_limit =
-            !self.was_window_limiting || (is_long && self.recovery.is_first_refusal());
+            !self.was_window_limiting || self.recovery.was_long_pause(now, round_trip);
         self.pace = Some(match (&self.pace, measured) {
             (None, Some(rate)) if is_lower_limit => Pace::first_search(now, rate, round_trip),
             (before, measured) => Pace::reopen(now, measured, before.as_ref(), round_trip),

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use crate::clock::Time;
+use crate::observe::PauseSource;
 
 /// The pace may catch up this much of the time that a timer was late.
 const TIMER_SLACK: Duration = Duration::from_micros(1500);
@@ -194,18 +195,20 @@ impl Pace {
 
     /// Slows down after the server refused a request that was sent at `sent_at`.
     ///
-    /// `accepted_share` is the part of the requests that it accepted since the cut before.
+    /// `accepted_share` is the part of the requests that it accepted since the cut before. Failures say less about the
+    /// rate than a refusal, so they do not halve it.
     pub(super) fn cut(
         &mut self,
         sent_at: Option<f64>,
         accepted_share: f64,
         round_trip: Duration,
         hint: Option<Duration>,
+        source: PauseSource,
     ) {
         let refused = sent_at.unwrap_or(self.rate).min(self.rate);
         let (reference, cut) = match self.search.take() {
-            Some(_) => (SEARCH_REFERENCE, SEARCH_CUT),
-            None => {
+            Some(_) if source == PauseSource::Refusal => (SEARCH_REFERENCE, SEARCH_CUT),
+            _ => {
                 let share = accepted_share.clamp(MIN_ACCEPTED_SHARE, 1.0);
                 let is_costly = hint.is_some_and(|hint| hint >= COSTLY_HINT);
                 let factor = if is_costly {

@@ -1,7 +1,12 @@
 //! Recovery: what happened since the controller last reacted to a refusal.
 
+use std::time::Duration;
+
 use super::SendRecord;
 use crate::clock::Time;
+
+/// A rate that is measured across a longer pause says little about what the server accepts.
+const SHORT_PAUSE: Duration = Duration::from_millis(400);
 
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
@@ -22,6 +27,12 @@ impl Recovery {
 
     pub(super) fn is_first_refusal(&self) -> bool {
         self.refused_in_a_row == 1
+    }
+
+    /// Whether there was one refusal, and then a long pause: the server asked for it, and no probe was refused.
+    pub(super) fn was_long_pause(&self, now: Time, round_trip: Duration) -> bool {
+        let paused = now.saturating_sub(self.last_refused);
+        self.is_first_refusal() && paused > SHORT_PAUSE + 2 * round_trip
     }
 
     pub(super) fn on_success(&mut self) {
