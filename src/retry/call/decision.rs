@@ -250,7 +250,7 @@ impl Call<'_> {
         };
         let plan = self.state.entropy.with(|rng| {
             let backoff = match self.pacing() {
-                // The throttle keeps the pause, and the retry waits there for its turn.
+                // The throttle spaces retries, so only the hint and its spread are left.
                 Pacing::Paused => Duration::ZERO,
                 _ => backoff.draw_within(latest, step, previous, rng),
             };
@@ -334,7 +334,7 @@ impl Call<'_> {
         }
     }
 
-    /// Counts a failed attempt that no paid retry follows, for the reserve of the host.
+    /// Takes half a retry from the host's reserve, because no paid retry follows the failed attempt.
     ///
     /// Inside a call with the same budget, the outer call decides about the same failure and counts it.
     fn count_unpaid_failure(&self, outcome: ClassifiedOutcome) {
