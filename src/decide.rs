@@ -24,7 +24,7 @@ pub use key_rule::AutoKey;
 pub(crate) use key_rule::{KeyRule, is_idempotent, is_safe};
 pub use status::StatusClass;
 pub(crate) use status::default_class;
-pub(crate) use transport::{Failure, chain};
+pub(crate) use transport::{Failure, chain, failure_class};
 
 use crate::outcome::StopReason;
 

@@ -74,6 +74,7 @@ mod coalesce;
 mod config;
 pub mod dead_letter;
 mod decide;
+pub mod download;
 mod entropy;
 pub mod fleet;
 // Its examples run with these features. The pages are in the documentation with any features, so that links work.

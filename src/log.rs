@@ -76,6 +76,14 @@ pub(crate) fn observer_panicked() {
     tracing::error!(target: TARGET, "observer panicked and missed an event");
 }
 
+/// Reports that a download broke off and asks for the rest.
+pub(crate) fn download_resumes(host: &str, received: u64, resumes: u32, error: &dyn Display) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: TARGET, %host, received, resumes, %error, "download broke off, asking for the rest");
+    #[cfg(not(feature = "tracing"))]
+    let _ = (host, received, resumes, error);
+}
+
 /// Warns that a fleet's store does not respond.
 pub(crate) fn store_lost(error: &dyn Display) {
     #[cfg(feature = "tracing")]

@@ -11,7 +11,6 @@ mod key;
 mod options;
 mod snapshot;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
@@ -295,10 +294,9 @@ pub(crate) fn keep_key_header(builder: RequestBuilder, header: &HeaderName) -> R
     set(builder, |options| options.key_header = Some(header.clone()))
 }
 
-/// Changes the options in the extensions. They are in an `Arc`, because extensions are cloned for each attempt.
+/// Changes the options of a request.
 fn set(mut builder: RequestBuilder, change: impl FnOnce(&mut RequestOptions)) -> RequestBuilder {
-    let options: &mut Arc<RequestOptions> = builder.extensions().get_or_insert_default();
-    change(Arc::make_mut(options));
+    RequestOptions::change(builder.extensions(), change);
     builder
 }
 

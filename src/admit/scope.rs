@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::current::in_scope;
-use super::scope_node::ScopeNode;
+use super::scope_node::{ScopeHold, ScopeNode};
 use crate::clock;
 
 /// Limits the retries and the time of several requests together.
@@ -141,6 +141,12 @@ impl Scope {
     /// Returns the time limit of the scope.
     pub fn get_deadline(&self) -> Option<Duration> {
         self.deadline
+    }
+
+    /// Takes a retry from this scope and from what is around the running code. Returns whether there was one.
+    pub(crate) fn take_retry(&self) -> bool {
+        let hold = ScopeNode::of_scope(self).take_retry();
+        hold.map(ScopeHold::spend).is_some()
     }
 
     pub(crate) fn any_exists() -> bool {

@@ -35,6 +35,12 @@ impl RequestOptions {
         extensions.get()
     }
 
+    /// Changes the options in the extensions. They are in an `Arc`, because extensions are cloned for each attempt.
+    pub(crate) fn change(extensions: &mut Extensions, change: impl FnOnce(&mut Self)) {
+        let options: &mut Arc<Self> = extensions.get_or_insert_default();
+        change(Arc::make_mut(options));
+    }
+
     /// Refuses invalid options before anything is sent.
     pub(crate) fn check(&self, request: &Request) -> Result<(), ConfigError> {
         longer_than_zero("attempt_timeout", self.attempt_timeout)?;

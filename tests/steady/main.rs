@@ -17,6 +17,7 @@ mod cancellation;
 mod coalesce;
 mod dead_letters;
 mod decide;
+mod download;
 mod effect;
 mod fleet;
 mod hostile;

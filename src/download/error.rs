@@ -1,0 +1,141 @@
+//! Why a download failed.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use http::StatusCode;
+use reqwest_middleware::Error;
+
+/// Reports why a download could not go on.
+///
+/// [`DownloadError::of`] finds it in the error of [`chunk`](crate::download::Download::chunk) and `save`. A request
+/// that fails for good is not a `DownloadError`: its error is returned unchanged. So is a deadline, as a
+/// [`SteadyError`](crate::SteadyError).
+///
+/// ```
+/// use reqwest_steady::download::{DownloadError, DownloadExt};
+///
+/// # async fn example(client: reqwest_middleware::ClientWithMiddleware) -> reqwest_middleware::Result<()> {
+/// let mut download = client.get("https://example.com/data.bin").download().await?;
+/// loop {
+///     match download.chunk().await {
+///         Ok(Some(chunk)) => println!("{} bytes", chunk.len()),
+///         Ok(None) => break,
+///         Err(error) => {
+///             if DownloadError::of(&error).is_some_and(DownloadError::is_changed) {
+///                 println!("the file has changed: start again");
+///             }
+///             return Err(error);
+///         }
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct DownloadError {
+    kind: Kind,
+    received: u64,
+    length: Option<u64>,
+    resumes: u32,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// The body broke off, and the rest could not be had, for this reason.
+    Broken(&'static str, Error),
+    /// A response to a request for the rest does not fit, for this reason.
+    Changed(&'static str),
+    Status(StatusCode),
+    #[cfg_attr(not(feature = "file"), allow(dead_code))]
+    File(PathBuf, io::Error),
+}
+
+impl DownloadError {
+    pub(super) fn new(kind: Kind, received: u64, length: Option<u64>, resumes: u32) -> Self {
+        Self {
+            kind,
+            received,
+            length,
+            resumes,
+        }
+    }
+
+    /// Finds the error of a download in any error.
+    pub fn of(error: &Error) -> Option<&Self> {
+        match error {
+            Error::Middleware(error) => error.chain().find_map(|link| link.downcast_ref()),
+            Error::Reqwest(_) => None,
+        }
+    }
+
+    /// Returns whether the rest of the file does not belong to what was received.
+    ///
+    /// The file has changed on the server, or the server does not keep to the rules of range requests. What was
+    /// received is useless.
+    pub fn is_changed(&self) -> bool {
+        matches!(self.kind, Kind::Changed(_))
+    }
+
+    /// Returns the status of a response that is not the file.
+    pub fn status(&self) -> Option<StatusCode> {
+        match self.kind {
+            Kind::Status(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Returns the error of a file that could not be written.
+    pub fn io(&self) -> Option<&io::Error> {
+        match &self.kind {
+            Kind::File(_, error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Returns how many bytes of the file had been received.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Returns the length of the file, if the server said it.
+    pub fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Returns how often the download had asked for the rest.
+    pub fn resumes(&self) -> u32 {
+        self.resumes
+    }
+}
+
+impl fmt::Display for DownloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            Kind::Broken(reason, _) => write!(f, "download broke off and {reason}")?,
+            Kind::Changed(reason) => write!(f, "download cannot go on, because {reason}")?,
+            Kind::Status(status) => write!(f, "download failed with status {status}")?,
+            Kind::File(path, _) => write!(f, "download cannot be saved to {}", path.display())?,
+        }
+        match self.length {
+            Some(length) => write!(f, " (after {} of {length} bytes", self.received)?,
+            None => write!(f, " (after {} bytes", self.received)?,
+        }
+        match self.resumes {
+            0 => write!(f, ")"),
+            1 => write!(f, " and 1 resume)"),
+            resumes => write!(f, " and {resumes} resumes)"),
+        }
+    }
+}
+
+impl StdError for DownloadError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match &self.kind {
+            Kind::Broken(_, error) => Some(error),
+            Kind::File(_, error) => Some(error),
+            Kind::Changed(_) | Kind::Status(_) => None,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The requests of one download: the first one, and those for the rest.
+
+use std::time::Duration;
+
+use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, IF_RANGE, RANGE};
+use http::{Extensions, Method};
+use reqwest::{Request, Response, Url};
+use reqwest_middleware::{ClientWithMiddleware, Error, RequestBuilder, Result};
+use tokio::time::Instant;
+
+use super::version::Validator;
+use crate::admit::{Scope, current_deadline};
+use crate::clock;
+use crate::config::ConfigError;
+use crate::host::host_of;
+use crate::outcome::{SteadyError, TimeLimit};
+use crate::request::RequestOptions;
+use crate::schedule::Limit;
+use crate::upstream::BoxFuture;
+
+/// Sends the same request as often as needed, through the client of the first one.
+pub(super) struct Requests {
+    client: ClientWithMiddleware,
+    request: Request,
+    /// Without the options that make no sense for a part of the file.
+    extensions: Extensions,
+    started: Instant,
+    /// From the request or the scope around it, whichever is earlier.
+    deadline: Option<Duration>,
+}
+
+impl Requests {
+    /// Takes a request apart.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be built, or cannot be sent several times and in parts.
+    pub(super) fn new(mut builder: RequestBuilder) -> Result<Self> {
+        let mut extensions = std::mem::take(builder.extensions());
+        let (client, request) = builder.build_split();
+        let mut request = request?;
+        SteadyError::check(check(&request), request.url())?;
+        // Offsets count bytes of the file itself.
+        let identity = HeaderValue::from_static("identity");
+        request.headers_mut().insert(ACCEPT_ENCODING, identity);
+        let started = clock::now();
+        let mut deadline = RequestOptions::of(&extensions).and_then(|options| options.deadline);
+        let around = current_deadline().map(|end| end.saturating_duration_since(started));
+        deadline = deadline.into_iter().chain(around).min();
+        RequestOptions::change(&mut extensions, |options| options.buffer = None);
+        Ok(Self {
+            client,
+            request,
+            extensions,
+            started,
+            deadline,
+        })
+    }
+
+    pub(super) fn url(&self) -> &Url {
+        self.request.url()
+    }
+
+    /// Returns the time limit of the whole download.
+    pub(super) fn limit(&self) -> Option<Limit> {
+        let deadline = self.deadline?;
+        Some(Limit::new(TimeLimit::Deadline, self.started, deadline))
+    }
+
+    /// Adds what the download knows to the error of its deadline.
+    pub(super) fn complete_error(&self, mut error: Error, requests: u32) -> Error {
+        if let Some(own) = SteadyError::of_mut(&mut error) {
+            if own.host().is_empty() {
+                let elapsed = clock::now().saturating_duration_since(self.started);
+                own.complete(host_of(self.url()), requests, elapsed);
+            }
+        }
+        error
+    }
+
+    /// Requests the whole file.
+    pub(super) async fn first(&self) -> Result<Response> {
+        let (request, extensions) = (self.copy(), self.extensions.clone());
+        let send = send(self.client.clone(), request, extensions);
+        let result = match self.limit() {
+            None => send.await,
+            Some(limit) => limit.enforce(send).await,
+        };
+        result.map_err(|error| self.complete_error(error, 1))
+    }
+
+    /// Requests the file again after a wait, in a scope: from its beginning, or from an offset if it is still the
+    /// same version.
+    pub(super) fn again(
+        &self,
+        from: Option<(u64, &Validator)>,
+        wait: Duration,
+        scope: Scope,
+    ) -> BoxFuture<'static, Result<Response>> {
+        let mut request = self.copy();
+        if let Some((offset, validator)) = from {
+            let range = HeaderValue::try_from(format!("bytes={offset}-"));
+            let range = range.expect("digits are valid in a header");
+            let headers = request.headers_mut();
+            headers.insert(RANGE, range);
+            headers.insert(IF_RANGE, validator.value().clone());
+        }
+        let mut extensions = self.extensions.clone();
+        let (started, deadline) = (self.started, self.deadline);
+        let (client, limit) = (self.client.clone(), self.limit());
+        Box::pin(async move {
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+            RequestOptions::change(&mut extensions, |options| {
+                // The report is that of the first request.
+                options.report = None;
+                let elapsed = clock::now().saturating_duration_since(started);
+                options.deadline = deadline.map(|deadline| deadline.saturating_sub(elapsed));
+            });
+            let send = scope.run(send(client, request, extensions));
+            match limit {
+                None => send.await,
+                Some(limit) => limit.enforce(send).await,
+            }
+        })
+    }
+
+    fn copy(&self) -> Request {
+        self.request.try_clone().expect("checked in `new`")
+    }
+}
+
+async fn send(
+    client: ClientWithMiddleware,
+    request: Request,
+    mut extensions: Extensions,
+) -> Result<Response> {
+    client
+        .execute_with_extensions(request, &mut extensions)
+        .await
+}
+
+/// Refuses a request that cannot be a download.
+fn check(request: &Request) -> std::result::Result<(), ConfigError> {
+    if request.method() != Method::GET {
+        let rule = "should be a GET: only its response can be asked for in parts";
+        return Err(ConfigError::new("download", request.method(), rule));
+    }
+    let is_set =
+        |headers: &HeaderMap| headers.contains_key(RANGE) || headers.contains_key(IF_RANGE);
+    if is_set(request.headers()) {
+        let rule = "should not be set: the download sets them by itself";
+        return Err(ConfigError::new("download", "Range or If-Range", rule));
+    }
+    if request.try_clone().is_none() {
+        let rule = "should not be a stream: the request may be sent several times";
+        return Err(ConfigError::new(
+            "download",
+            "the body of the request",
+            rule,
+        ));
+    }
+    Ok(())
+}

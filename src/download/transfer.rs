@@ -1,0 +1,385 @@
+//! Moves the bytes of a file, and asks for the rest when a body breaks off.
+//!
+//! A [`Transfer`] is in one of three states: it reads a body, it waits for the response to a request for the rest, or
+//! it has ended. It never gives out a byte twice and never skips one.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body::Body as _;
+use reqwest::{Body, Response};
+use reqwest_middleware::{Error, Result};
+use tokio::time::{Sleep, sleep_until};
+
+use super::error::{DownloadError, Kind};
+use super::requests::Requests;
+use super::version::{FileVersion, Rest};
+use crate::admit::Scope;
+use crate::clock;
+use crate::decide::{Failure, StatusClass, default_class, failure_class};
+use crate::entropy::Entropy;
+use crate::host::host_of;
+use crate::log;
+use crate::schedule::Backoff;
+use crate::upstream::BoxFuture;
+
+/// How a download goes on after a failure.
+#[derive(Clone, Debug)]
+pub(super) struct ResumeSettings {
+    pub(super) max_resumes: u32,
+    pub(super) stall_timeout: Duration,
+    pub(super) backoff: Backoff,
+}
+
+impl Default for ResumeSettings {
+    fn default() -> Self {
+        Self {
+            max_resumes: 5,
+            stall_timeout: Duration::from_secs(30),
+            backoff: Backoff::default(),
+        }
+    }
+}
+
+/// The next thing that a transfer brings.
+#[derive(Debug)]
+pub(super) enum Item {
+    Chunk(Bytes),
+    /// The file begins again, perhaps in another version. Only after [`Transfer::allow_start_over`].
+    StartOver,
+}
+
+pub(super) struct Transfer {
+    requests: Requests,
+    settings: ResumeSettings,
+    entropy: Entropy,
+    state: State,
+    /// The status of the latest response that began with the first byte.
+    pub(super) status: StatusCode,
+    pub(super) version: FileVersion,
+    /// How many bytes of this version were given out.
+    pub(super) offset: u64,
+    /// Where the current body ends. `None` if that is not known.
+    end: Option<u64>,
+    /// The most bytes of any version that were given out. Only more than that is progress.
+    highest: u64,
+    pub(super) resumes: u32,
+    /// Resumes since the last progress.
+    fruitless: u32,
+    /// What the resumes without progress, and the retries of their requests, draw from.
+    allowance: Scope,
+    may_start_over: bool,
+    /// The server has sent a part that does not fit, so it is not asked for parts any more.
+    refuses_parts: bool,
+    /// Ends a silence. `is_timed`: it is set for the current one.
+    timer: Pin<Box<Sleep>>,
+    is_timed: bool,
+}
+
+enum State {
+    Reading(Body),
+    Requesting(BoxFuture<'static, Result<Response>>),
+    Ended,
+}
+
+impl Transfer {
+    pub(super) fn new(requests: Requests, settings: ResumeSettings, response: Response) -> Self {
+        let allowance = Scope::new().max_retries(settings.max_resumes);
+        let mut transfer = Self {
+            requests,
+            settings,
+            entropy: Entropy::default(),
+            state: State::Ended,
+            status: response.status(),
+            version: FileVersion::default(),
+            offset: 0,
+            end: None,
+            highest: 0,
+            resumes: 0,
+            fruitless: 0,
+            allowance,
+            may_start_over: false,
+            refuses_parts: false,
+            timer: Box::pin(sleep_until(clock::now())),
+            is_timed: false,
+        };
+        transfer.begin(response);
+        transfer
+    }
+
+    /// Starts to read a response that begins with the first byte of the file.
+    fn begin(&mut self, response: Response) {
+        self.status = response.status();
+        self.version = match self.is_file() {
+            true => FileVersion::of(response.headers(), response.content_length()),
+            false => FileVersion::default(),
+        };
+        self.offset = 0;
+        self.read(response, self.version.length);
+    }
+
+    fn read(&mut self, response: Response, end: Option<u64>) {
+        self.end = end;
+        self.is_timed = false;
+        self.state = State::Reading(response.into());
+    }
+
+    /// Whether the response has the file, and not an error.
+    pub(super) fn is_file(&self) -> bool {
+        is_whole_file(self.status)
+    }
+
+    /// Begins with the first byte again if the rest cannot be had, and says so with [`Item::StartOver`].
+    pub(super) fn allow_start_over(&mut self) {
+        self.may_start_over = true;
+    }
+
+    /// Goes on after the bytes that are there already from an earlier download of this version.
+    pub(super) fn skip_to(&mut self, offset: u64) {
+        let Some((validator, length)) = self.version.resumable() else {
+            return;
+        };
+        (self.offset, self.highest) = (offset, offset);
+        self.state = match offset == length {
+            // There is no rest: `bytes=42-41` would be invalid.
+            true => State::Ended,
+            false => {
+                let from = Some((offset, validator));
+                let request = self
+                    .requests
+                    .again(from, Duration::ZERO, self.allowance.clone());
+                State::Requesting(request)
+            }
+        };
+    }
+
+    /// Returns the next chunk, and `None` after the last one. An error is final.
+    pub(super) fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Item>>> {
+        loop {
+            let step = match &mut self.state {
+                State::Ended => return Poll::Ready(None),
+                State::Reading(_) => ready!(self.poll_body(context)),
+                State::Requesting(request) => {
+                    let result = ready!(request.as_mut().poll(context));
+                    self.on_result(result)
+                }
+            };
+            match step {
+                Ok(None) => {}
+                Ok(Some(item)) => return Poll::Ready(Some(Ok(item))),
+                Err(error) => {
+                    self.state = State::Ended;
+                    let error = self.requests.complete_error(error, self.resumes + 1);
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+    }
+
+    /// Reads on. `Ok(None)` if the state has changed.
+    fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Item>>> {
+        let State::Reading(body) = &mut self.state else {
+            return Poll::Ready(Ok(None));
+        };
+        let polled = Pin::new(body).poll_frame(context);
+        if self.version.length == Some(self.offset) {
+            // Everything is here. One more look lets the client use the connection again, and finds a body that is
+            // too long.
+            if let Poll::Ready(Some(Ok(frame))) = polled {
+                if frame.data_ref().is_some_and(|data| !data.is_empty()) {
+                    return Poll::Ready(self.start_over("it is longer than its range"));
+                }
+            }
+            self.state = State::Ended;
+            return Poll::Ready(Ok(None));
+        }
+        Poll::Ready(match polled {
+            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                Ok(data) if !data.is_empty() => {
+                    self.give_out(data)
+                        .map(Some)
+                        .or_else(|error| match self.may_start_over {
+                            true => self.start_over("it is longer than its range"),
+                            false => Err(error),
+                        })
+                }
+                _ => Ok(None),
+            },
+            Poll::Ready(Some(Err(error))) => self.resume(error.into()),
+            Poll::Ready(None) => self.on_end(),
+            Poll::Pending => {
+                ready!(self.poll_silence(context));
+                match self.requests.limit() {
+                    Some(limit) if limit.end() <= clock::now() => Err(limit.error()),
+                    _ => self.resume(io_error(
+                        io::ErrorKind::TimedOut,
+                        "no data within the stall timeout",
+                    )),
+                }
+            }
+        })
+    }
+
+    /// Ready when the body has been silent for too long, or the deadline is over.
+    fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.is_timed {
+            let stalled = clock::after(clock::now(), self.settings.stall_timeout);
+            let end = self
+                .requests
+                .limit()
+                .map_or(stalled, |limit| limit.end().min(stalled));
+            self.timer.as_mut().reset(end);
+            self.is_timed = true;
+        }
+        self.timer.as_mut().poll(context)
+    }
+
+    fn give_out(&mut self, data: Bytes) -> Result<Item> {
+        self.is_timed = false;
+        let offset = self.offset.saturating_add(data.len() as u64);
+        if self.end.is_some_and(|end| offset > end) {
+            return Err(self.error(Kind::Changed("it is longer than its range")));
+        }
+        self.offset = offset;
+        if offset > self.highest {
+            self.highest = offset;
+            if self.fruitless > 0 {
+                self.fruitless = 0;
+                self.allowance = Scope::new().max_retries(self.settings.max_resumes);
+            }
+        }
+        Ok(Item::Chunk(data))
+    }
+
+    /// A body has ended without an error.
+    fn on_end(&mut self) -> Result<Option<Item>> {
+        match self.end {
+            Some(end) if self.offset < end => {
+                let cut_short = "the body of the response is shorter than announced";
+                self.resume(io_error(io::ErrorKind::UnexpectedEof, cut_short))
+            }
+            // A server may send less than the whole rest.
+            Some(_) if self.version.length != Some(self.offset) => {
+                let more = "the server has sent only a part of the rest";
+                self.resume(io_error(io::ErrorKind::UnexpectedEof, more))
+            }
+            _ => {
+                self.state = State::Ended;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Asks for the rest after a failure, if that is possible and allowed.
+    fn resume(&mut self, cause: Error) -> Result<Option<Item>> {
+        let rest = (self.version.resumable()).filter(|_| self.offset > 0 && !self.refuses_parts);
+        if !self.is_file() {
+            return Err(cause);
+        }
+        if rest.is_none() && self.offset > 0 && !self.may_start_over {
+            let reason = match self.refuses_parts {
+                true => "the server does not send the rest",
+                false => "its headers do not allow to ask for the rest",
+            };
+            return Err(self.error(Kind::Broken(reason, cause)));
+        }
+        let entropy = &self.entropy;
+        let wait = entropy.with(|rng| self.settings.backoff.draw(self.fruitless, None, rng));
+        if let Some(limit) = self.requests.limit() {
+            if clock::after(clock::now(), wait) >= limit.end() {
+                return Err(self.error(Kind::Broken("its deadline is too close", cause)));
+            }
+        }
+        if !self.allowance.take_retry() {
+            return Err(self.error(Kind::Broken("no resumes are left", cause)));
+        }
+        let from = rest.map(|(validator, _)| (self.offset, validator));
+        let request = self.requests.again(from, wait, self.allowance.clone());
+        self.state = State::Requesting(request);
+        self.resumes += 1;
+        self.fruitless += 1;
+        log::download_resumes(
+            host_of(self.requests.url()),
+            self.offset,
+            self.resumes,
+            &cause,
+        );
+        Ok(None)
+    }
+
+    /// Looks at the response to a request for the rest, or for the file from its beginning.
+    fn on_result(&mut self, result: Result<Response>) -> Result<Option<Item>> {
+        let response = match result {
+            Ok(response) => response,
+            Err(error) => {
+                return match failure_class(Failure::of(&error).kind) {
+                    StatusClass::Never => Err(error),
+                    _ => self.resume(error),
+                };
+            }
+        };
+        let status = response.status();
+        if is_whole_file(status) {
+            if self.may_start_over {
+                self.begin(response);
+                return Ok(Some(Item::StartOver));
+            }
+            if self.offset == 0 {
+                self.begin(response);
+                return Ok(None);
+            }
+            let reason = "the file has changed, or the server does not support ranges";
+            return Err(self.error(Kind::Changed(reason)));
+        }
+        match status {
+            StatusCode::PARTIAL_CONTENT => {
+                let length = response.content_length();
+                match (self.version).check_rest(response.headers(), length, self.offset) {
+                    Rest::Continues { end } => {
+                        self.read(response, Some(end));
+                        Ok(None)
+                    }
+                    Rest::DoesNotFit(reason) => self.start_over(reason),
+                }
+            }
+            StatusCode::RANGE_NOT_SATISFIABLE => self.start_over("the file is shorter now"),
+            StatusCode::PRECONDITION_FAILED => self.start_over("the file has changed"),
+            _ if default_class(status) == StatusClass::Never => {
+                Err(self.error(Kind::Status(status)))
+            }
+            _ => {
+                let status = self.error(Kind::Status(status));
+                self.resume(status)
+            }
+        }
+    }
+
+    /// Begins with the first byte after a part that does not fit, if that is allowed.
+    fn start_over(&mut self, reason: &'static str) -> Result<Option<Item>> {
+        let error = self.error(Kind::Changed(reason));
+        self.refuses_parts = true;
+        match self.may_start_over {
+            true => self.resume(error),
+            false => Err(error),
+        }
+    }
+
+    pub(super) fn error(&self, kind: Kind) -> Error {
+        let (received, length) = (self.offset, self.version.length);
+        let error = DownloadError::new(kind, received, length, self.resumes);
+        Error::middleware(error)
+    }
+}
+
+/// Whether a response with this status brings the whole file.
+fn is_whole_file(status: StatusCode) -> bool {
+    status.is_success() && status != StatusCode::PARTIAL_CONTENT
+}
+
+fn io_error(kind: io::ErrorKind, text: &'static str) -> Error {
+    Error::middleware(io::Error::new(kind, text))
+}

@@ -1,0 +1,344 @@
+//! Downloads that are saved to a file.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+use reqwest_steady::testing::{Reply, ScriptedServer};
+
+use super::*;
+use crate::support::directory::Directory;
+use crate::support::file_server::asked_from;
+
+fn part_files(directory: &Directory) -> usize {
+    let names = directory.names();
+    names.iter().filter(|name| name.ends_with(".part")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_saved_file_is_whole_and_leaves_nothing_beside_it() {
+    let directory = Directory::new();
+    let file = Hosted::new(bytes(300));
+    let hosted = file.clone();
+    let server = serve(move |_, request| hosted.reply(request, 70, Then::Fail));
+    let length = download(&server)
+        .await
+        .unwrap()
+        .save(directory.file("data"))
+        .await
+        .unwrap();
+    assert_eq!((length, server.count()), (300, 5));
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+    assert_eq!(directory.names(), ["data"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_save_goes_on_with_what_is_there() {
+    let directory = Directory::new();
+    let file = Hosted::new(bytes(300));
+    fs::write(directory.file("data"), "old").unwrap();
+    let hosted = file.clone();
+    let server = serve(move |_, request| hosted.reply(request, 100, Then::Fail));
+    let first = download(&server).max_resumes(0).await.unwrap();
+    let error = first.save(directory.file("data")).await.unwrap_err();
+    assert_eq!(DownloadError::of(&error).unwrap().received(), 100);
+    assert_eq!(fs::read(directory.file("data")).unwrap(), b"old");
+    assert_eq!(part_files(&directory), 1);
+
+    let second = download(&server).max_resumes(0).await.unwrap();
+    second.save(directory.file("data")).await.unwrap_err();
+    assert_eq!(header(&server, 2, "range").as_deref(), Some("bytes=100-"));
+    assert_eq!(header(&server, 2, "if-range").as_deref(), Some("\"one\""));
+    let third = download(&server).max_resumes(0).await.unwrap();
+    assert_eq!(third.save(directory.file("data")).await.unwrap(), 300);
+    assert_eq!(header(&server, 4, "range").as_deref(), Some("bytes=200-"));
+    assert_eq!(server.count(), 5);
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+    assert_eq!(directory.names(), ["data"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_whole_is_not_asked_for() {
+    let directory = Directory::new();
+    let file = Hosted::new(bytes(300));
+    let hosted = file.clone();
+    let server = serve(move |_, request| hosted.reply(request, 100, Then::Fail));
+    let first = download(&server).max_resumes(0).await.unwrap();
+    first.save(directory.file("data")).await.unwrap_err();
+    let part = directory.names().remove(0);
+    fs::write(directory.file(&part), &*file.bytes).unwrap();
+    let second = download(&server).max_resumes(0).await.unwrap();
+    assert_eq!(second.save(directory.file("data")).await.unwrap(), 300);
+    // No request for the bytes from 300 to 299.
+    assert_eq!(server.count(), 2);
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_another_version_is_not_used() {
+    let directory = Directory::new();
+    let old = Hosted::new(bytes(300));
+    let new = Hosted {
+        etag: Some("\"two\""),
+        ..Hosted::new(vec![7; 300])
+    };
+    let is_new = Arc::new(AtomicBool::new(false));
+    let (hosted, renewed) = (new.clone(), is_new.clone());
+    let server = serve(move |_, request| match renewed.load(Ordering::SeqCst) {
+        false => old.reply(request, 100, Then::Fail),
+        true => hosted.reply(request, 300, Then::End),
+    });
+    let first = download(&server).max_resumes(0).await.unwrap();
+    first.save(directory.file("data")).await.unwrap_err();
+    is_new.store(true, Ordering::SeqCst);
+    let second = download(&server).max_resumes(0).await.unwrap();
+    assert_eq!(second.save(directory.file("data")).await.unwrap(), 300);
+    assert_eq!(server.count(), 2);
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *new.bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_changes_is_saved_from_the_start() {
+    for length in [100, 299, 300, 301, 1000] {
+        let directory = Directory::new();
+        let old = Hosted::new(bytes(300));
+        let new = Hosted {
+            etag: Some("\"two\""),
+            ..Hosted::new(vec![7; length])
+        };
+        let hosted = new.clone();
+        let server = serve(move |index, request| match index {
+            0 => old.reply(request, 100, Then::Fail),
+            1 => hosted.reply(request, 50, Then::Fail),
+            _ => hosted.reply(request, 1000, Then::End),
+        });
+        let saved = download(&server)
+            .await
+            .unwrap()
+            .save(directory.file("data"))
+            .await;
+        assert_eq!((saved.unwrap(), server.count()), (length as u64, 3));
+        assert_eq!(fs::read(directory.file("data")).unwrap(), *new.bytes);
+        assert_eq!(directory.names(), ["data"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_is_not_saved() {
+    let file = Hosted::new(bytes(300));
+    for case in 0..lies(&file).len() {
+        let (name, _) = lies(&file).remove(case);
+        let directory = Directory::new();
+        let hosted = file.clone();
+        let server = serve(
+            move |index, request| match (index, request.headers().get("range")) {
+                (0, _) => hosted.reply(request, 100, Then::Fail),
+                (_, Some(_)) => lies(&hosted).remove(case).1,
+                (_, None) => hosted.reply(request, 300, Then::End),
+            },
+        );
+        let saved = download(&server)
+            .await
+            .unwrap()
+            .save(directory.file("data"))
+            .await;
+        assert_eq!(saved.unwrap(), 300, "{name}");
+        assert_eq!(
+            fs::read(directory.file("data")).unwrap(),
+            *file.bytes,
+            "{name}"
+        );
+        let requests = if name == "ignores ranges" { 2 } else { 3 };
+        assert_eq!(server.count(), requests, "{name}");
+        assert_eq!(directory.names(), ["data"], "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn starting_over_without_getting_further_is_limited() {
+    let directory = Directory::new();
+    let file = Hosted {
+        etag: None,
+        ..Hosted::new(bytes(300))
+    };
+    let server = serve(move |index, _| file.whole(if index == 2 { 150 } else { 100 }, Then::Fail));
+    let error = download(&server)
+        .await
+        .unwrap()
+        .save(directory.file("data"))
+        .await
+        .unwrap_err();
+    // Two requests to get to 150 bytes, and five more in which nothing new came.
+    assert_eq!(server.count(), 1 + 2 + 5);
+    let error = DownloadError::of(&error).unwrap().to_string();
+    assert!(error.contains("no resumes are left"), "{error}");
+    assert!(directory.names().is_empty(), "{:?}", directory.names());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_page_is_not_saved() {
+    let directory = Directory::new();
+    for status in [404, 206, 301, 503] {
+        let server = ScriptedServer::new(move |_| Reply::status(status).body("not the file"));
+        let client = server.client(RetryMiddleware::builder().max_retries(0).build().unwrap());
+        let download = client.get(URL).download().await.unwrap();
+        let error = download.save(directory.file("data")).await.unwrap_err();
+        let found = DownloadError::of(&error).unwrap().status();
+        assert_eq!(found.map(|found| found.as_u16()), Some(status));
+    }
+    assert!(directory.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_cannot_be_written_is_an_error_with_its_path() {
+    let directory = Directory::new();
+    fs::create_dir(directory.file("folder")).unwrap();
+    fs::write(directory.file("folder/inside"), "x").unwrap();
+    let file = Hosted::new(bytes(300));
+    let server = serve(move |_, request| file.reply(request, 300, Then::End));
+    for path in [
+        directory.file("missing/data"),
+        directory.file("folder"),
+        directory.file("folder/.."),
+    ] {
+        let error = download(&server)
+            .await
+            .unwrap()
+            .save(&path)
+            .await
+            .unwrap_err();
+        let error = DownloadError::of(&error).unwrap();
+        assert!(error.io().is_some(), "{error}");
+        assert!(
+            error.to_string().contains(&path.display().to_string()),
+            "{error}"
+        );
+    }
+    assert_eq!(fs::read(directory.file("folder/inside")).unwrap(), b"x");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_save_leaves_the_target_and_a_part_to_go_on_with() {
+    let directory = Directory::new();
+    fs::write(directory.file("data"), "old").unwrap();
+    let file = Hosted::new(bytes(300));
+    let hosted = file.clone();
+    let server = serve(move |index, request| match index {
+        0 => hosted.reply(request, 100, Then::Stall),
+        _ => hosted.reply(request, 300, Then::End),
+    });
+    let save = download(&server)
+        .await
+        .unwrap()
+        .save(directory.file("data"));
+    assert!(tokio::time::timeout(SEC, save).await.is_err());
+    assert_eq!(fs::read(directory.file("data")).unwrap(), b"old");
+    assert_eq!(part_files(&directory), 1);
+    download(&server)
+        .await
+        .unwrap()
+        .save(directory.file("data"))
+        .await
+        .unwrap();
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+    assert_eq!(directory.names(), ["data"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_saves_of_one_file_at_once_both_leave_it_whole() {
+    let file = Hosted::new(bytes(300));
+    for sent in 1..60 {
+        let directory = Directory::new();
+        let hosted = file.clone();
+        let server = serve(move |_, request| hosted.reply(request, sent, Then::Fail));
+        let save = || async { download(&server).await?.save(directory.file("data")).await };
+        let (one, other) = tokio::join!(save(), save());
+        assert_eq!((one.unwrap(), other.unwrap()), (300, 300));
+        assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+        assert_eq!(part_files(&directory), 0);
+    }
+}
+
+/// What a server does with one request: it serves a version, breaks off somewhere, and perhaps lies.
+#[derive(Clone, Debug)]
+struct Step {
+    version: usize,
+    sent: usize,
+    then: Then,
+    lie: Option<usize>,
+}
+
+/// Behind the last of the other lies: the server sends the rest of whatever version it has.
+const IGNORES_IF_RANGE: usize = 17;
+
+fn step() -> impl Strategy<Value = Step> {
+    let then = prop_oneof![Just(Then::End), Just(Then::Fail), Just(Then::Stall)];
+    let lie = proptest::option::weighted(0.3, 0..=IGNORES_IF_RANGE);
+    // Mostly the same version, so that some downloads end.
+    let version = prop_oneof![4 => Just(0usize), 1 => 1..3usize];
+    let sent = prop_oneof![0..300usize, Just(100), Just(300)];
+    (version, sent, then, lie).prop_map(|(version, sent, then, lie)| Step {
+        version,
+        sent,
+        then,
+        lie,
+    })
+}
+
+fn versions() -> [Hosted; 3] {
+    let version = |etag, bytes: Vec<u8>| Hosted {
+        etag: Some(etag),
+        ..Hosted::new(bytes)
+    };
+    [
+        version("\"one\"", bytes(300)),
+        version("\"two\"", vec![7; 300]),
+        version("W/\"three\"", vec![9; 250]),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_save_leaves_the_whole_file_or_nothing(steps in proptest::collection::vec(step(), 1..30)) {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let directory = Directory::new();
+            let script = steps.clone();
+            let server = serve(move |index, request| {
+                let step = script[index % script.len()].clone();
+                let hosted = &versions()[step.version];
+                match (step.lie, asked_from(request)) {
+                    (Some(IGNORES_IF_RANGE), Some(first)) if step.version < 2 => {
+                        hosted.rest(first, step.sent, step.then)
+                    }
+                    (Some(lie @ 0..IGNORES_IF_RANGE), Some(_)) => {
+                        // Lies need 300 bytes.
+                        lies(&versions()[step.version.min(1)]).remove(lie).1
+                    }
+                    _ => hosted.reply(request, step.sent, step.then),
+                }
+            });
+            // Several downloads, so that they find what earlier ones have left.
+            for _ in 0..4 {
+                let saved = match download(&server).await {
+                    Ok(download) => download.save(directory.file("data")).await,
+                    Err(error) => Err(error),
+                };
+                let found = fs::read(directory.file("data"));
+                if saved.is_err() && found.is_err() {
+                    continue;
+                }
+                let found = found.unwrap();
+                prop_assert!(versions().iter().any(|version| *version.bytes == found));
+                if let Ok(length) = saved {
+                    prop_assert_eq!(length, found.len() as u64);
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
