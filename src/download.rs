@@ -111,7 +111,7 @@ impl DownloadExt for RequestBuilder {
     }
 }
 
-type OnProgress = Box<dyn FnMut(Progress) + Send + Sync>;
+type OnProgress = Box<dyn FnMut(Progress) + Send>;
 
 /// Starts a [`Download`] when it is awaited.
 #[must_use = "nothing is sent until it is awaited"]
@@ -155,7 +155,7 @@ impl DownloadRequest {
     }
 
     /// Calls a function after each chunk.
-    pub fn on_progress(mut self, notify: impl FnMut(Progress) + Send + Sync + 'static) -> Self {
+    pub fn on_progress(mut self, notify: impl FnMut(Progress) + Send + 'static) -> Self {
         self.on_progress = Some(Box::new(notify));
         self
     }

@@ -77,11 +77,11 @@ pub(crate) fn observer_panicked() {
 }
 
 /// Reports that a download broke off and asks for the rest.
-pub(crate) fn download_resumes(host: &str, received: u64, resumes: u32, error: &dyn Display) {
+pub(crate) fn download_resumes(host: &str, received: u64, resumes: u32, cause: &str) {
     #[cfg(feature = "tracing")]
-    tracing::info!(target: TARGET, %host, received, resumes, %error, "download broke off, asking for the rest");
+    tracing::info!(target: TARGET, %host, received, resumes, %cause, "download broke off, asking for the rest");
     #[cfg(not(feature = "tracing"))]
-    let _ = (host, received, resumes, error);
+    let _ = (host, received, resumes, cause);
 }
 
 /// Warns that a fleet's store does not respond.

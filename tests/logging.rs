@@ -7,6 +7,9 @@
 #![allow(clippy::disallowed_methods)]
 
 #[allow(dead_code, reason = "most of it is for other tests")]
+#[path = "steady/support/file_server.rs"]
+mod file_server;
+#[allow(dead_code, reason = "most of it is for other tests")]
 #[path = "steady/support/scripted.rs"]
 mod scripted;
 
@@ -22,6 +25,7 @@ use http::Extensions;
 use reqwest::{Body, Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next};
 use reqwest_steady::dead_letter::{DeadLetter, DeadLetterSink, Delivery};
+use reqwest_steady::download::DownloadExt;
 use reqwest_steady::fleet::{FleetLimits, FleetStore, MemoryStore};
 use reqwest_steady::observe::{EventKind, LogLevels};
 use reqwest_steady::{
@@ -35,6 +39,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use file_server::{Hosted, Then, serve};
 use scripted::{Reply, Server, URL, late, respond, respond_with, throttled};
 
 const MS: Duration = Duration::from_millis(1);
@@ -783,6 +788,29 @@ async fn get_through(chain: impl IntoIterator<Item = Arc<dyn Middleware>>) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_download_that_goes_on_is_logged() {
+    let expected = [
+        "TRACE call succeeded host=api.example.com method=GET outcome=200 attempt=1 max_attempts=6 \
+         waited_ms=0 took_ms=0",
+        "INFO download broke off, asking for the rest host=api.example.com received=4 resumes=1 \
+         cause=reset",
+        "TRACE call succeeded host=api.example.com method=GET outcome=206 attempt=1 max_attempts=6 \
+         waited_ms=0 took_ms=0",
+    ];
+    expect(&expected, || async {
+        let file = Hosted::new(*b"halfhalf");
+        let server = serve(move |before, request| match before {
+            0 => file.reply(request, 4, Then::Fail),
+            _ => file.reply(request, 8, Then::End),
+        });
+        let client = server.client(exact().build().unwrap());
+        let mut download = client.get(URL).download().await.unwrap();
+        while download.chunk().await.unwrap().is_some() {}
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn misuse_is_logged_with_advice() {
     let retry = || Arc::new(exact().log_levels(LogLevels::off()).build().unwrap());
     let line =
@@ -954,5 +982,5 @@ fn all_macros_of_tracing_name_the_one_target() {
             }
         }
     }
-    assert_eq!(macros, 11);
+    assert_eq!(macros, 12);
 }

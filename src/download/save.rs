@@ -32,7 +32,8 @@ impl Download {
     /// goes on with it. If the server has another version by then, the part file is of no use and stays, too. A
     /// server without a strong validator leaves no part file.
     ///
-    /// If the file changes during the download, or the server cannot send the rest, `save` begins again.
+    /// If the file changes during the download, or the server cannot send the rest, `save` begins again. It also does
+    /// if some chunks were read before.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,13 +62,9 @@ impl Download {
             return Err(transfer.error(Kind::Status(transfer.status)));
         }
         transfer.allow_start_over();
-        let mut part = Part::open(target, &transfer.version).await;
-        if let Ok(part) = &mut part {
-            if part.length > 0 {
-                transfer.skip_to(part.length);
-            }
-        }
+        let part = Part::open(target, &transfer.version).await;
         let mut part = part.map_err(|error| self.file_error(target, error))?;
+        self.transfer.go_to(part.length);
         loop {
             let item = match poll_fn(|context| self.poll_item(context)).await {
                 Some(Ok(item)) => item,

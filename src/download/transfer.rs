@@ -138,23 +138,23 @@ impl Transfer {
         self.may_start_over = true;
     }
 
-    /// Goes on after the bytes that are there already from an earlier download of this version.
-    pub(super) fn skip_to(&mut self, offset: u64) {
-        let Some((validator, length)) = self.version.resumable() else {
+    /// Goes on at this offset, because the bytes before it are there from an earlier download of this version.
+    ///
+    /// 0 begins again, if bytes were given out before.
+    pub(super) fn go_to(&mut self, offset: u64) {
+        if offset == self.offset {
             return;
-        };
+        }
         (self.offset, self.highest) = (offset, offset);
-        self.state = match offset == length {
+        if self.version.length == Some(offset) {
             // There is no rest: `bytes=42-41` would be invalid.
-            true => State::Ended,
-            false => {
-                let from = Some((offset, validator));
-                let request = self
-                    .requests
-                    .again(from, Duration::ZERO, self.allowance.clone());
-                State::Requesting(request)
-            }
-        };
+            self.state = State::Ended;
+            return;
+        }
+        let from = (self.version.resumable()).filter(|_| offset > 0);
+        let from = from.map(|(validator, _)| (offset, validator));
+        let scope = self.allowance.clone();
+        self.state = State::Requesting(self.requests.again(from, Duration::ZERO, scope));
     }
 
     /// Returns the next chunk, and `None` after the last one. An error is final.
@@ -302,12 +302,9 @@ impl Transfer {
         self.state = State::Requesting(request);
         self.resumes += 1;
         self.fruitless += 1;
-        log::download_resumes(
-            host_of(self.requests.url()),
-            self.offset,
-            self.resumes,
-            &cause,
-        );
+        let cause = Failure::of(&cause).kind.as_str();
+        let host = host_of(self.requests.url());
+        log::download_resumes(host, self.offset, self.resumes, cause);
         Ok(None)
     }
 

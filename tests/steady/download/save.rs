@@ -219,6 +219,24 @@ async fn a_file_that_cannot_be_written_is_an_error_with_its_path() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_save_after_some_chunks_saves_the_whole_file() {
+    for etag in [Some("\"one\""), None] {
+        let directory = Directory::new();
+        let file = Hosted {
+            etag,
+            ..Hosted::new(bytes(300))
+        };
+        let hosted = file.clone();
+        let server = serve(move |_, request| hosted.reply(request, 300, Then::End));
+        let mut download = download(&server).await.unwrap();
+        assert_eq!(download.chunk().await.unwrap().unwrap().len(), 150);
+        let length = download.save(directory.file("data")).await.unwrap();
+        assert_eq!((length, server.count()), (300, 2));
+        assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dropped_save_leaves_the_target_and_a_part_to_go_on_with() {
     let directory = Directory::new();
     fs::write(directory.file("data"), "old").unwrap();
