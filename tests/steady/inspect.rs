@@ -35,12 +35,15 @@ fn by_word(_: &AttemptView<'_>, start: &BodyStart<'_>) -> Option<BodyVerdict> {
     }
 }
 
-/// What functions have seen: the bytes, and whether they are complete.
+/// The bytes that a function saw, and whether they were complete.
+type Sight = (Vec<u8>, bool);
+
+/// What functions have seen.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<(Vec<u8>, bool)>>>);
+struct Seen(Arc<Mutex<Vec<Sight>>>);
 
 impl Seen {
-    fn all(&self) -> Vec<(Vec<u8>, bool)> {
+    fn all(&self) -> Vec<Sight> {
         self.0.lock().unwrap().clone()
     }
 

@@ -81,7 +81,12 @@ async fn a_body_of_exactly_the_limit_is_complete_if_its_length_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn reading_stops_at_the_limit_and_waits_for_no_further_byte() {
-    for (limit, took) in [(0, 0 * SEC), (4, 0 * SEC), (5, 0 * SEC), (6, 30 * SEC)] {
+    for (limit, took) in [
+        (0, Duration::ZERO),
+        (4, Duration::ZERO),
+        (5, Duration::ZERO),
+        (6, 30 * SEC),
+    ] {
         let server = Server::new(|_| Reply::status(200).body(stalled("12345")));
         let seen = Seen::default();
         let start = Instant::now();

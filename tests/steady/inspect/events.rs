@@ -38,7 +38,11 @@ async fn a_stream_goes_on_after_its_first_event() {
             let retry = seen.watch(quick(), Inspect::all());
             let mut response = client(&server, retry).get(URL).send().await.unwrap();
             let place = format!("{} at {cut}", stream.escape_ascii());
-            assert_eq!((server.count(), start.elapsed()), (1, 0 * SEC), "{place}");
+            assert_eq!(
+                (server.count(), start.elapsed()),
+                (1, Duration::ZERO),
+                "{place}"
+            );
             let (first, is_complete) = seen.all().remove(0);
             // The LF of the last CR LF may still be missing.
             assert!(
@@ -130,7 +134,7 @@ async fn the_limit_holds_for_streams_too() {
     let retry = seen.watch(quick(), Inspect::all().limit(8));
     let start = Instant::now();
     let mut response = client(&server, retry).get(URL).send().await.unwrap();
-    assert_eq!((server.count(), start.elapsed()), (1, 0 * SEC));
+    assert_eq!((server.count(), start.elapsed()), (1, Duration::ZERO));
     assert_eq!(seen.all(), [(b"data: 12".to_vec(), false)]);
     assert_eq!(response.chunk().await.unwrap().unwrap(), "data: 12");
     assert_eq!(response.chunk().await.unwrap().unwrap(), "345");
