@@ -16,6 +16,7 @@ use reqwest_steady::{
 };
 use tokio::time::Instant;
 
+use crate::support::chains::link;
 use crate::support::scripted::{Reply, Server, URL, respond, respond_with, throttled};
 use crate::support::stacks::{MS, SEC, retry_after, saved_budget};
 
@@ -509,4 +510,34 @@ async fn a_failed_call_names_its_error() {
     let own = SteadyError::of(&error).unwrap();
     assert!(own.is_timeout(), "{own}");
     assert_eq!((server.count(), server.gaps()), (2, vec![SEC + MS]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_of_an_outer_retry_reaches_the_throttle_too() {
+    // The inner retry does not look at bodies, and its throttle refuses the retry of the outer one.
+    let server = Server::by_request(|request| match request.url().path() {
+        "/other" => respond(200).after(10 * SEC),
+        _ => Reply::status(200).body("again, please"),
+    });
+    let budget = saved_budget(10);
+    let outer = retry_after(SEC).budget(budget.clone());
+    let outer = link(outer.inspect_body(Inspect::all(), by_word).build().unwrap());
+    let throttle = ThrottleMiddleware::builder().adaptive(false);
+    let throttle = throttle.max_in_flight(1).max_queue(0).build().unwrap();
+    let inner = link(quick().build().unwrap());
+    let client = server.client_behind([outer, inner, link(throttle)]);
+    let other = async {
+        tokio::time::sleep(500 * MS).await;
+        let other = client.get("http://api.example.com/other").send().await;
+        other.unwrap()
+    };
+    let start = Instant::now();
+    let own = async {
+        let response = client.get(URL).send().await.unwrap();
+        (response, start.elapsed())
+    };
+    let ((response, took), _) = tokio::join!(own, other);
+    assert_eq!((server.count(), took), (2, SEC));
+    assert_eq!(stop_reason(&response), StopReason::Throttled);
+    assert_eq!(response.text().await.unwrap(), "again, please");
 }
