@@ -5,6 +5,7 @@
 //!
 //! - `classify` turns the result of an attempt into a [`ClassifiedOutcome`].
 //! - `status` has the default class of each status code.
+//! - `inspect` has the rules that look at the beginning of a body, and what they say.
 //! - `effect` has the rule whether an attempt took effect.
 //! - `transport` recognises errors by their types, and `by_text` those without a public type.
 //! - `key_rule` writes idempotency keys and knows which methods are idempotent.
@@ -12,6 +13,7 @@
 mod by_text;
 mod classify;
 mod effect;
+mod inspect;
 mod key_rule;
 mod status;
 mod transport;
@@ -20,6 +22,8 @@ use http::HeaderMap;
 
 pub use classify::AttemptView;
 pub(crate) use classify::{ClassifiedOutcome, Classifier, ClassifyFn, RequestFacts};
+pub use inspect::{BodyStart, BodyVerdict, Inspect};
+pub(crate) use inspect::{InspectRule, is_event_stream, matching_rule};
 pub use key_rule::AutoKey;
 pub(crate) use key_rule::{KeyRule, is_idempotent, is_safe};
 pub use status::StatusClass;
@@ -37,16 +41,22 @@ pub(crate) struct CallFacts {
     pub(crate) max_retries: u32,
     /// The request has no body, or its body can be sent again.
     pub(crate) replayable: bool,
+    /// What an [`inspect_body`](crate::RetryMiddlewareBuilder::inspect_body) said about the response. The class of the
+    /// outcome follows it already.
+    pub(crate) verdict: Option<BodyVerdict>,
 }
 
 /// Returns why no retry may follow an attempt, or `Ok` if one may. `headers` are those of its response.
 ///
-/// Checks in this order: success, class and directive, idempotency, the number of retries, the body.
+/// Checks in this order: a final verdict on the body, success, class and directive, idempotency, the number of retries, the body.
 pub(crate) fn decide(
     classified: ClassifiedOutcome,
     headers: Option<&HeaderMap>,
     call: CallFacts,
 ) -> Result<(), StopReason> {
+    if call.verdict.is_some_and(BodyVerdict::is_never) {
+        return Err(StopReason::NotRetryable);
+    }
     if classified.is_success() {
         return Err(StopReason::Succeeded);
     }

@@ -113,7 +113,7 @@ mod upstream;
 pub use admit::{Budget, BudgetBuilder, Deposit, Scope};
 pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};
 pub use config::ConfigError;
-pub use decide::{AttemptView, AutoKey, StatusClass};
+pub use decide::{AttemptView, AutoKey, BodyStart, BodyVerdict, Inspect, StatusClass};
 pub use outcome::{Effect, ReportSlot, RetryReport, SteadyError, StopReason};
 pub use request::{IdempotencyKey, InvalidKeyError, RequestBuilderExt};
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};

@@ -32,7 +32,6 @@ use crate::handoff::Pacing;
 use crate::host::BoundedTable;
 use crate::log::{THROTTLE_OUTSIDE_RETRY, WarnOnce};
 use crate::outcome::{RetryReport, SteadyError};
-use crate::request::RequestOptions;
 use crate::upstream::Upstream;
 
 /// Learns the rate limit of each server, and queues requests that exceed it.
@@ -132,9 +131,6 @@ impl ThrottleMiddleware {
             let throttle = &*self.throttle;
             SteadyError::check(throttle.timers.check(), request.url())?;
             let gate = throttle.gate_of(&request);
-            let options = RequestOptions::of(extensions);
-            // The body of a buffered response is read later, and may break off.
-            let is_buffered = options.is_some_and(|options| options.buffer.is_some());
             let mut at_gate = GateRequest::new(&gate, &request, extensions);
             if let Some(queued) = at_gate.admit(&request, extensions)? {
                 // In a box: few requests wait, and all would carry its size.
@@ -149,7 +145,7 @@ impl ThrottleMiddleware {
             }
             let is_limit = at_gate.on_response(&signal);
             let is_ok = (result.as_ref()).is_ok_and(|response| response.status().as_u16() < 400);
-            if !is_ok || is_buffered || !at_gate.waited.is_zero() {
+            if !is_ok || at_gate.reads_body || !at_gate.waited.is_zero() {
                 let pacing = match signal.kind {
                     SignalKind::Refused if throttle.settings.adaptive => Pacing::Paused,
                     _ if is_limit => Pacing::Limited,

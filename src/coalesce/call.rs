@@ -147,7 +147,7 @@ impl<'a> CoalescedCall<'a> {
                     leader.share(&response);
                     return Ok(response.to_response());
                 }
-                Some(Ok(Extent::OverLimit)) => {
+                Some(Ok(Extent::Part)) => {
                     leader.dissolve();
                     return Ok(reading.into_stream());
                 }

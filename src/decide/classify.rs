@@ -9,6 +9,7 @@ use reqwest_middleware::{Error, Result};
 
 use super::StatusClass;
 use super::effect::effect_of;
+use super::inspect::{BodyStart, BodyVerdict, InspectRule};
 use super::status::default_class;
 use super::transport::{Failure, failure_class};
 use crate::outcome::{Attempt, AttemptOutcome, Effect, FailureKind};
@@ -119,13 +120,7 @@ impl Classifier {
                 });
                 classified.class = by_user.unwrap_or(classified.class);
             }
-            if let (StatusClass::Retry, Ok(response)) = (classified.class, result) {
-                if !target.is_url_of(response) {
-                    // reqwest followed a redirect, so this status comes from another URL. The original request
-                    // got a response and may have taken effect.
-                    classified.class = StatusClass::Conditional;
-                }
-            }
+            classified.class = class_after_redirect(classified.class, result, target);
         }
         classified.effect = effect_of(result, classified.class, request);
         classified
@@ -141,6 +136,48 @@ impl Classifier {
     }
 }
 
+/// Returns the class of a result that may come from another URL.
+fn class_after_redirect(
+    class: StatusClass,
+    result: &Result<Response>,
+    target: &RequestTarget,
+) -> StatusClass {
+    match result {
+        // reqwest followed a redirect, so this response comes from another URL. The original request got a response
+        // and may have taken effect.
+        Ok(response) if class == StatusClass::Retry && !target.is_url_of(response) => {
+            StatusClass::Conditional
+        }
+        _ => class,
+    }
+}
+
+impl InspectRule {
+    /// Asks the function about a response. Its verdict replaces the class of the outcome.
+    pub(crate) fn apply(
+        &self,
+        classified: &mut ClassifiedOutcome,
+        result: &Result<Response>,
+        attempt: Attempt,
+        target: &RequestTarget,
+        start: &BodyStart<'_>,
+    ) -> Option<BodyVerdict> {
+        let view = AttemptView {
+            target,
+            attempt,
+            outcome: classified.outcome,
+            result,
+        };
+        let verdict = (self.ask)(&view, start)?;
+        classified.class = class_after_redirect(verdict.class, result, target);
+        if classified.effect == Effect::Happened {
+            // The body casts doubt on the status.
+            classified.effect = Effect::Unknown;
+        }
+        Some(verdict)
+    }
+}
+
 /// The function that a user set with `classify_fn`.
 #[derive(Clone)]
 pub(crate) struct ClassifyFn(pub(crate) Arc<Classify>);
@@ -153,7 +190,8 @@ impl fmt::Debug for ClassifyFn {
     }
 }
 
-/// Shows an attempt to a [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn).
+/// Shows an attempt to a [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn) or an
+/// [`inspect_body`](crate::RetryMiddlewareBuilder::inspect_body).
 #[derive(Clone, Copy)]
 pub struct AttemptView<'a> {
     target: &'a RequestTarget,

@@ -47,6 +47,7 @@ fn call(rules: RepeatRules) -> CallFacts {
         retries: 0,
         max_retries: 3,
         replayable: true,
+        verdict: None,
     }
 }
 

@@ -29,6 +29,7 @@ use std::fmt;
 /// |---|---|
 /// | 2xx, 101, 303, 304 | `Happened` |
 /// | 2xx or 3xx that your [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn) or [`status`](crate::RetryMiddlewareBuilder::status) retries | `Unknown` |
+/// | 2xx or 3xx on which your [`inspect_body`](crate::RetryMiddlewareBuilder::inspect_body) gives any verdict | `Unknown` |
 /// | 300, 301, 302 and other 3xx | `Unknown`: servers send them before and after they act |
 /// | 307, 308 | `DidNotHappen`: the server asks for the same request at another URL |
 /// | 4xx | `DidNotHappen`, with these exceptions: |
@@ -39,7 +40,7 @@ use std::fmt;
 /// | refused by a throttle, invalid key or setting | `DidNotHappen`: nothing was sent |
 /// | DNS, connection or handshake failed, stream refused, invalid URL | `DidNotHappen` if redirects are off (see below), else `Unknown` |
 /// | timeout, reset, any other error, call dropped during an attempt | `Unknown` |
-/// | body of a [buffered](crate::RequestBuilderExt::buffer_response) response broke | by its status |
+/// | body of a [buffered](crate::RequestBuilderExt::buffer_response) or inspected response broke | by its status |
 ///
 /// A call combines its attempts. If one `Happened`, the call `Happened`. If all `DidNotHappen`, the call
 /// `DidNotHappen`. Otherwise, its effect is `Unknown`: a 404 after a timeout says nothing about the attempt that timed

@@ -58,6 +58,30 @@ impl Chunks {
         self.rest
     }
 
+    /// Returns the beginning in one piece, at most this many bytes. Only what is not in the first chunk is copied.
+    pub(super) fn start(&mut self, limit: usize) -> Bytes {
+        let limit = limit.min(self.length);
+        if self.first.as_ref().is_none_or(|first| first.len() < limit) {
+            let length = self.length;
+            let mut rest = std::mem::take(self).into_deque();
+            let mut start = BytesMut::with_capacity(limit);
+            while let Some(chunk) = rest.front_mut().filter(|_| start.len() < limit) {
+                start.extend_from_slice(&chunk.split_to(chunk.len().min(limit - start.len())));
+                if chunk.is_empty() {
+                    rest.pop_front();
+                }
+            }
+            *self = Self {
+                first: (!start.is_empty()).then(|| start.freeze()),
+                rest,
+                tail: BytesMut::new(),
+                length,
+            };
+        }
+        let first = self.first.as_ref();
+        first.map_or_else(Bytes::new, |first| first.slice(..limit))
+    }
+
     /// Returns everything in one piece. A single chunk is not copied.
     pub(super) fn into_bytes(self) -> Bytes {
         match self.first {
@@ -103,11 +127,31 @@ mod tests {
     }
 
     #[test]
+    fn the_start_is_in_one_piece_and_nothing_is_lost() {
+        let text: Vec<u8> = (0..20_000_u32).map(|number| number as u8).collect();
+        for size in [1, 7, 4095, 5000, 20_000] {
+            for limit in [0, 1, 6, 7, 8, 4096, 19_999, 20_000, usize::MAX] {
+                let mut chunks = Chunks::default();
+                for chunk in text.chunks(size) {
+                    chunks.push(Bytes::copy_from_slice(chunk));
+                }
+                let start = chunks.start(limit);
+                assert_eq!(start, &text[..limit.min(text.len())], "{size}, {limit}");
+                assert_eq!(chunks.len(), text.len());
+                let all: Vec<u8> = chunks.into_deque().into_iter().flatten().collect();
+                assert_eq!(all, text, "{size}, {limit}");
+            }
+        }
+        assert_eq!(Chunks::default().start(7), "");
+    }
+
+    #[test]
     fn a_body_in_one_chunk_is_not_copied() {
         let body = Bytes::from_static(b"whole");
         let mut chunks = Chunks::default();
         chunks.push(Bytes::new());
         chunks.push(body.clone());
+        assert_eq!(chunks.start(3).as_ptr(), body.as_ptr());
         assert_eq!(chunks.into_bytes().as_ptr(), body.as_ptr());
     }
 }

@@ -43,7 +43,7 @@ impl HeldResponse {
         let reader = self.reader?;
         Ok(match self.ended {
             Some(Ok(Extent::Whole)) => reader.into_buffered().into_response(),
-            Some(Ok(Extent::OverLimit)) | None => reader.into_stream(),
+            Some(Ok(Extent::Part)) | None => reader.into_stream(),
             Some(Err(error)) => reader.into_broken(error),
         })
     }

@@ -19,7 +19,7 @@ pub(crate) async fn buffer(response: Response, limit: usize) -> Result<Response>
     let mut reader = BodyReader::new(response, expected);
     Ok(match reader.read(limit).await? {
         Extent::Whole => reader.into_buffered().into_response(),
-        Extent::OverLimit => reader.into_stream(),
+        Extent::Part => reader.into_stream(),
     })
 }
 
@@ -38,8 +38,8 @@ pub(crate) fn expected_length(response: &Response) -> Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     Whole,
-    /// The body is longer than the limit.
-    OverLimit,
+    /// Reading stopped before the end of the body.
+    Part,
 }
 
 /// A response whose body is being read into memory.
@@ -61,10 +61,24 @@ impl BodyReader {
 
     /// Reads on, up to the limit. A dropped future loses nothing that was read.
     pub(crate) async fn read(&mut self, limit: usize) -> Result<Extent> {
-        while self.chunks.len() <= limit {
+        self.read_until(|length, _| length > limit).await
+    }
+
+    /// Reads on until it is enough. A dropped future loses nothing that was read.
+    ///
+    /// `is_enough` gets the length so far, and each chunk once: the first time, an empty one.
+    pub(crate) async fn read_until(
+        &mut self,
+        mut is_enough: impl FnMut(usize, &[u8]) -> bool,
+    ) -> Result<Extent> {
+        let mut stops = is_enough(self.chunks.len(), &[]);
+        while !stops {
             let chunk = self.response.chunk().await;
             match chunk.map_err(|error| error.with_url(self.response.url().clone()))? {
-                Some(chunk) => self.chunks.push(chunk),
+                Some(chunk) => {
+                    stops = is_enough(self.chunks.len() + chunk.len(), &chunk);
+                    self.chunks.push(chunk);
+                }
                 None if self.is_cut_short() => {
                     let kind = io::ErrorKind::UnexpectedEof;
                     let cut_short = "the body of the response is shorter than announced";
@@ -73,7 +87,22 @@ impl BodyReader {
                 None => return Ok(Extent::Whole),
             }
         }
-        Ok(Extent::OverLimit)
+        Ok(Extent::Part)
+    }
+
+    /// Returns the beginning of the body in one piece, as far as it was read, and at most this many bytes.
+    pub(crate) fn start(&mut self, limit: usize) -> Bytes {
+        self.chunks.start(limit)
+    }
+
+    /// Returns how many bytes were read.
+    pub(crate) fn len(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Returns whether nothing of the body is left, as far as its length tells.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.response.content_length() == Some(0)
     }
 
     /// An HTTP/2 stream that is reset without an error looks like a body that has ended.
@@ -154,8 +183,8 @@ mod tests {
         let parts: Vec<_> = text.split_inclusive(',').map(str::to_owned).collect();
         for (limit, extent) in [
             (text.len(), Extent::Whole),
-            (text.len() - 1, Extent::OverLimit),
-            (0, Extent::OverLimit),
+            (text.len() - 1, Extent::Part),
+            (0, Extent::Part),
         ] {
             let parts = parts.clone().into_iter().map(Ok::<_, io::Error>);
             let body = Body::wrap_stream(futures_util::stream::iter(parts));
@@ -163,7 +192,7 @@ mod tests {
             assert_eq!(reader.read(limit).await.unwrap(), extent);
             let response = match extent {
                 Extent::Whole => reader.into_buffered().to_response(),
-                Extent::OverLimit => reader.into_stream(),
+                Extent::Part => reader.into_stream(),
             };
             assert_eq!(response.text().await.unwrap(), text);
         }

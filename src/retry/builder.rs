@@ -10,7 +10,9 @@ use super::settings::RetrySettings;
 use crate::admit::{Budget, BudgetBuilder};
 use crate::config::{ConfigError, unreserved_header_name};
 use crate::dead_letter::{DeadLetterSink, Secrets};
-use crate::decide::{AttemptView, AutoKey, ClassifyFn, StatusClass};
+use crate::decide::{
+    AttemptView, AutoKey, BodyStart, BodyVerdict, ClassifyFn, Inspect, InspectRule, StatusClass,
+};
 use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
@@ -296,6 +298,62 @@ impl RetryMiddlewareBuilder {
         classify: impl Fn(&AttemptView<'_>) -> Option<StatusClass> + Send + Sync + 'static,
     ) -> Self {
         self.settings.classifier.by_user = Some(ClassifyFn(Arc::new(classify)));
+        self
+    }
+
+    /// Asks a function about the beginning of a response body.
+    ///
+    /// Use it where the status does not say enough: a 429 for an unpaid bill, a 200 with an error inside. The function
+    /// gets the bytes that `inspect` allows. Its [`BodyVerdict`] replaces the class of the response, and `None` leaves
+    /// everything as it is. If several rules are set, the first one that selects a response looks at it.
+    ///
+    /// The caller gets the response with all its bytes. Of a `text/event-stream`, only the first event is read. Reading
+    /// counts in [`attempt_timeout`](Self::attempt_timeout) and [`deadline`](Self::deadline). If a body breaks off while
+    /// it is read:
+    ///
+    /// - A response below 400 becomes a failed attempt, as with
+    ///   [`buffer_response`](crate::RequestBuilderExt::buffer_response). The function is not asked.
+    /// - For a 4xx or 5xx, the function sees what arrived. The caller gets the same bytes, and then the error.
+    ///
+    /// What was read is never logged or stored. See the [guide](crate::guide::decide).
+    ///
+    /// Default: none.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) refuses an invalid [`content_type`](Inspect::content_type) and a
+    /// [`timeout`](Inspect::timeout) of zero.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use reqwest_steady::testing::{Reply, ScriptedServer};
+    /// use reqwest_steady::{BodyVerdict, Inspect, RetryMiddleware};
+    ///
+    /// let server = ScriptedServer::new(|_| {
+    ///     Reply::status(429).body(r#"{"error": {"code": "insufficient_quota"}}"#)
+    /// });
+    /// let retry = RetryMiddleware::builder()
+    ///     .inspect_body(Inspect::errors().limit(4 * 1024), |attempt, start| {
+    ///         let is_unpaid = start.text().contains("insufficient_quota");
+    ///         (attempt.status()? == 429 && is_unpaid).then(BodyVerdict::never)
+    ///     })
+    ///     .build()?;
+    /// let response = server.client(retry).get("https://llm.example.com").send().await?;
+    /// assert_eq!(response.status(), 429);
+    /// assert_eq!(server.count(), 1); // no retry
+    /// assert!(response.text().await?.contains("insufficient_quota"));
+    /// # Ok(()) }
+    /// ```
+    pub fn inspect_body(
+        mut self,
+        inspect: Inspect,
+        ask: impl Fn(&AttemptView<'_>, &BodyStart<'_>) -> Option<BodyVerdict> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.inspect.push(InspectRule {
+            what: inspect,
+            ask: Arc::new(ask),
+        });
         self
     }
 

@@ -1,10 +1,11 @@
 //! One call: what it may do, what it has done, and how long it may take.
 //!
 //! [`Call`] is the state of the loop in `retry.rs`. Its methods are grouped by the part of the loop that they do:
-//! [`attempt`] begins, runs and ends an attempt; [`decision`] decides what follows; [`ending`] goes on to the next
+//! [`attempt`] begins, runs and ends an attempt; [`body`] reads its response; [`decision`] decides what follows; [`ending`] goes on to the next
 //! attempt or ends the call; [`events`] notifies observers and the log; [`letter`] writes the dead letter.
 
 mod attempt;
+mod body;
 mod decision;
 mod ending;
 mod events;
@@ -32,6 +33,7 @@ use crate::observe::EventKind;
 use crate::outcome::{Attempt, FailedReport, ReportSlot, RetryReport, SteadyError, WaitReason};
 use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
 use crate::schedule::{CallTime, Moment};
+pub(crate) use body::Inspected;
 pub(crate) use decision::Decision;
 use decision::Stop;
 use record::{CallRecord, History};
@@ -62,6 +64,8 @@ pub(crate) struct Call<'a> {
     is_inner: bool,
     /// The handoff of a retry around this one, put back at the end.
     outer: Option<Handoff>,
+    /// That retry reads the body of the response.
+    outer_reads_body: bool,
 
     // The running attempt, or the one that has just ended.
     attempt: Attempt,
@@ -187,7 +191,8 @@ impl<'a> Call<'a> {
             rules,
             has_key,
             is_safe: is_idempotent_method && is_safe(request.method()),
-            is_head: options.is_some() && request.method() == Method::HEAD,
+            is_head: (options.is_some() || !settings.inspect.is_empty())
+                && request.method() == Method::HEAD,
             options,
             host,
             host_record,
@@ -195,6 +200,7 @@ impl<'a> Call<'a> {
             scope,
             is_inner: false,
             outer: None,
+            outer_reads_body: false,
             attempt: Attempt::FIRST,
             waited: Duration::ZERO,
             wait_reason: None,
@@ -247,6 +253,7 @@ impl<'a> Call<'a> {
             warning.warn(&TWO_RETRIES_IN_ONE_CHAIN);
         }
         self.outer = Some(outer);
+        self.outer_reads_body = terms.reads_body;
         let queued = terms.queued_before;
         if !queued.is_zero() {
             let history = self.history_or_new();
@@ -301,16 +308,6 @@ impl<'a> Call<'a> {
     /// Returns whether any outcome of an attempt could lead to another attempt.
     fn could_retry(&self) -> bool {
         self.max_retries > 0 && self.rules.allows_any()
-    }
-
-    /// Returns whether the body of a final response belongs to the attempt.
-    pub(crate) fn buffers(&self) -> bool {
-        self.buffer().is_some()
-    }
-
-    /// Returns how many bytes of a response to buffer.
-    fn buffer(&self) -> Option<usize> {
-        self.options.as_ref()?.buffer.filter(|_| !self.is_head)
     }
 
     /// Returns where the request is sent. `None` if nothing asks for it.

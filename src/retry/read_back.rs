@@ -201,6 +201,10 @@ impl RetrySettings {
                 &self.classifier.by_status,
             )
             .optional("classify_fn", self.classifier.by_user.as_ref())
+            .optional(
+                "inspect_body",
+                (!self.inspect.is_empty()).then_some(&self.inspect),
+            )
             .unless(
                 usual.keys.header(),
                 "idempotency_header",

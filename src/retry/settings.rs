@@ -8,7 +8,7 @@ use super::inner_retry::InnerRetry;
 use crate::admit::{BudgetSettings, Hosts};
 use crate::config::{CREDENTIALS, ConfigError, Timers, ensure, longer_than_zero, reserved};
 use crate::dead_letter::DeadLetters;
-use crate::decide::{Classifier, KeyRule};
+use crate::decide::{Classifier, InspectRule, KeyRule};
 use crate::entropy::Entropy;
 use crate::log::WarnOnce;
 #[cfg(feature = "tracing")]
@@ -22,6 +22,8 @@ use crate::schedule::Backoff;
 pub(crate) struct RetrySettings {
     pub(crate) limits: CallLimits,
     pub(crate) classifier: Classifier,
+    /// The first one that selects a response looks at its body.
+    pub(crate) inspect: Vec<InspectRule>,
     pub(crate) retry_without_key: bool,
     pub(crate) retry_unsent: bool,
     /// Unless this is `Some(false)`, `retry_without_key` and `retry_unsent` are false (checked in `build`).
@@ -93,6 +95,9 @@ impl RetrySettings {
         longer_than_zero("dead_letter_timeout", Some(self.dead_letters.timeout))?;
         self.backoff.check()?;
         self.budgets.check()?;
+        for rule in &self.inspect {
+            rule.what.check()?;
+        }
         for (option, is_set) in [
             ("retry_without_key", self.retry_without_key),
             ("retry_unsent", self.retry_unsent),
@@ -156,7 +161,7 @@ impl RetrySettings {
 
     /// Returns whether the class of an outcome can depend on the method and the URL.
     pub(crate) fn needs_target(&self) -> bool {
-        self.classifier.by_user.is_some() || self.retry_without_key
+        self.classifier.by_user.is_some() || self.retry_without_key || !self.inspect.is_empty()
     }
 
     /// Returns whether the log mentions calls that fail.

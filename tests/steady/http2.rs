@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
-use reqwest_steady::{Budget, ReportSlot, RequestBuilderExt, StopReason};
+use reqwest_steady::{BodyVerdict, Budget, Inspect, ReportSlot, RequestBuilderExt, StopReason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
@@ -745,4 +745,39 @@ async fn a_server_that_sheds_streams_gets_few_free_retries() {
     let requests = requests_of(2000, 2, two_of_three).await;
     // 334 calls until then; after that, a fifth of the successes and the reserve pay.
     assert!(requests < 2000 + 2 * 350 + 700, "{requests}");
+}
+
+#[tokio::test]
+async fn an_inspected_response_whose_stream_is_reset_is_retried() {
+    let server = Server::start(|index| match index {
+        0 | 1 => &[Act::Head, Act::ResetStream(INTERNAL_ERROR)],
+        _ => &[Act::Respond],
+    })
+    .await;
+    let inspecting = || {
+        retry().inspect_body(Inspect::all(), |_, start| {
+            assert!(start.is_complete() && start.bytes().is_empty());
+            None
+        })
+    };
+    let (outcomes, reason) = attempts(single(inspecting()).get(&server.url)).await;
+    assert_eq!(
+        (outcomes.len(), reason),
+        (3, StopReason::Succeeded),
+        "{outcomes:?}"
+    );
+    assert_eq!(server.count(), 3);
+}
+
+#[tokio::test]
+async fn an_inspected_response_can_be_final_over_http_2() {
+    let server = Server::start(|_| &[Act::Head, Act::LastBytes(100)]).await;
+    let inspecting = retry().inspect_body(Inspect::all(), |_, start| {
+        assert!(start.is_complete());
+        (start.bytes().len() == 100).then(BodyVerdict::never)
+    });
+    let (response, report) = reported(single(inspecting).get(&server.url)).await;
+    assert_eq!(report.stop_reason(), StopReason::NotRetryable);
+    assert_eq!(response.unwrap().bytes().await.unwrap().len(), 100);
+    assert_eq!(server.count(), 1);
 }

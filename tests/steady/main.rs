@@ -22,6 +22,7 @@ mod effect;
 mod fleet;
 mod hostile;
 mod http2;
+mod inspect;
 mod keys;
 mod line;
 mod observe;

@@ -269,7 +269,7 @@ fn each_builder_method_has_one_that_reads_it_back() {
         ("dead_letter_sink", "has_dead_letter_sink"),
         ("ignore_header", "ignored_headers"),
     ];
-    let not_data = ["observer", "observe_fn", "classify_fn"];
+    let not_data = ["observer", "observe_fn", "classify_fn", "inspect_body"];
     for (builder, reader) in [
         (
             include_str!("../../src/retry/builder.rs"),

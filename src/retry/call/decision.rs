@@ -14,10 +14,9 @@ use super::super::permit::RetryPermit;
 use super::Call;
 use crate::admit::{BudgetHold, HostRecord, ScopeNode};
 use crate::clock;
-use crate::decide::{self, CallFacts, ClassifiedOutcome, StatusClass};
+use crate::decide::{self, BodyVerdict, CallFacts, ClassifiedOutcome, StatusClass};
 use crate::handoff::Pacing;
 use crate::outcome::{StopReason, WaitReason};
-use crate::response;
 use crate::schedule::{self, server_hint};
 
 /// How many attempts of one call that were not processed are retried for free.
@@ -36,7 +35,7 @@ impl Decision {
     }
 
     /// Returns the outcome of the attempt that was decided on.
-    fn outcome(&self) -> ClassifiedOutcome {
+    pub(super) fn outcome(&self) -> ClassifiedOutcome {
         match self {
             Self::Retry(retry) => retry.outcome,
             Self::Stop(stop) => stop.outcome,
@@ -94,7 +93,7 @@ impl Stop {
 type StageResult<T> = std::result::Result<T, StopReason>;
 
 impl Call<'_> {
-    /// Returns the end of the call, if the response is final by itself and its body is not buffered.
+    /// Returns the end of the call, if the response is final by itself and its body is not read.
     ///
     /// Such a call does not pay for the box of what follows a failure: 800 instructions of a GET that gets a 404.
     pub(crate) fn final_stop(
@@ -102,7 +101,7 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         result: &Result<Response>,
     ) -> Option<Stop> {
-        if self.buffers() {
+        if self.buffers() || self.inspect_rule(result).is_some() {
             return None;
         }
         let reason = match outcome.is_success() {
@@ -126,7 +125,7 @@ impl Call<'_> {
     ) -> Option<StopReason> {
         let headers = result.as_ref().ok()?.headers();
         let is_rejected = outcome.class == StatusClass::Never
-            && self.may_retry(outcome, Some(headers)) == Err(StopReason::NotRetryable);
+            && self.may_retry(outcome, None, Some(headers)) == Err(StopReason::NotRetryable);
         is_rejected.then_some(StopReason::NotRetryable)
     }
 
@@ -134,11 +133,12 @@ impl Call<'_> {
     pub(crate) async fn decide(
         &mut self,
         outcome: ClassifiedOutcome,
+        verdict: Option<BodyVerdict>,
         result: &Result<Response>,
     ) -> Decision {
-        let mut hint = None;
+        let mut hint = verdict.and_then(|verdict| verdict.after);
         self.count_streak(outcome);
-        let decided = self.stages(outcome, result, &mut hint).await;
+        let decided = self.stages(outcome, verdict, result, &mut hint).await;
         if !matches!(&decided, Ok(retry) if !retry.in_line) {
             self.count_unpaid_failure(outcome);
         }
@@ -157,44 +157,18 @@ impl Call<'_> {
         }
     }
 
-    /// Reads the body of a final response into memory. If that fails, the attempt has failed, so this decides anew.
-    pub(crate) async fn read_body(
-        &mut self,
-        decision: Decision,
-        result: Result<Response>,
-    ) -> (Decision, Result<Response>) {
-        let limit = self.buffer().unwrap_or_default();
-        let read = async { response::buffer(result?, limit).await };
-        let queued = self.visit.map_or(Duration::ZERO, |visit| visit.waited);
-        let start = clock::after(self.attempt_start(), queued);
-        let result = match self.time.attempt_limit(start) {
-            None => read.await,
-            Some(limit) => limit.enforce(read).await,
-        };
-        if result.is_ok() {
-            return (decision, result);
-        }
-        self.ended = self.now();
-        let outcome = ClassifiedOutcome {
-            // The response had begun, so the request was processed.
-            unsent: false,
-            effect: decision.outcome().effect,
-            ..self.classify(&result)
-        };
-        (self.decide(outcome, &result).await, result)
-    }
-
-    /// Goes through the three stages. Leaves the hint in `hint` as soon as it is read.
+    /// Goes through the three stages. Leaves the longer of `hint` and the headers' hint in it as soon as it is read.
     async fn stages(
         &mut self,
         outcome: ClassifiedOutcome,
+        verdict: Option<BodyVerdict>,
         result: &Result<Response>,
         hint: &mut Option<Duration>,
     ) -> StageResult<Retry> {
         let headers = result.as_ref().ok().map(Response::headers);
-        self.may_retry(outcome, headers)?;
+        self.may_retry(outcome, verdict, headers)?;
         if let (Some(status), Some(headers)) = (outcome.status(), headers) {
-            *hint = server_hint(status, headers, clock::wall());
+            *hint = server_hint(status, headers, clock::wall()).max(*hint);
         }
         let now = clock::now();
         let plan = self.schedule(*hint, now)?;
@@ -223,6 +197,7 @@ impl Call<'_> {
     fn may_retry(
         &self,
         outcome: ClassifiedOutcome,
+        verdict: Option<BodyVerdict>,
         headers: Option<&HeaderMap>,
     ) -> StageResult<()> {
         let call = CallFacts {
@@ -230,6 +205,7 @@ impl Call<'_> {
             retries: self.attempt.retries(),
             max_retries: self.max_retries,
             replayable: (self.record.as_ref()).is_some_and(|it| it.request.is_replayable()),
+            verdict,
         };
         decide::decide(outcome, headers, call)
     }

@@ -102,18 +102,18 @@ fn decide_says_why_a_request_is_not_sent_again() {
         (&none, &get, unavailable, None, Err(StopReason::Disabled)),
     ] {
         let call = call_with(state, method.clone(), None);
-        assert_eq!(call.may_retry(outcome, headers), expected);
+        assert_eq!(call.may_retry(outcome, None, headers), expected);
     }
 
     let mut last = call(&usual);
     last.attempt = Attempt::after(usual.settings.limits.max_retries);
     let exhausted = Err(StopReason::RetriesExhausted);
-    assert_eq!(last.may_retry(unavailable, None), exhausted);
+    assert_eq!(last.may_retry(unavailable, None, None), exhausted);
 
     let stream = Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>("a")]));
     let call = call_with(&usual, Method::PUT, Some(stream));
     let gone = Err(StopReason::BodyNotReplayable);
-    assert_eq!(call.may_retry(unavailable, None), gone);
+    assert_eq!(call.may_retry(unavailable, None, None), gone);
 }
 
 #[tokio::test(start_paused = true)]

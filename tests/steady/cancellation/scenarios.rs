@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reqwest_middleware::RequestBuilder;
-use reqwest_steady::RequestBuilderExt;
+use reqwest_steady::{BodyVerdict, Inspect, RequestBuilderExt};
 
 use super::script::Action::{self, Breaks, Drips, Pause, Reset, Silence, Slow, Status};
 use super::stack::Setup;
@@ -47,7 +47,7 @@ const PLAIN: Scenario = Scenario {
     points: 1,
 };
 
-pub(super) const SCENARIOS: [Scenario; 15] = [
+pub(super) const SCENARIOS: [Scenario; 16] = [
     PLAIN,
     Scenario {
         name: "responses to drain, and waits between them",
@@ -105,6 +105,26 @@ pub(super) const SCENARIOS: [Scenario; 15] = [
         },
         request: |request| request.buffer_response(1000),
         points: 12,
+        ..PLAIN
+    },
+    Scenario {
+        name: "bodies that are inspected, retried or broken off",
+        setup: Setup {
+            retry: |retry| {
+                retry.inspect_body(Inspect::all(), |attempt, _| {
+                    let is_first = attempt.url().path() == "/own" && attempt.attempt() == 1;
+                    is_first.then(BodyVerdict::conditional)
+                })
+            },
+            ..PLAIN.setup
+        },
+        script: |path, before| match (path, before) {
+            ("/own", 0) => Drips(200, 3),
+            ("/own", 1) => Breaks,
+            ("/own", _) => Drips(200, 4),
+            _ => Status(200),
+        },
+        points: 14,
         ..PLAIN
     },
     Scenario {

@@ -1,0 +1,154 @@
+//! Bodies of responses that belong to the attempt: inspected ones and buffered ones.
+
+use std::time::Duration;
+
+use reqwest::Response;
+use reqwest_middleware::Result;
+
+use super::Call;
+use super::decision::Decision;
+use crate::clock;
+use crate::decide::{
+    BodyStart, BodyVerdict, ClassifiedOutcome, InspectRule, is_event_stream, matching_rule,
+};
+use crate::response::{self, BodyReader, Extent, FirstEvent, expected_length};
+use crate::schedule::Limit;
+
+/// An attempt whose response was inspected.
+pub(crate) struct Inspected {
+    /// Its class and effect follow the verdict.
+    pub(crate) outcome: ClassifiedOutcome,
+    /// The response with all its bytes, or the error that ended its body.
+    pub(crate) result: Result<Response>,
+    pub(crate) verdict: Option<BodyVerdict>,
+}
+
+impl<'a> Call<'a> {
+    /// Returns whether the body of a response can make the attempt fail, for this retry or one around it.
+    pub(super) fn reads_body(&self) -> bool {
+        let inspects = !self.settings.inspect.is_empty() && !self.is_head;
+        inspects || self.buffers() || self.outer_reads_body
+    }
+
+    /// Returns the rule that looks at the body of the response.
+    pub(crate) fn inspect_rule(&self, result: &Result<Response>) -> Option<&'a InspectRule> {
+        let rules = &self.settings.inspect;
+        if rules.is_empty() || self.is_head {
+            return None;
+        }
+        let response = result.as_ref().ok()?;
+        matching_rule(rules, response.status(), response.headers())
+    }
+
+    /// Reads the beginning of the body, and asks the rule about it.
+    ///
+    /// If a body breaks off or the attempt's time is over, a response below 400 has failed. Others go on, because their
+    /// status says enough.
+    pub(crate) async fn inspect_body(
+        &mut self,
+        rule: &InspectRule,
+        mut outcome: ClassifiedOutcome,
+        response: Response,
+    ) -> Inspected {
+        let fails = response.status().as_u16() < 400;
+        let limit = rule.what.max_bytes();
+        let mut event = is_event_stream(response.headers()).then(FirstEvent::default);
+        let expected = expected_length(&response);
+        let mut reader = BodyReader::new(response, expected);
+        let reading = reader.read_until(|length, chunk| {
+            length >= limit || event.as_mut().is_some_and(|event| event.read(chunk))
+        });
+        let own_end = clock::after(clock::now(), rule.what.max_time());
+        let attempt_limit = self.body_limit().filter(|it| it.end() <= own_end);
+        let end = attempt_limit.map_or(own_end, |it| it.end());
+        let read = match (clock::within(end, reading).await, attempt_limit) {
+            (Some(Ok(extent)), _) => Ok(extent),
+            (Some(Err(error)), _) => Err(error),
+            (None, Some(over)) if fails => Err(over.error()),
+            (None, _) => Ok(Extent::Part),
+        };
+        let start = reader.start(limit);
+        let is_complete = match read {
+            Ok(Extent::Whole) => true,
+            Ok(Extent::Part) => reader.is_at_end() && start.len() == reader.len(),
+            Err(_) => false,
+        };
+        let result = match read {
+            Ok(Extent::Whole) => Ok(reader.into_buffered().into_response()),
+            Ok(Extent::Part) => Ok(reader.into_stream()),
+            Err(error) if fails => {
+                let result = Err(error);
+                return Inspected {
+                    outcome: self.classify_broken(outcome, &result),
+                    result,
+                    verdict: None,
+                };
+            }
+            Err(error) => Ok(reader.into_broken(error)),
+        };
+        let start = BodyStart {
+            bytes: &start,
+            is_complete,
+        };
+        let record = (self.record.as_ref()).expect("a client with rules has one for each call");
+        let target = record.request.target();
+        let verdict = rule.apply(&mut outcome, &result, self.attempt, target, &start);
+        Inspected {
+            outcome,
+            result,
+            verdict,
+        }
+    }
+
+    /// Returns whether the body of a final response belongs to the attempt.
+    pub(crate) fn buffers(&self) -> bool {
+        self.buffer().is_some()
+    }
+
+    /// Returns how many bytes of a response to buffer.
+    fn buffer(&self) -> Option<usize> {
+        self.options.as_ref()?.buffer.filter(|_| !self.is_head)
+    }
+
+    /// Reads the body of a final response into memory. If that fails, the attempt has failed, so this decides anew.
+    pub(crate) async fn read_body(
+        &mut self,
+        decision: Decision,
+        verdict: Option<BodyVerdict>,
+        result: Result<Response>,
+    ) -> (Decision, Result<Response>) {
+        let limit = self.buffer().unwrap_or_default();
+        let read = async { response::buffer(result?, limit).await };
+        let result = match self.body_limit() {
+            None => read.await,
+            Some(limit) => limit.enforce(read).await,
+        };
+        if result.is_ok() {
+            return (decision, result);
+        }
+        let outcome = self.classify_broken(decision.outcome(), &result);
+        (self.decide(outcome, verdict, &result).await, result)
+    }
+
+    /// Returns the time limit of the attempt, without its time in a throttle's queue.
+    fn body_limit(&self) -> Option<Limit> {
+        let queued = self.visit.map_or(Duration::ZERO, |visit| visit.waited);
+        let start = clock::after(self.attempt_start(), queued);
+        self.time.attempt_limit(start)
+    }
+
+    /// Classifies an attempt whose body could not be read. `outcome` is that of its status.
+    fn classify_broken(
+        &mut self,
+        outcome: ClassifiedOutcome,
+        result: &Result<Response>,
+    ) -> ClassifiedOutcome {
+        self.ended = self.now();
+        ClassifiedOutcome {
+            // The response had begun, so the request was processed.
+            unsent: false,
+            effect: outcome.effect,
+            ..self.classify(result)
+        }
+    }
+}
