@@ -29,8 +29,8 @@ use reqwest_steady::download::DownloadExt;
 use reqwest_steady::fleet::{FleetLimits, FleetStore, MemoryStore};
 use reqwest_steady::observe::{EventKind, LogLevels};
 use reqwest_steady::{
-    Backoff, Budget, CoalesceMiddleware, Jitter, KeyBy, RequestBuilderExt, RetryMiddleware,
-    RetryMiddlewareBuilder, Scope, ThrottleMiddleware, ThrottleMiddlewareBuilder,
+    Backoff, BodyVerdict, Budget, CoalesceMiddleware, Inspect, Jitter, KeyBy, RequestBuilderExt,
+    RetryMiddleware, RetryMiddlewareBuilder, Scope, ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 use tokio::time::{sleep, timeout};
 use tracing::field::{Field, Visit};
@@ -208,6 +208,29 @@ async fn a_retry_is_logged_with_its_cause_and_its_wait() {
          waited_ms=2660 took_ms=2660",
     ];
     expect(&lines, || get(exact(), script)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_an_inspected_body_is_logged() {
+    let script = |index| match index {
+        0 => Reply::status(200).body("again hunter2"),
+        _ => Reply::status(200).body("stop hunter2"),
+    };
+    let lines = [
+        "INFO retrying host=api.example.com method=GET outcome=200 attempt=1 max_attempts=6 \
+         wait_ms=380 hint_ms=0",
+        "DEBUG not retrying host=api.example.com method=GET outcome=200 stop_reason=not_retryable \
+         effect=unknown attempt=2 max_attempts=6 waited_ms=380 took_ms=380",
+    ];
+    let retry = || {
+        exact().inspect_body(Inspect::all(), |_, start| {
+            Some(match start.text().contains("again") {
+                true => BodyVerdict::retry().after(Duration::ZERO),
+                false => BodyVerdict::never(),
+            })
+        })
+    };
+    expect(&lines, || get(retry(), script)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -160,6 +160,7 @@ impl RetryReport {
     /// Zero if the call was not measured: see [`effect`](Self::effect).
     ///
     /// With [`buffer_response`](crate::RequestBuilderExt::buffer_response), this includes the time to read the body.
+    /// With [`inspect_body`](crate::RetryMiddlewareBuilder::inspect_body), it includes the time to read its beginning.
     pub fn took(&self) -> Duration {
         self.took
     }

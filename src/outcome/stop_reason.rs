@@ -5,7 +5,7 @@ labelled! {
     pub enum StopReason {
         /// The response is not an error: its status is below 400.
         Succeeded = "succeeded",
-        /// A retry would end the same way.
+        /// A retry would end the same way. After a status below 400, a [`BodyVerdict`](crate::BodyVerdict) says so.
         NotRetryable = "not_retryable",
         /// The request may have taken effect, and a retry could repeat that effect.
         ///

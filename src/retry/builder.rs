@@ -309,11 +309,12 @@ impl RetryMiddlewareBuilder {
     ///
     /// The caller gets the response with all its bytes. Of a `text/event-stream`, only the first event is read. Reading
     /// counts in [`attempt_timeout`](Self::attempt_timeout) and [`deadline`](Self::deadline). If a body breaks off while
-    /// it is read:
+    /// it is read, or if that time is over:
     ///
     /// - A response below 400 becomes a failed attempt, as with
     ///   [`buffer_response`](crate::RequestBuilderExt::buffer_response). The function is not asked.
-    /// - For a 4xx or 5xx, the function sees what arrived. The caller gets the same bytes, and then the error.
+    /// - For a 4xx or 5xx, the function sees what arrived. The caller gets the same bytes, and then the error at which the
+    ///   body broke off. A body that was only slow goes on.
     ///
     /// What was read is never logged or stored. See the [guide](crate::guide::decide).
     ///

@@ -79,3 +79,22 @@ async fn a_body_shorter_than_announced_is_a_failed_attempt() {
     assert_eq!(response.unwrap().text().await.unwrap(), "whole");
     assert_eq!((server.count(), report.retries()), (2, 1));
 }
+
+#[tokio::test]
+async fn a_verdict_on_a_redirected_response_repeats_no_post() {
+    // The server accepted the POST. What the second URL says is no refusal of the first request.
+    let server = Server::start(|index| match index {
+        0 => {
+            let head = "HTTP/1.1 303 See Other\r\nlocation: /other\r\ncontent-length: 0\r\n\r\n";
+            reply(head, Then::KeepOpen)
+        }
+        _ => respond(200, "again"),
+    })
+    .await;
+    let follows = reqwest::Client::builder().no_proxy();
+    let client = client(follows, inspecting().retry_without_key(true));
+    let (response, report) = reported(client.post(server.url())).await;
+    assert_eq!(response.unwrap().text().await.unwrap(), "again");
+    assert_eq!(report.stop_reason(), StopReason::NotIdempotent);
+    assert_eq!(server.count(), 2);
+}
