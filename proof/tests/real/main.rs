@@ -9,6 +9,7 @@
 mod support;
 
 mod fleet;
+mod gzip;
 mod identity;
 mod metrics;
 mod migration;

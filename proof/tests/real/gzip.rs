@@ -1,0 +1,82 @@
+//! Responses with a content encoding, which reqwest decodes.
+
+use reqwest_steady::download::{DownloadError, DownloadExt};
+use reqwest_steady::{BodyVerdict, Inspect, StopReason};
+
+use crate::support::directory::Directory;
+use crate::support::raw::{Server, Then, client, direct, in_time, reply, reported, retry};
+
+const TEXT: &str = r#"{"error":{"code":"insufficient_quota"}}"#;
+
+/// The same text, compressed by gzip.
+#[rustfmt::skip]
+const GZIPPED: &[u8] = &[0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xab, 0x56, 0x4a, 0x2d, 0x2a, 0xca, 0x2f, 0x52, 0xb2, 0xaa, 0x56, 0x4a, 0xce, 0x4f, 0x49, 0x55, 0xb2, 0x52, 0xca, 0xcc, 0x2b, 0x2e, 0x4d, 0x4b, 0xcb, 0x4c, 0xce, 0x4c, 0xcd, 0x2b, 0x89, 0x2f, 0x2c, 0xcd, 0x2f, 0x49, 0x54, 0xaa, 0xad, 0x05, 0x00, 0x05, 0x22, 0x04, 0x06, 0x27, 0x00, 0x00, 0x00];
+
+fn gzipped(status: u16, headers: &str, sent: usize) -> Vec<u8> {
+    let length = GZIPPED.len();
+    let head = format!(
+        "HTTP/1.1 {status} Whatever\r\ncontent-encoding: gzip\r\n{headers}content-length: {length}\r\n\r\n"
+    );
+    [head.as_bytes(), &GZIPPED[..sent]].concat()
+}
+
+#[tokio::test]
+async fn an_inspected_body_is_decoded() {
+    let all = GZIPPED.len();
+    let server = Server::start(move |_| reply(gzipped(429, "", all), Then::KeepOpen)).await;
+    let retry = retry().inspect_body(Inspect::errors(), |_, start| {
+        start
+            .text()
+            .contains("insufficient_quota")
+            .then(BodyVerdict::never)
+    });
+    let (response, report) = reported(client(direct(), retry).get(server.url())).await;
+    assert_eq!(report.stop_reason(), StopReason::NotRetryable);
+    assert_eq!(server.count(), 1);
+    assert_eq!(response.unwrap().text().await.unwrap(), TEXT);
+}
+
+#[tokio::test]
+async fn a_download_that_is_gzipped_unasked_begins_again() {
+    let directory = Directory::new();
+    let half = GZIPPED.len() / 2;
+    let server = Server::start(move |index| match index {
+        0 => reply(gzipped(200, "etag: \"a\"\r\n", half), Then::Close),
+        _ => reply(gzipped(200, "etag: \"a\"\r\n", GZIPPED.len()), Then::Close),
+    })
+    .await;
+    let client = client(direct(), retry());
+    let download = in_time(client.get(server.url()).download().into_future()).await;
+    let saved = in_time(download.unwrap().save(directory.file("data"))).await;
+    assert_eq!(saved.unwrap(), TEXT.len() as u64);
+    assert_eq!(
+        std::fs::read_to_string(directory.file("data")).unwrap(),
+        TEXT
+    );
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2);
+    for request in requests {
+        assert_eq!(request.header("accept-encoding"), Some("identity"));
+        // Offsets of decoded bytes mean nothing to the server.
+        assert_eq!(request.header("range"), None);
+    }
+
+    let server =
+        Server::start(move |_| reply(gzipped(200, "etag: \"a\"\r\n", half), Then::Close)).await;
+    let download = client.get(server.url()).download().max_resumes(1);
+    let mut download = in_time(download.into_future()).await.unwrap();
+    let error = loop {
+        match in_time(download.chunk()).await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the body was cut"),
+            Err(error) => break error,
+        }
+    };
+    assert!(DownloadError::of(&error).is_some(), "{error:?}");
+    let asked = server.requests();
+    assert!(
+        asked
+            .iter()
+            .all(|request| request.header("range").is_none())
+    );
+}
