@@ -40,6 +40,7 @@
 //! | change settings for one request | [`RequestBuilderExt`] |
 //! | know whether a failed request took effect | [`Effect`], [`ReportSlot`] |
 //! | ask whether it was a timeout, which host, how many attempts | [`SteadyError`], [`RetryReport`] |
+//! | go on with a download that broke off | [`download`] |
 //! | read the log and the metrics | [observe](guide::observe) |
 //! | copy settings for payments, object stores, LLM APIs, batch jobs | [recipes](guide::recipes) |
 //! | move from reqwest-retry | [migration](guide::migration) |
