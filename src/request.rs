@@ -2,7 +2,7 @@
 //!
 //! - [`RequestBuilderExt`] is the public side. It stores [`RequestOptions`] in the extensions of the request.
 //! - `key` has [`IdempotencyKey`] and the rules for its text.
-//! - `body` has [`BodyFactory`], which builds a streaming body for each attempt.
+//! - `body` has [`BodyFactory`], which builds a streaming body, a form or a file again for each attempt.
 //! - `snapshot` has [`RequestSnapshot`], from which retries and dead letters are made.
 
 mod body;
@@ -11,14 +11,24 @@ mod key;
 mod options;
 mod snapshot;
 
+#[cfg(feature = "file")]
+use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "multipart")]
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName};
+#[cfg(feature = "multipart")]
+use reqwest::multipart::Form;
 use reqwest::{Body, Url};
 use reqwest_middleware::RequestBuilder;
 use url::Position;
 
-pub(crate) use body::{BodyFactory, bytes_of};
+#[cfg(feature = "file")]
+use body::file::FileSource;
+#[cfg(feature = "multipart")]
+use body::multipart::FormSource;
+pub(crate) use body::{BodyFactory, KeptBody, describe};
 pub(crate) use key::{DEFAULT_HEADER, check_header, has_key};
 pub use key::{IdempotencyKey, InvalidKeyError};
 pub(crate) use options::RequestOptions;
@@ -172,6 +182,10 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// attempt and its retries would send different bodies with one key. A middleware outside the retry that wraps a
     /// stream is not detected.
     ///
+    /// The call also fails if `Content-Type` names another boundary than the one with which a newly built body begins.
+    /// To find out, the call builds one more body. For forms with a new boundary each time, use `multipart_with`
+    /// (feature `multipart`).
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = wiremock::MockServer::start().await;
@@ -188,6 +202,71 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// ```
     #[must_use]
     fn body_with<B: Into<Body>>(self, build: impl Fn() -> B + Send + Sync + 'static) -> Self;
+
+    /// Builds a multipart form again for each attempt (feature `multipart`).
+    ///
+    /// A form has a random boundary, and its parts may be streams. So each attempt sends a new form with the
+    /// `Content-Type` and `Content-Length` that reqwest's `multipart` would send. It replaces an earlier body and its
+    /// `Content-Type`.
+    ///
+    /// Dead letters keep a form within their size limit if all its parts are in memory. `AutoKey::Content` makes no
+    /// key for a form, because its content has a random boundary.
+    ///
+    /// # Errors
+    ///
+    /// As for [`body_with`](Self::body_with), the form should stay the only body.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = wiremock::MockServer::start().await;
+    /// # let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new()).build();
+    /// # let url = server.uri();
+    /// use reqwest::multipart::Form;
+    /// use reqwest_steady::RequestBuilderExt;
+    ///
+    /// let upload = client.post(url).idempotency_key("scan-7");
+    /// let upload = upload.multipart_with(|| Form::new().text("title", "Scan 7").text("pages", "2"));
+    /// upload.send().await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "multipart")]
+    #[must_use]
+    fn multipart_with(self, build: impl Fn() -> Form + Send + Sync + 'static) -> Self;
+
+    /// Sends a file, opened again for each attempt (feature `file`).
+    ///
+    /// Sends the length as `Content-Length` and the content in chunks of 64 KiB. It replaces an earlier body and sets
+    /// no `Content-Type`. This method and each retry open the file with a blocking call of `std::fs`, which is short
+    /// on a local disk. The content is read on tokio's threads for blocking work.
+    ///
+    /// Dead letters keep an unchanged file within their size limit. `AutoKey::Content` makes no key for a file.
+    ///
+    /// # Errors
+    ///
+    /// The call fails with a [`SteadyError`](crate::SteadyError) before an attempt is sent, if the file cannot be
+    /// opened, or if its length or modification time has changed since this method was called. Otherwise two attempts
+    /// would send different contents with one key. That error replaces the response of an earlier attempt. See
+    /// [`SteadyError::is_body`](crate::SteadyError::is_body).
+    ///
+    /// If the file shrinks while it is sent, the attempt fails with an error of reqwest and is not retried. Bytes that
+    /// are changed or appended while it is sent are not noticed before the next attempt. Without a
+    /// [`RetryMiddleware`](crate::RetryMiddleware), a file that cannot be opened is an error of reqwest.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = wiremock::MockServer::start().await;
+    /// # let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new()).build();
+    /// # let url = server.uri();
+    /// # let path = "Cargo.toml";
+    /// use reqwest_steady::RequestBuilderExt;
+    ///
+    /// let upload = client.put(url).header("content-type", "application/octet-stream");
+    /// upload.file(path).send().await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "file")]
+    #[must_use]
+    fn file(self, path: impl Into<PathBuf>) -> Self;
 
     /// Reads the response body into memory before the call returns.
     ///
@@ -270,6 +349,30 @@ impl RequestBuilderExt for RequestBuilder {
     fn body_with<B: Into<Body>>(self, build: impl Fn() -> B + Send + Sync + 'static) -> Self {
         let first = build().into();
         let (first, later) = BodyFactory::new(first, move || build().into());
+        set(self.body(first), |options| options.body = Some(later))
+    }
+
+    #[cfg(feature = "multipart")]
+    fn multipart_with(self, build: impl Fn() -> Form + Send + Sync + 'static) -> Self {
+        // A stream could not be cloned, and the form replaces any body.
+        let builder = self.body(Body::default());
+        let first =
+            FormSource::new(&builder, build).and_then(|source| Some((source.form().ok()?, source)));
+        let Some((first, source)) = first else {
+            // The request is invalid already. An invalid header makes sure that it is not sent without the form.
+            return builder.header(CONTENT_TYPE, "\n");
+        };
+        let (body, later) = BodyFactory::of_source(first.body, source);
+        let headers = first.headers.unwrap_or_default();
+        set(builder.headers(headers).body(body), |options| {
+            options.body = Some(later);
+        })
+    }
+
+    #[cfg(feature = "file")]
+    fn file(self, path: impl Into<PathBuf>) -> Self {
+        let (first, source) = FileSource::open(path.into());
+        let (first, later) = BodyFactory::of_source(first, source);
         set(self.body(first), |options| options.body = Some(later))
     }
 

@@ -181,8 +181,9 @@ fn after_attempt<'c>(
         match decision {
             Decision::Retry(mut retry) => {
                 // Boxed, so that a call that ends with this attempt needs less room.
-                match Box::pin(call.wait(&mut retry, result, extensions)).await {
-                    Ok(()) => return AfterAttempt::Send(call.next_request(retry, extensions)),
+                let waited = Box::pin(call.wait(&mut retry, result, extensions)).await;
+                match waited.and_then(|()| call.next_request(retry, extensions)) {
+                    Ok(next) => return AfterAttempt::Send(next),
                     Err(stopped) => (stop, result) = stopped,
                 }
             }

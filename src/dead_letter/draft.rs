@@ -3,11 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime};
 
-use http::HeaderName;
+use http::{HeaderMap, HeaderName};
 
 use super::{DeadLetter, DeadLetters, LetterBody};
 use crate::outcome::{AttemptOutcome, FailureKind, RetryReport};
-use crate::request::{BodyFactory, RequestSnapshot, SnapshotBody, bytes_of};
+use crate::request::{BodyFactory, KeptBody, RequestSnapshot, SnapshotBody, describe};
 
 /// The longest pause in a letter, short enough that no clock overflows.
 const A_THOUSAND_YEARS: Duration = Duration::from_secs(1000 * 365 * 24 * 60 * 60);
@@ -38,7 +38,9 @@ impl LetterDraft<'_> {
         let target = self.request.target();
         let (url, url_redacted) = secrets.redact_url(&target.url);
         let is_key = |name: &HeaderName| self.has_key && name == self.key_header;
-        let headers = self.request.headers();
+        let mut headers = self.request.headers();
+        let (body, own) = letter_body(&self.request.body, self.factory, settings.max_body);
+        describe(&mut headers, own);
         let headers = headers
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()));
@@ -53,7 +55,7 @@ impl LetterDraft<'_> {
             url,
             url_redacted,
             headers: headers.collect(),
-            body: letter_body(&self.request.body, self.factory, settings.max_body),
+            body,
             key: keys.into_iter().next(),
             repeatable: self.repeatable || was_never_sent(report),
             attempts: report.attempts().cloned().collect(),
@@ -63,21 +65,25 @@ impl LetterDraft<'_> {
     }
 }
 
-/// Keeps the whole body or none of it, because half a body is useless.
-fn letter_body(body: &SnapshotBody, factory: Option<&BodyFactory>, max_body: usize) -> LetterBody {
-    let bytes = match (body, factory) {
+/// Keeps the whole body or none of it, because half a body is useless. Returns the headers that describe it, if they are
+/// not those of the request.
+fn letter_body(
+    body: &SnapshotBody,
+    factory: Option<&BodyFactory>,
+    max_body: usize,
+) -> (LetterBody, Option<HeaderMap>) {
+    let kept = match (body, factory) {
         // A panic of the user's function must not change the result of the call.
-        (_, Some(factory)) => catch_unwind(AssertUnwindSafe(|| factory.build()))
-            .ok()
-            .and_then(|mut body| bytes_of(&mut body)),
-        (SnapshotBody::Empty, None) => return LetterBody::Empty,
-        (SnapshotBody::Bytes(bytes), None) => Some(bytes.clone()),
-        (SnapshotBody::Stream | SnapshotBody::Rebuilt, None) => None,
+        (_, Some(factory)) => catch_unwind(AssertUnwindSafe(|| factory.keep(max_body)))
+            .unwrap_or(KeptBody::NotReplayable),
+        (SnapshotBody::Empty, None) => return (LetterBody::Empty, None),
+        (SnapshotBody::Bytes(bytes), None) => KeptBody::within(max_body, bytes.clone()),
+        (SnapshotBody::Stream | SnapshotBody::Rebuilt, None) => KeptBody::NotReplayable,
     };
-    match bytes {
-        Some(bytes) if bytes.len() > max_body => LetterBody::TooLarge(bytes.len() as u64),
-        Some(bytes) => LetterBody::Bytes(bytes),
-        None => LetterBody::NotReplayable,
+    match kept {
+        KeptBody::Bytes(bytes, headers) => (LetterBody::Bytes(bytes), headers),
+        KeptBody::TooLarge(length) => (LetterBody::TooLarge(length), None),
+        KeptBody::NotReplayable => (LetterBody::NotReplayable, None),
     }
 }
 

@@ -12,7 +12,7 @@ use super::refusal::{Refusal, RefusalReason};
 use crate::clock::rounded;
 use crate::host::host_of;
 
-/// Reports that this crate ended a call: out of time, refused by a throttle, or invalid.
+/// Reports that this crate ended a call: out of time, refused by a throttle, invalid, or without a body to send.
 ///
 /// Errors of reqwest and of other middlewares are returned unchanged, so they are not a `SteadyError`. To name any
 /// error, use [`FailureKind::of`](crate::observe::FailureKind::of).
@@ -52,6 +52,12 @@ enum Kind {
     Throttled(Box<Refusal>),
     /// A `ConfigError` or an `InvalidKeyError`.
     Invalid(Arc<dyn StdError + Send + Sync>),
+    /// The body of an attempt could not be built.
+    Body {
+        error: Arc<dyn StdError + Send + Sync>,
+        /// Another attempt was sent before.
+        is_retry: bool,
+    },
 }
 
 /// Names the time limit that a call exceeded.
@@ -116,6 +122,26 @@ impl SteadyError {
         }
     }
 
+    /// Reports a body that could not be built for the first attempt to `url`.
+    pub(crate) fn of_body(error: impl StdError + Send + Sync + 'static, url: &Url) -> Self {
+        let error = Arc::new(error);
+        let is_retry = false;
+        Self {
+            host: host_of(url).to_owned(),
+            ..Self::new(Kind::Body { error, is_retry })
+        }
+    }
+
+    /// Reports a body that could not be built again for a retry to `url`.
+    pub(crate) fn of_retry_body(error: impl StdError + Send + Sync + 'static, url: &Url) -> Self {
+        let error = Arc::new(error);
+        let is_retry = true;
+        Self {
+            host: host_of(url).to_owned(),
+            ..Self::new(Kind::Body { error, is_retry })
+        }
+    }
+
     pub(crate) fn after_attempts(self, attempts: u32) -> Self {
         Self { attempts, ..self }
     }
@@ -176,6 +202,13 @@ impl SteadyError {
             Kind::Invalid(error) => Some(&**error),
             _ => None,
         }
+    }
+
+    /// Returns whether the body of the next attempt could not be built, as that of a file that has changed.
+    ///
+    /// That attempt was not sent. [`attempts`](Self::attempts) says how many were sent before it.
+    pub fn is_body(&self) -> bool {
+        matches!(self.kind, Kind::Body { .. })
     }
 
     /// Returns the host of the request, with the port if it is not the default port of the scheme.
@@ -242,8 +275,14 @@ impl SteadyError {
     }
 
     /// Returns whether the attempt that ended with this error was not sent.
+    ///
+    /// A retry without a body does not begin, so the last attempt of its call was sent.
     pub(crate) fn is_unsent(&self) -> bool {
-        !matches!(self.kind, Kind::TimedOut(..))
+        let is_after_sent = matches!(
+            self.kind,
+            Kind::TimedOut(..) | Kind::Body { is_retry: true, .. }
+        );
+        !is_after_sent
     }
 
     fn refusal(&self) -> Option<&Refusal> {
@@ -320,6 +359,14 @@ impl fmt::Display for SteadyError {
             }
             // With the text of its source, because many programs print the outermost error only.
             Kind::Invalid(error) => write!(f, "not sent to {host}: {error}"),
+            Kind::Body { error, is_retry } if *is_retry => {
+                let elapsed = rounded(*elapsed);
+                write!(
+                    f,
+                    "not sent again to {host}: {error} (after attempt {attempts}, {elapsed} in all)"
+                )
+            }
+            Kind::Body { error, .. } => write!(f, "not sent to {host}: {error}"),
         }
     }
 }

@@ -1,7 +1,13 @@
 //! Builds a new body for each attempt, and gets the bytes of a body without copying them.
 //!
 //! A [`BodyFactory`] must notice if a request no longer has the body that it built. `Body` has no identity, so each
-//! built body carries a [`BodyMark`].
+//! built body carries a [`BodyMark`]. What builds the bodies is a [`BodySource`]: a function, a form or a file.
+
+mod boundary;
+#[cfg(feature = "file")]
+pub(super) mod file;
+#[cfg(feature = "multipart")]
+pub(super) mod multipart;
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,43 +15,171 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http_body::{Body as _, Frame, SizeHint};
-use reqwest::Body;
+use reqwest::{Body, Request};
 
+use crate::config::ConfigError;
 use crate::lock::lock;
+
+/// Builds the bodies of one request.
+pub(crate) trait BodySource: Send + Sync {
+    /// The method of [`RequestBuilderExt`](super::RequestBuilderExt) that set it, for errors.
+    fn method(&self) -> &'static str;
+
+    /// Builds the body of a retry.
+    fn build(&self) -> Result<BuiltBody, BodyError>;
+
+    /// Refuses a request whose header does not match the bodies that follow.
+    fn check(&self, _request: &Request) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// Refuses a first body that cannot be sent, or not any more.
+    fn check_first(&self) -> Result<(), BodyError> {
+        Ok(())
+    }
+
+    /// Returns the body as bytes for a dead letter, if it is ready and has at most `max` bytes.
+    fn keep(&self, max: usize) -> KeptBody;
+}
+
+/// A body, and the headers that describe it.
+pub(crate) struct BuiltBody {
+    pub(crate) body: Body,
+    /// `Content-Type` and perhaps `Content-Length`. `None` leaves both as they are.
+    pub(crate) headers: Option<HeaderMap>,
+}
+
+/// What a dead letter can keep of a body.
+pub(crate) enum KeptBody {
+    /// All bytes, and the headers that describe them, as in [`BuiltBody`].
+    Bytes(Bytes, Option<HeaderMap>),
+    /// Its length in bytes.
+    TooLarge(u64),
+    NotReplayable,
+}
+
+impl KeptBody {
+    pub(crate) fn within(max: usize, bytes: Bytes) -> Self {
+        match bytes.len() > max {
+            true => Self::TooLarge(bytes.len() as u64),
+            false => Self::Bytes(bytes, None),
+        }
+    }
+}
+
+/// Says why a body cannot be built.
+#[derive(Debug)]
+pub(crate) struct BodyError(String);
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+/// Replaces the headers that describe a body, if another body brings its own.
+pub(crate) fn describe(headers: &mut HeaderMap, own: Option<HeaderMap>) {
+    if let Some(own) = own {
+        headers.remove(CONTENT_TYPE);
+        headers.remove(CONTENT_LENGTH);
+        headers.extend(own);
+    }
+}
+
+/// The user's function of `body_with`.
+struct Function<F>(F);
+
+impl<F: Fn() -> Body + Send + Sync> BodySource for Function<F> {
+    fn method(&self) -> &'static str {
+        "body_with"
+    }
+
+    fn build(&self) -> Result<BuiltBody, BodyError> {
+        Ok(BuiltBody {
+            body: (self.0)(),
+            headers: None,
+        })
+    }
+
+    fn check(&self, request: &Request) -> Result<(), ConfigError> {
+        boundary::check(request.headers(), &self.0)
+    }
+
+    fn keep(&self, max: usize) -> KeptBody {
+        match bytes_of(&mut (self.0)()) {
+            Some(bytes) => KeptBody::within(max, bytes),
+            None => KeptBody::NotReplayable,
+        }
+    }
+}
 
 /// Builds the body of every attempt after the first.
 #[derive(Clone)]
 pub(crate) struct BodyFactory {
-    build: Arc<dyn Fn() -> Body + Send + Sync>,
+    source: Arc<dyn BodySource>,
     first: BodyMark,
     /// The body of the latest retry. For an inner retry it is the first body.
     latest: Arc<Mutex<Option<BodyMark>>>,
 }
 
 impl BodyFactory {
-    /// Returns the body of the first attempt, with a mark, and its factory.
+    /// Returns the body of the first attempt, with a mark, and the factory of a function.
     pub(crate) fn new(
         first: Body,
         build: impl Fn() -> Body + Send + Sync + 'static,
     ) -> (Body, Self) {
+        Self::of_source(first, Function(build))
+    }
+
+    /// Returns the body of the first attempt, with a mark, and its factory.
+    pub(super) fn of_source(first: Body, source: impl BodySource + 'static) -> (Body, Self) {
         let (body, first) = BodyMark::attach(first);
         let factory = Self {
-            build: Arc::new(build),
+            source: Arc::new(source),
             first,
             latest: Arc::default(),
         };
         (body, factory)
     }
 
-    pub(crate) fn build(&self) -> Body {
-        let (body, mark) = BodyMark::attach((self.build)());
+    /// Builds the body of a retry, with a mark.
+    pub(crate) fn build(&self) -> Result<BuiltBody, BodyError> {
+        let BuiltBody { body, headers } = self.source.build()?;
+        let (body, mark) = BodyMark::attach(body);
         *lock(&self.latest) = Some(mark);
-        body
+        Ok(BuiltBody { body, headers })
+    }
+
+    /// Refuses a request that no longer has the body that was built for it, or whose header does not match.
+    pub(super) fn check(&self, request: &Request) -> Result<(), ConfigError> {
+        if self.has_built(request.body()) {
+            return self.source.check(request);
+        }
+        Err(ConfigError::new(
+            self.source.method(),
+            "replaced by another body",
+            "should be the only body: remove the later `body`, or move the middleware that replaces \
+             bodies inside the retry",
+        ))
+    }
+
+    /// Refuses a first body that cannot be sent, or not any more.
+    pub(crate) fn check_first(&self) -> Result<(), BodyError> {
+        self.source.check_first()
+    }
+
+    /// Returns the body as bytes for a dead letter.
+    pub(crate) fn keep(&self, max: usize) -> KeptBody {
+        self.source.keep(max)
     }
 
     /// Whether this factory built the body of a request.
-    pub(crate) fn has_built(&self, body: Option<&Body>) -> bool {
+    fn has_built(&self, body: Option<&Body>) -> bool {
         let latest = lock(&self.latest);
         self.first.is_of(body) || latest.as_ref().is_some_and(|mark| mark.is_of(body))
     }

@@ -44,14 +44,8 @@ impl RequestOptions {
     /// Refuses invalid options before anything is sent.
     pub(crate) fn check(&self, request: &Request) -> Result<(), ConfigError> {
         longer_than_zero("attempt_timeout", self.attempt_timeout)?;
-        match &self.body {
-            Some(factory) if !factory.has_built(request.body()) => Err(ConfigError::new(
-                "body_with",
-                "replaced by another body",
-                "should be the only body: remove the later `body`, or move the middleware that replaces \
-                 bodies inside the retry",
-            )),
-            _ => Ok(()),
-        }
+        self.body
+            .as_ref()
+            .map_or(Ok(()), |body| body.check(request))
     }
 }

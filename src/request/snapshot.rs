@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Extensions, HeaderMap, Method, Version};
 use reqwest::{Body, Request, Response, Url};
 
-use super::body::{BodyFactory, bytes_of};
+use super::body::{BodyError, BodyFactory, bytes_of, describe};
 use super::header_copy::HeaderCopy;
 use super::options::RequestOptions;
 use super::without_fragment;
@@ -98,7 +98,7 @@ impl RequestSnapshot {
     }
 
     /// Builds the request of the next attempt.
-    pub(crate) fn request(&self, body: Option<&BodyFactory>) -> Request {
+    pub(crate) fn request(&self, body: Option<&BodyFactory>) -> Result<Request, BodyError> {
         let RequestTarget { method, url } = &self.target;
         let mut request = Request::new(method.clone(), url.clone());
         *request.headers_mut() = self.headers();
@@ -107,11 +107,15 @@ impl RequestSnapshot {
             *request.timeout_mut() = self.timeout;
         }
         *request.body_mut() = match (body, &self.body) {
-            (Some(factory), _) => Some(factory.build()),
+            (Some(factory), _) => {
+                let built = factory.build()?;
+                describe(request.headers_mut(), built.headers);
+                Some(built.body)
+            }
             (None, SnapshotBody::Bytes(bytes)) => Some(Body::from(bytes.clone())),
             (None, _) => None,
         };
-        request
+        Ok(request)
     }
 
     /// Resets the extensions to what they were before the first attempt.
@@ -156,7 +160,7 @@ mod tests {
         let mut original = request();
         let snapshot = snapshot_of(&mut original, false).unwrap();
         for _ in 0..4 {
-            let copy = snapshot.request(None);
+            let copy = snapshot.request(None).unwrap();
             assert_eq!(copy.method(), original.method());
             assert_eq!(copy.url(), original.url());
             assert_eq!(copy.headers(), original.headers());
@@ -171,7 +175,7 @@ mod tests {
         let mut original = request();
         *original.body_mut() = Some("bytes".into());
         let snapshot = snapshot_of(&mut original, false).unwrap();
-        let copy = snapshot.request(None);
+        let copy = snapshot.request(None).unwrap();
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"bytes"[..]));
         assert_eq!(copy.timeout(), original.timeout());
         let left = original.body().and_then(Body::as_bytes);
@@ -182,7 +186,10 @@ mod tests {
         assert_eq!(address(&copy), address(&original));
 
         *original.body_mut() = Some("".into());
-        let copy = snapshot_of(&mut original, false).unwrap().request(None);
+        let copy = snapshot_of(&mut original, false)
+            .unwrap()
+            .request(None)
+            .unwrap();
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b""[..]));
 
         *original.body_mut() = Some(Body::wrap(String::from("stream")));
@@ -190,7 +197,7 @@ mod tests {
 
         let (_, factory) = BodyFactory::new("first".into(), || "built".into());
         let snapshot = snapshot_of(&mut original, true).unwrap();
-        let copy = snapshot.request(Some(&factory));
+        let copy = snapshot.request(Some(&factory)).unwrap();
         assert_eq!(copy.body().and_then(Body::as_bytes), Some(&b"built"[..]));
     }
 }

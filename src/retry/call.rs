@@ -121,6 +121,12 @@ impl Opening {
         }
         if let Some(options) = &options {
             SteadyError::check(options.check(request), request.url())?;
+            if let Some(Err(error)) = options.body.as_ref().map(BodyFactory::check_first) {
+                return Err(Error::middleware(SteadyError::of_body(
+                    error,
+                    request.url(),
+                )));
+            }
         }
         let has_key = settings.keys.apply(request, options.as_deref());
         Ok(Self {

@@ -38,5 +38,6 @@ mod settings;
 mod shared_backoff;
 mod throttle;
 mod throttle_and_retry;
+mod uploads;
 mod wire;
 mod wiremock_server;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Extensions;
 use reqwest::{Request, Response};
-use reqwest_middleware::Result;
+use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
 use super::decision::Retry;
@@ -16,7 +16,9 @@ use crate::decide::ClassifiedOutcome;
 use crate::entropy::up_to;
 use crate::handoff::ThrottleVisit;
 use crate::observe::{BudgetWaited, EventKind};
-use crate::outcome::{Attempt, AttemptReport, FailedReport, RetryReport, StopReason, WaitReason};
+use crate::outcome::{
+    Attempt, AttemptReport, FailedReport, RetryReport, SteadyError, StopReason, WaitReason,
+};
 use crate::response::{self, HeldResponse};
 use crate::schedule::Moment;
 
@@ -166,19 +168,43 @@ impl Call<'_> {
     }
 
     /// Returns the request of the next attempt, which begins now.
-    pub(crate) fn next_request(&mut self, retry: Retry, extensions: &mut Extensions) -> Request {
+    ///
+    /// # Errors
+    ///
+    /// If its body cannot be built: why the call stops, and an error that says so. The permit is refunded. A response
+    /// that was held for a throttle is dropped, because the error says more.
+    pub(crate) fn next_request(
+        &mut self,
+        retry: Retry,
+        extensions: &mut Extensions,
+    ) -> std::result::Result<Request, (Stop, Result<Response>)> {
+        let record = self.record.as_ref();
+        let record = record.expect("`may_retry` allows no retry without a record");
+        let request = match record.request.request(self.body_factory()) {
+            Ok(request) => request,
+            Err(error) => {
+                let error = SteadyError::of_retry_body(error, &record.request.target().url);
+                self.visit = None;
+                self.history_or_new().is_unbuilt = true;
+                let stop = Stop {
+                    outcome: retry.outcome,
+                    reason: StopReason::BodyNotReplayable,
+                    hint: retry.hint,
+                    is_attempt_reported: true,
+                    waited: Duration::ZERO,
+                };
+                return Err((stop, Err(Error::middleware(error))));
+            }
+        };
+        record.request.restore(extensions);
+        extensions.insert(self.attempt);
         self.sent_at = self.time.elapsed(clock::now());
         match self.visit.take() {
             // A throttle may refuse it, and then the permit is refunded.
             Some(_) => self.history_or_new().permit = Some(retry.permit),
             None => retry.permit.spend(),
         }
-        let body = self.options.as_ref().and_then(|own| own.body.as_ref());
-        let record = self.record.as_ref();
-        let record = record.expect("`may_retry` allows no retry without a record");
-        record.request.restore(extensions);
-        extensions.insert(self.attempt);
-        record.request.request(body)
+        Ok(request)
     }
 
     /// Ends the call: completes its report, notifies observers, and attaches the report to the result.

@@ -38,25 +38,33 @@ pub(super) struct History {
     pub(super) unclear: bool,
     /// The result of the latest attempt, in case a throttle does not send another one.
     pub(super) held: Option<HeldResponse>,
+    /// The body of the next attempt could not be built, so that attempt did not begin.
+    pub(super) is_unbuilt: bool,
     /// The permit of the next attempt, kept here because a throttle may refuse that attempt.
     pub(super) permit: Option<RetryPermit>,
 }
 
 impl History {
     /// Adds the earlier attempts to the report. If a throttle refused the last one, the result becomes that of the
-    /// attempt before.
+    /// attempt before. If the last one did not begin, the report ends with the attempt before.
     pub(super) fn complete(&mut self, report: &mut RetryReport, result: &mut Result<Response>) {
         self.attempts.append(&mut report.earlier);
         report.earlier = std::mem::take(&mut self.attempts);
-        if report.stop_reason != StopReason::Throttled {
-            return;
-        }
-        if let Some(held) = self.held.take() {
-            *result = held.into_result();
-            if let Some(last) = report.earlier.pop() {
-                report.refused_wait = report.last.waited;
-                report.last = last;
+        if self.is_unbuilt {
+            end_with_earlier(report);
+        } else if report.stop_reason == StopReason::Throttled {
+            if let Some(held) = self.held.take() {
+                *result = held.into_result();
+                end_with_earlier(report);
             }
         }
+    }
+}
+
+/// Removes the last attempt from the report, because it was not sent. Its wait is kept.
+fn end_with_earlier(report: &mut RetryReport) {
+    if let Some(last) = report.earlier.pop() {
+        report.refused_wait = report.last.waited;
+        report.last = last;
     }
 }

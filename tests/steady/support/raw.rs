@@ -233,6 +233,11 @@ async fn read_request(wire: &mut (impl AsyncRead + Unpin)) -> Option<Request> {
     if let Some(length) = request.header("content-length") {
         request.body = vec![0; length.parse().ok()?];
         wire.read_exact(&mut request.body).await.ok()?;
+    } else if request.header("transfer-encoding") == Some("chunked") {
+        // The body keeps its chunk sizes.
+        while !request.body.ends_with(b"0\r\n\r\n") {
+            request.body.push(wire.read_u8().await.ok()?);
+        }
     }
     Some(request)
 }

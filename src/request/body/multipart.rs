@@ -1,0 +1,92 @@
+//! A multipart form that is built anew for each attempt, behind the feature `multipart`.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, Method};
+use http_body::Body as _;
+use reqwest::multipart::Form;
+use reqwest::{Body, Request, Url};
+use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
+
+use super::{BodyError, BodySource, BuiltBody, KeptBody};
+
+/// The user's function of `multipart_with`.
+pub(in crate::request) struct FormSource<F> {
+    build: F,
+    url: Url,
+    /// Only its `RequestBuilder` knows the length of a form. It sends nothing.
+    client: ClientWithMiddleware,
+}
+
+impl<F: Fn() -> Form> FormSource<F> {
+    /// Returns `None` if the request is invalid already.
+    pub(in crate::request) fn new(builder: &RequestBuilder, build: F) -> Option<Self> {
+        let (client, request) = builder.try_clone()?.build_split();
+        Some(Self {
+            build,
+            url: request.ok()?.url().clone(),
+            client,
+        })
+    }
+
+    /// Builds a form as reqwest sends it.
+    pub(in crate::request) fn form(&self) -> Result<BuiltBody, BodyError> {
+        let request = Request::new(Method::POST, self.url.clone());
+        let request = RequestBuilder::from_parts(self.client.clone(), request);
+        let built = request.multipart((self.build)()).build();
+        let mut request = built.map_err(|error| BodyError(format!("invalid form: {error}")))?;
+        Ok(BuiltBody {
+            headers: Some(std::mem::take(request.headers_mut())),
+            body: request.body_mut().take().unwrap_or_default(),
+        })
+    }
+}
+
+impl<F: Fn() -> Form + Send + Sync> BodySource for FormSource<F> {
+    fn method(&self) -> &'static str {
+        "multipart_with"
+    }
+
+    fn build(&self) -> Result<BuiltBody, BodyError> {
+        self.form()
+    }
+
+    fn keep(&self, max: usize) -> KeptBody {
+        let Ok(BuiltBody { body, headers }) = self.form() else {
+            return KeptBody::NotReplayable;
+        };
+        let length = headers.as_ref().and_then(length_in);
+        match length {
+            Some(length) if length > max as u64 => KeptBody::TooLarge(length),
+            Some(length) => match collect_ready(body, length) {
+                Some(bytes) => KeptBody::Bytes(bytes, headers),
+                None => KeptBody::NotReplayable,
+            },
+            None => KeptBody::NotReplayable,
+        }
+    }
+}
+
+fn length_in(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Collects a body of this length whose parts are all in memory.
+fn collect_ready(mut body: Body, length: u64) -> Option<Bytes> {
+    let mut bytes = BytesMut::new();
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        match Pin::new(&mut body).poll_frame(&mut context) {
+            Poll::Ready(Some(Ok(frame))) => bytes.extend_from_slice(&frame.into_data().ok()?),
+            Poll::Ready(None) => break,
+            Poll::Ready(Some(Err(_))) | Poll::Pending => return None,
+        }
+        if bytes.len() as u64 > length {
+            return None;
+        }
+    }
+    (bytes.len() as u64 == length).then(|| bytes.freeze())
+}
