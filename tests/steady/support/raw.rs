@@ -234,8 +234,8 @@ async fn read_request(wire: &mut (impl AsyncRead + Unpin)) -> Option<Request> {
         request.body = vec![0; length.parse().ok()?];
         wire.read_exact(&mut request.body).await.ok()?;
     } else if request.header("transfer-encoding") == Some("chunked") {
-        // The body keeps its chunk sizes.
-        while !request.body.ends_with(b"0\r\n\r\n") {
+        // The body keeps its chunk sizes. A boundary may end with a 0, so the line before the last one counts, too.
+        while !request.body.ends_with(b"\r\n0\r\n\r\n") {
             request.body.push(wire.read_u8().await.ok()?);
         }
     }
