@@ -16,7 +16,8 @@ pub(crate) use timers::Timers;
 /// Builders return it from `build`. It is also the source of the [`SteadyError`](crate::SteadyError) of a call that
 /// fails before anything is sent, in these cases:
 ///
-/// - The body of `body_with` was replaced.
+/// - The body of `body_with`, `multipart_with` or `file` was replaced.
+/// - The body of `body_with` begins with another boundary than `Content-Type` names.
 /// - The `attempt_timeout` of the request is zero.
 /// - The runtime has no timers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -150,7 +150,9 @@
 #![cfg_attr(
     not(all(
         feature = "dead-letter-file",
+        feature = "file",
         feature = "metrics",
+        feature = "multipart",
         feature = "redis",
         feature = "testing",
         feature = "tracing"

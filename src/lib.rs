@@ -83,7 +83,9 @@ pub mod fleet;
     all(doc, not(doctest)),
     all(
         feature = "dead-letter-file",
+        feature = "file",
         feature = "metrics",
+        feature = "multipart",
         feature = "testing",
         feature = "tracing"
     )

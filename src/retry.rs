@@ -181,9 +181,11 @@ fn after_attempt<'c>(
         match decision {
             Decision::Retry(mut retry) => {
                 // Boxed, so that a call that ends with this attempt needs less room.
-                let waited = Box::pin(call.wait(&mut retry, result, extensions)).await;
-                match waited.and_then(|()| call.next_request(retry, extensions)) {
-                    Ok(next) => return AfterAttempt::Send(next),
+                match Box::pin(call.wait(&mut retry, result, extensions)).await {
+                    Ok(()) => match call.next_request(retry, extensions) {
+                        Ok(next) => return AfterAttempt::Send(next),
+                        Err((unbuilt, error)) => (stop, result) = (unbuilt, Err(error)),
+                    },
                     Err(stopped) => (stop, result) = stopped,
                 }
             }

@@ -11,7 +11,10 @@ labelled! {
         ///
         /// Its method is not idempotent and it carries no key.
         NotIdempotent = "not_idempotent",
-        /// The body was a stream, which can be sent only once. See [`body_with`](crate::RequestBuilderExt::body_with).
+        /// The body could not be sent again.
+        ///
+        /// It was a stream, which can be sent only once: see [`body_with`](crate::RequestBuilderExt::body_with). Or it
+        /// was a file that changed between attempts. Then the call ends with a [`SteadyError`](crate::SteadyError).
         BodyNotReplayable = "body_not_replayable",
         /// The call has used all its retries.
         RetriesExhausted = "retries_exhausted",

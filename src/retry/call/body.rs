@@ -30,6 +30,13 @@ impl<'a> Call<'a> {
         inspects || self.buffers() || self.outer_reads_body
     }
 
+    /// Returns whether a rule looks at the body of the response.
+    ///
+    /// A client without rules pays one comparison.
+    pub(super) fn inspects(&self, result: &Result<Response>) -> bool {
+        !self.settings.inspect.is_empty() && self.inspect_rule(result).is_some()
+    }
+
     /// Returns the rule that looks at the body of the response.
     pub(crate) fn inspect_rule(&self, result: &Result<Response>) -> Option<&'a InspectRule> {
         let rules = &self.settings.inspect;

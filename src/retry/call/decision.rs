@@ -96,12 +96,13 @@ impl Call<'_> {
     /// Returns the end of the call, if the response is final by itself and its body is not read.
     ///
     /// Such a call does not pay for the box of what follows a failure: 800 instructions of a GET that gets a 404.
+    #[inline]
     pub(crate) fn final_stop(
         &self,
         outcome: ClassifiedOutcome,
         result: &Result<Response>,
     ) -> Option<Stop> {
-        if self.buffers() || self.inspect_rule(result).is_some() {
+        if self.buffers() || self.inspects(result) {
             return None;
         }
         let reason = match outcome.is_success() {

@@ -177,7 +177,7 @@ impl Call<'_> {
         &mut self,
         retry: Retry,
         extensions: &mut Extensions,
-    ) -> std::result::Result<Request, (Stop, Result<Response>)> {
+    ) -> std::result::Result<Request, (Stop, Error)> {
         let record = self.record.as_ref();
         let record = record.expect("`may_retry` allows no retry without a record");
         let request = match record.request.request(self.body_factory()) {
@@ -193,7 +193,7 @@ impl Call<'_> {
                     is_attempt_reported: true,
                     waited: Duration::ZERO,
                 };
-                return Err((stop, Err(Error::middleware(error))));
+                return Err((stop, Error::middleware(error)));
             }
         };
         record.request.restore(extensions);
