@@ -349,7 +349,9 @@ impl RequestBuilderExt for RequestBuilder {
     fn body_with<B: Into<Body>>(self, build: impl Fn() -> B + Send + Sync + 'static) -> Self {
         let first = build().into();
         let (first, later) = BodyFactory::new(first, move || build().into());
-        set(self.body(first), |options| options.body = Some(later))
+        set(self.body(first), |options| {
+            options.body = Some(later.into())
+        })
     }
 
     #[cfg(feature = "multipart")]
@@ -365,7 +367,7 @@ impl RequestBuilderExt for RequestBuilder {
         let (body, later) = BodyFactory::of_source(first.body, source);
         let headers = first.headers.unwrap_or_default();
         set(builder.headers(headers).body(body), |options| {
-            options.body = Some(later);
+            options.body = Some(later.into());
         })
     }
 
@@ -373,7 +375,9 @@ impl RequestBuilderExt for RequestBuilder {
     fn file(self, path: impl Into<PathBuf>) -> Self {
         let (first, source) = FileSource::open(path.into());
         let (first, later) = BodyFactory::of_source(first, source);
-        set(self.body(first), |options| options.body = Some(later))
+        set(self.body(first), |options| {
+            options.body = Some(later.into())
+        })
     }
 
     fn buffer_response(self, limit: usize) -> Self {

@@ -17,7 +17,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
 pub use builder::RetryMiddlewareBuilder;
-use call::{Call, Decision, Inspected, Opening};
+use call::{Call, Decision, Opening};
 use settings::{RetrySettings, RetryState};
 
 use crate::decide::ClassifiedOutcome;
@@ -152,27 +152,17 @@ enum AfterAttempt {
 /// `call_cost`.
 fn after_attempt<'c>(
     call: &'c mut Call<'_>,
-    outcome: ClassifiedOutcome,
-    result: Result<Response>,
+    mut outcome: ClassifiedOutcome,
+    mut result: Result<Response>,
     extensions: &'c mut Extensions,
 ) -> BoxFuture<'c, AfterAttempt> {
     Box::pin(async move {
-        // Boxed, because few responses are inspected.
-        let inspected = match (call.inspect_rule(&result), result) {
-            (Some(rule), Ok(response)) => {
-                Box::pin(call.inspect_body(rule, outcome, response)).await
-            }
-            (_, result) => Inspected {
-                outcome,
-                result,
-                verdict: None,
-            },
-        };
-        let Inspected {
-            outcome,
-            mut result,
-            verdict,
-        } = inspected;
+        let mut verdict = None;
+        if let Some(rule) = call.inspect_rule(&result) {
+            // Boxed, because few responses are inspected.
+            let inspected = Box::pin(call.inspect_body(rule, outcome, result)).await;
+            (outcome, result, verdict) = inspected;
+        }
         let mut decision = call.decide(outcome, verdict, &result).await;
         if call.buffers() && decision.is_final() {
             (decision, result) = Box::pin(call.read_body(decision, verdict, result)).await;

@@ -87,7 +87,12 @@ pub(crate) fn describe(headers: &mut HeaderMap, own: Option<HeaderMap>) {
     if let Some(own) = own {
         headers.remove(CONTENT_TYPE);
         headers.remove(CONTENT_LENGTH);
-        headers.extend(own);
+        // Each has one value.
+        for (name, value) in own {
+            if let Some(name) = name {
+                headers.insert(name, value);
+            }
+        }
     }
 }
 

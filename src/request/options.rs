@@ -21,7 +21,7 @@ pub(crate) struct RequestOptions {
     pub(crate) key: Option<IdempotencyKey>,
     /// The header of a replayed key. The key stays there, because the server has seen it there.
     pub(crate) key_header: Option<HeaderName>,
-    pub(crate) body: Option<BodyFactory>,
+    pub(crate) body: Option<Arc<BodyFactory>>,
     /// The most bytes of a response body to buffer.
     pub(crate) buffer: Option<usize>,
     pub(crate) report: Option<ReportSlot>,

@@ -33,7 +33,6 @@ use crate::observe::EventKind;
 use crate::outcome::{Attempt, FailedReport, ReportSlot, RetryReport, SteadyError, WaitReason};
 use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
 use crate::schedule::{CallTime, Moment};
-pub(crate) use body::Inspected;
 pub(crate) use decision::Decision;
 use decision::Stop;
 use record::{CallRecord, History};
@@ -50,8 +49,8 @@ pub(crate) struct Call<'a> {
     has_key: bool,
     /// The method only reads.
     is_safe: bool,
-    /// A response to a HEAD has no body, whatever its length says.
-    is_head: bool,
+    /// The body of a response can make an attempt fail, for this retry or one around it. A response to a HEAD has none.
+    reads_body: bool,
     /// `None` if the call cannot be retried.
     host: Option<HostPlace>,
     /// What the client remembers of the host. `None` if the call cannot be retried.
@@ -64,8 +63,6 @@ pub(crate) struct Call<'a> {
     is_inner: bool,
     /// The handoff of a retry around this one, put back at the end.
     outer: Option<Handoff>,
-    /// That retry reads the body of the response.
-    outer_reads_body: bool,
 
     // The running attempt, or the one that has just ended.
     attempt: Attempt,
@@ -121,7 +118,7 @@ impl Opening {
         }
         if let Some(options) = &options {
             SteadyError::check(options.check(request), request.url())?;
-            if let Some(Err(error)) = options.body.as_ref().map(BodyFactory::check_first) {
+            if let Some(Err(error)) = options.body.as_deref().map(BodyFactory::check_first) {
                 return Err(Error::middleware(SteadyError::of_body(
                     error,
                     request.url(),
@@ -197,8 +194,9 @@ impl<'a> Call<'a> {
             rules,
             has_key,
             is_safe: is_idempotent_method && is_safe(request.method()),
-            is_head: (options.is_some() || !settings.inspect.is_empty())
-                && request.method() == Method::HEAD,
+            reads_body: (options.as_ref().is_some_and(|own| own.buffer.is_some())
+                || !settings.inspect.is_empty())
+                && request.method() != Method::HEAD,
             options,
             host,
             host_record,
@@ -206,7 +204,6 @@ impl<'a> Call<'a> {
             scope,
             is_inner: false,
             outer: None,
-            outer_reads_body: false,
             attempt: Attempt::FIRST,
             waited: Duration::ZERO,
             wait_reason: None,
@@ -259,7 +256,7 @@ impl<'a> Call<'a> {
             warning.warn(&TWO_RETRIES_IN_ONE_CHAIN);
         }
         self.outer = Some(outer);
-        self.outer_reads_body = terms.reads_body;
+        self.reads_body |= terms.reads_body;
         let queued = terms.queued_before;
         if !queued.is_zero() {
             let history = self.history_or_new();
@@ -343,7 +340,7 @@ impl<'a> Call<'a> {
     }
 
     fn body_factory(&self) -> Option<&BodyFactory> {
-        self.options.as_ref()?.body.as_ref()
+        self.options.as_ref()?.body.as_deref()
     }
 
     fn history(&self) -> Option<&History> {

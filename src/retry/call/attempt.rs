@@ -44,14 +44,14 @@ impl Call<'_> {
             // The throttle sees the deadline itself, and would wait for it past the retry window.
             || (is_retry && self.time.deadline.is_some())
             || !queued_before.is_zero()
-            || self.reads_body()
+            || self.reads_body
             || self.state.inner_retry.may_exist();
         if is_needed {
             let terms = Terms {
                 latest: is_retry.then(|| self.time.window_end()),
                 queued_before,
                 can_retry: self.could_retry(),
-                reads_body: self.reads_body(),
+                reads_body: self.reads_body,
             };
             let handoff = Handoff::insert(extensions, terms);
             self.handed_off = Some(HandedOff::new(handoff, permit));

@@ -14,33 +14,15 @@ use crate::decide::{
 use crate::response::{self, BodyReader, Extent, FirstEvent, expected_length};
 use crate::schedule::Limit;
 
-/// An attempt whose response was inspected.
-pub(crate) struct Inspected {
-    /// Its class and effect follow the verdict.
-    pub(crate) outcome: ClassifiedOutcome,
-    /// The response with all its bytes, or the error that ended its body.
-    pub(crate) result: Result<Response>,
-    pub(crate) verdict: Option<BodyVerdict>,
-}
+/// An attempt whose response was inspected: the outcome by the verdict, and the response with all its bytes or the error
+/// that ended its body.
+type Inspected = (ClassifiedOutcome, Result<Response>, Option<BodyVerdict>);
 
 impl<'a> Call<'a> {
-    /// Returns whether the body of a response can make the attempt fail, for this retry or one around it.
-    pub(super) fn reads_body(&self) -> bool {
-        let inspects = !self.settings.inspect.is_empty() && !self.is_head;
-        inspects || self.buffers() || self.outer_reads_body
-    }
-
-    /// Returns whether a rule looks at the body of the response.
-    ///
-    /// A client without rules pays one comparison.
-    pub(super) fn inspects(&self, result: &Result<Response>) -> bool {
-        !self.settings.inspect.is_empty() && self.inspect_rule(result).is_some()
-    }
-
     /// Returns the rule that looks at the body of the response.
     pub(crate) fn inspect_rule(&self, result: &Result<Response>) -> Option<&'a InspectRule> {
         let rules = &self.settings.inspect;
-        if rules.is_empty() || self.is_head {
+        if rules.is_empty() || !self.reads_body {
             return None;
         }
         let response = result.as_ref().ok()?;
@@ -55,8 +37,12 @@ impl<'a> Call<'a> {
         &mut self,
         rule: &InspectRule,
         mut outcome: ClassifiedOutcome,
-        response: Response,
+        result: Result<Response>,
     ) -> Inspected {
+        let response = match result {
+            Ok(response) => response,
+            Err(_) => return (outcome, result, None),
+        };
         let fails = response.status().as_u16() < 400;
         let limit = rule.what.max_bytes();
         let mut event = is_event_stream(response.headers()).then(FirstEvent::default);
@@ -85,11 +71,7 @@ impl<'a> Call<'a> {
             Ok(Extent::Part) => Ok(reader.into_stream()),
             Err(error) if fails => {
                 let result = Err(error);
-                return Inspected {
-                    outcome: self.classify_broken(outcome, &result),
-                    result,
-                    verdict: None,
-                };
+                return (self.classify_broken(outcome, &result), result, None);
             }
             Err(error) => Ok(reader.into_broken(error)),
         };
@@ -100,11 +82,7 @@ impl<'a> Call<'a> {
         let record = (self.record.as_ref()).expect("a client with rules has one for each call");
         let target = record.request.target();
         let verdict = rule.apply(&mut outcome, &result, self.attempt, target, &start);
-        Inspected {
-            outcome,
-            result,
-            verdict,
-        }
+        (outcome, result, verdict)
     }
 
     /// Returns whether the body of a final response belongs to the attempt.
@@ -114,7 +92,7 @@ impl<'a> Call<'a> {
 
     /// Returns how many bytes of a response to buffer.
     fn buffer(&self) -> Option<usize> {
-        self.options.as_ref()?.buffer.filter(|_| !self.is_head)
+        self.options.as_ref()?.buffer.filter(|_| self.reads_body)
     }
 
     /// Reads the body of a final response into memory. If that fails, the attempt has failed, so this decides anew.

@@ -102,7 +102,7 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         result: &Result<Response>,
     ) -> Option<Stop> {
-        if self.buffers() || self.inspects(result) {
+        if self.reads_body && (self.buffers() || self.inspect_rule(result).is_some()) {
             return None;
         }
         let reason = match outcome.is_success() {
