@@ -87,12 +87,7 @@ pub(crate) fn describe(headers: &mut HeaderMap, own: Option<HeaderMap>) {
     if let Some(own) = own {
         headers.remove(CONTENT_TYPE);
         headers.remove(CONTENT_LENGTH);
-        // Each has one value.
-        for (name, value) in own {
-            if let Some(name) = name {
-                headers.insert(name, value);
-            }
-        }
+        headers.extend(own);
     }
 }
 

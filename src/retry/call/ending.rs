@@ -282,6 +282,7 @@ impl Call<'_> {
 
     /// Adds what happened inside an attempt that has ended: the wait in a throttle, and the attempts of another
     /// retry. Returns the attempts before that retry's last one.
+    #[inline]
     fn merge_inner(
         &self,
         attempt: &mut AttemptReport,
