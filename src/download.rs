@@ -42,8 +42,9 @@
 //! - At most [`max_resumes`](DownloadRequest::max_resumes) resumes and retries in a row without a new byte. Each new
 //!   byte gives all of them back.
 //! - A [`stall_timeout`](DownloadRequest::stall_timeout) between two chunks. After it, the rest is asked for again.
-//! - The [`deadline`](crate::RequestBuilderExt::deadline) of the request and that of a [`Scope`](crate::Scope) hold
-//!   for the whole download. The deadline of a middleware holds for each request until its headers arrive.
+//! - The [`deadline`](crate::RequestBuilderExt::deadline) of the request and that of a [`Scope`](crate::Scope) around
+//!   it hold for the whole download. The deadline of a middleware holds for each request until its headers arrive.
+//! - A throttle that refuses a request for the rest ends the download. Its `save` can be repeated.
 //!
 //! Each resume waits for a random backoff. A resume counts as a new call, so it takes nothing from the retry budget.
 
@@ -124,13 +125,16 @@ pub struct DownloadRequest {
 impl DownloadRequest {
     /// Limits the resumes in a row without a new byte. Retries of their requests count, too.
     ///
-    /// Default: 5. With 0, the download never goes on.
+    /// Default: 5. With 0, a body that breaks off ends the download.
     pub fn max_resumes(mut self, resumes: u32) -> Self {
         self.settings.max_resumes = resumes;
         self
     }
 
     /// Limits the time between two chunks of a body. After it, the download asks for the rest.
+    ///
+    /// With a [`RetryMiddleware`](crate::RetryMiddleware), it is also the `attempt_timeout` of requests for the rest, if
+    /// the request has no `attempt_timeout` of its own.
     ///
     /// Default: 30 s.
     ///
@@ -154,14 +158,14 @@ impl DownloadRequest {
         self
     }
 
-    /// Calls a function after each chunk.
+    /// Calls a function after each chunk, and when `save` begins again.
     pub fn on_progress(mut self, notify: impl FnMut(Progress) + Send + 'static) -> Self {
         self.on_progress = Some(Box::new(notify));
         self
     }
 
     async fn start(self) -> Result<Download> {
-        let requests = Requests::new(self.request)?;
+        let requests = Requests::new(self.request, self.settings.stall_timeout)?;
         SteadyError::check(check(&self.settings), requests.url())?;
         let response = requests.first().await?;
         let headers = response.headers().clone();
@@ -240,7 +244,7 @@ pub struct Download {
 }
 
 impl Download {
-    /// Returns the status of the first response.
+    /// Returns the status of the response.
     pub fn status(&self) -> StatusCode {
         self.transfer.status
     }
@@ -262,7 +266,7 @@ impl Download {
 
     /// Returns the next bytes of the file, or `None` after the last ones.
     ///
-    /// If it is dropped, no bytes are lost: the next call goes on.
+    /// If the future is dropped, no bytes are lost: the next call goes on.
     ///
     /// # Errors
     ///

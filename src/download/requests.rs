@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::version::Validator;
 use crate::admit::{Scope, current_deadline};
 use crate::clock;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Timers};
 use crate::host::host_of;
 use crate::outcome::{SteadyError, TimeLimit};
 use crate::request::RequestOptions;
@@ -27,6 +27,8 @@ pub(super) struct Requests {
     started: Instant,
     /// From the request or the scope around it, whichever is earlier.
     deadline: Option<Duration>,
+    /// The `attempt_timeout` of requests for the rest, unless the request has its own.
+    stall_timeout: Duration,
 }
 
 impl Requests {
@@ -35,10 +37,11 @@ impl Requests {
     /// # Errors
     ///
     /// If it cannot be built, or cannot be sent several times and in parts.
-    pub(super) fn new(mut builder: RequestBuilder) -> Result<Self> {
+    pub(super) fn new(mut builder: RequestBuilder, stall_timeout: Duration) -> Result<Self> {
         let mut extensions = std::mem::take(builder.extensions());
         let (client, request) = builder.build_split();
         let mut request = request?;
+        SteadyError::check(Timers::default().check(), request.url())?;
         SteadyError::check(check(&request), request.url())?;
         // Offsets count bytes of the file itself.
         let identity = HeaderValue::from_static("identity");
@@ -54,6 +57,7 @@ impl Requests {
             extensions,
             started,
             deadline,
+            stall_timeout,
         })
     }
 
@@ -61,9 +65,11 @@ impl Requests {
         self.request.url()
     }
 
-    /// Returns the time limit of the whole download.
+    /// Returns the time limit of the whole download: its deadline, or that of the scope in which it is read.
     pub(super) fn limit(&self) -> Option<Limit> {
-        let deadline = self.deadline?;
+        let around = current_deadline();
+        let around = around.map(|end| end.saturating_duration_since(self.started));
+        let deadline = self.deadline.into_iter().chain(around).min()?;
         Some(Limit::new(TimeLimit::Deadline, self.started, deadline))
     }
 
@@ -107,6 +113,7 @@ impl Requests {
         }
         let mut extensions = self.extensions.clone();
         let (started, deadline) = (self.started, self.deadline);
+        let stall_timeout = self.stall_timeout;
         let (client, limit) = (self.client.clone(), self.limit());
         Box::pin(async move {
             if !wait.is_zero() {
@@ -115,6 +122,8 @@ impl Requests {
             RequestOptions::change(&mut extensions, |options| {
                 // The report is that of the first request.
                 options.report = None;
+                // A silent server must not block the download forever.
+                options.attempt_timeout.get_or_insert(stall_timeout);
                 let elapsed = clock::now().saturating_duration_since(started);
                 options.deadline = deadline.map(|deadline| deadline.saturating_sub(elapsed));
             });

@@ -1,15 +1,17 @@
 //! Saves a download to a file.
 //!
 //! The bytes go to a part file beside the target, which is renamed when it is complete. Its name contains a hash of
-//! the validator: a later download of the same version finds it, and one of another version never does. Two
-//! downloads of the same version may even write it at the same time, because they write the same bytes to the same
-//! places.
+//! the URL and the validator: a later download of the same version finds it, and one of another version never does.
+//! Only one download at a time writes a part file. Another one gets a file of its own, which is not used later.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs::Metadata;
 use std::future::poll_fn;
 use std::io::{self, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use reqwest_middleware::{Error, Result};
@@ -18,19 +20,27 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
 use super::Download;
 use super::error::Kind;
-use super::transfer::Item;
-use super::version::FileVersion;
+use super::transfer::{Item, Transfer};
+use super::version::Validator;
 use crate::entropy::Uuid;
+use crate::lock::lock;
+
+/// The part files that downloads of this process write now.
+static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 impl Download {
     /// Saves the file, and returns its length.
     ///
     /// The bytes go to a part file beside the target, named `NAME.HASH.part`. When it is complete, it is synced and
-    /// renamed. So the target is the whole file or what it was before, whatever happens.
+    /// renamed. So the target is the whole file or what it was before. A link at the target is replaced.
     ///
-    /// If a download fails or is dropped, its part file stays. A later `save` of the same version to the same path
-    /// goes on with it. If the server has another version by then, the part file is of no use and stays, too. A
-    /// server without a strong validator leaves no part file.
+    /// If a download fails or is dropped, its part file stays. A later `save` of the same version, from the same URL to
+    /// the same path, goes on with it. If the server has another version by then, the part file is of no use and stays,
+    /// too. A server without a strong validator leaves no part file. If several programs save to one path at the same
+    /// time, one of them may fail.
+    ///
+    /// A body without a length that ends with its connection looks whole wherever it ends. A content encoding that the
+    /// client does not decode is saved as it is.
     ///
     /// If the file changes during the download, or the server cannot send the rest, `save` begins again. It also does
     /// if some chunks were read before.
@@ -62,27 +72,27 @@ impl Download {
             return Err(transfer.error(Kind::Status(transfer.status)));
         }
         transfer.allow_start_over();
-        let part = Part::open(target, &transfer.version).await;
+        let part = Part::open(target, transfer).await;
         let mut part = part.map_err(|error| self.file_error(target, error))?;
-        self.transfer.go_to(part.length);
+        self.transfer.continue_from(part.length);
         loop {
             let item = match poll_fn(|context| self.poll_item(context)).await {
                 Some(Ok(item)) => item,
                 Some(Err(error)) => {
-                    // What was received is of use later, so it should be on the disk.
-                    let _ = part.file.flush().await;
+                    part.keep().await;
                     return Err(error);
                 }
                 None => break,
             };
             let written = match item {
                 Item::Chunk(chunk) => part.write(&chunk).await,
-                Item::StartOver => part.start_over(target, &self.transfer.version).await,
+                Item::StartOver => part.start_over(target, &self.transfer).await,
             };
             written.map_err(|error| self.file_error(target, error))?;
         }
         let length = part.length;
-        let finished = part.finish(target).await;
+        let whole = self.transfer.version.length;
+        let finished = part.finish(target, whole.unwrap_or(length)).await;
         finished.map_err(|error| self.file_error(target, error))?;
         Ok(length)
     }
@@ -100,30 +110,59 @@ struct Part {
     length: u64,
     /// A later download can go on with it.
     is_reusable: bool,
+    _claim: Claim,
+}
+
+/// The right to write a part file, until it is dropped.
+struct Claim(PathBuf);
+
+impl Claim {
+    fn of(path: &Path) -> Option<Self> {
+        lock(&IN_USE)
+            .insert(path.to_owned())
+            .then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        lock(&IN_USE).remove(&self.0);
+    }
 }
 
 impl Part {
     /// Opens the part file of this version. It may have bytes from an earlier download.
-    async fn open(target: &Path, version: &FileVersion) -> io::Result<Self> {
-        let path = part_path(target, version)?;
+    async fn open(target: &Path, transfer: &Transfer) -> io::Result<Self> {
+        let resumable = transfer.version.resumable();
+        if let Some((validator, whole)) = resumable {
+            let name = name_of(transfer.url().as_str(), validator, whole);
+            let path = beside(target, &name)?;
+            if let Some(claim) = Claim::of(&path).filter(|_| is_file_or_missing(&path)) {
+                let mut part = Self::create(path, claim, true).await?;
+                let found = part.file.metadata().await?.len();
+                match found <= whole {
+                    true => part.length = found,
+                    false => part.file.set_len(0).await?,
+                }
+                part.file.seek(SeekFrom::Start(part.length)).await?;
+                return Ok(part);
+            }
+        }
+        // Another download writes it, or there will be no way to tell whether it fits.
+        let path = beside(target, &Uuid::random().to_string())?;
+        let claim = Claim::of(&path).expect("a random name is not in use");
+        Self::create(path, claim, false).await
+    }
+
+    async fn create(path: PathBuf, claim: Claim, is_reusable: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false);
-        let mut file = options.open(&path).await?;
-        let mut length = file.metadata().await?.len();
-        let is_reusable = match version.resumable() {
-            Some((_, whole)) if length <= whole => true,
-            resumable => {
-                file.set_len(0).await?;
-                length = 0;
-                resumable.is_some()
-            }
-        };
-        file.seek(SeekFrom::Start(length)).await?;
         Ok(Self {
+            file: options.open(&path).await?,
             path,
-            file,
-            length,
+            length: 0,
             is_reusable,
+            _claim: claim,
         })
     }
 
@@ -134,41 +173,42 @@ impl Part {
     }
 
     /// Begins with the first byte, of the same version or another one.
-    async fn start_over(&mut self, target: &Path, version: &FileVersion) -> io::Result<()> {
-        if self.is_reusable && part_path(target, version)? == self.path {
-            // Another download may use this file, so it is not cut: the same bytes come again.
-            self.file.seek(SeekFrom::Start(0)).await?;
-            self.length = 0;
-            return Ok(());
+    async fn start_over(&mut self, target: &Path, transfer: &Transfer) -> io::Result<()> {
+        if let (true, Some((validator, whole))) = (self.is_reusable, transfer.version.resumable()) {
+            let name = name_of(transfer.url().as_str(), validator, whole);
+            if beside(target, &name)? == self.path {
+                self.file.set_len(0).await?;
+                self.file.seek(SeekFrom::Start(0)).await?;
+                self.length = 0;
+                return Ok(());
+            }
         }
         // The server does not have this version any more. Its file is removed when it is dropped.
         self.is_reusable = false;
-        let mut other = Self::open(target, version).await?;
+        let mut other = Self::open(target, transfer).await?;
+        other.file.set_len(0).await?;
         other.file.seek(SeekFrom::Start(0)).await?;
         other.length = 0;
         *self = other;
         Ok(())
     }
 
-    /// Makes the part the target.
-    async fn finish(mut self, target: &Path) -> io::Result<()> {
+    /// Keeps what was received for a later download, as far as possible.
+    async fn keep(&mut self) {
+        let _ = self.file.flush().await;
+        let _ = self.file.sync_all().await;
+    }
+
+    /// Makes the part the target, if it has all bytes.
+    async fn finish(mut self, target: &Path, whole: u64) -> io::Result<()> {
         self.file.flush().await?;
-        // Only after an earlier, longer attempt at the same name.
-        if self.file.metadata().await?.len() > self.length {
-            self.file.set_len(self.length).await?;
-        }
         self.file.sync_all().await?;
-        let renamed = fs::rename(&self.path, target).await;
-        match renamed {
-            // Another download of the same version was faster, and it has written the same file.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let found = fs::metadata(target).await?;
-                if found.len() != self.length {
-                    return Err(error);
-                }
-            }
-            renamed => renamed?,
+        let found = self.file.metadata().await?;
+        if self.length != whole || found.len() != whole || !is_at(&self.path, &found) {
+            let text = "another program has changed or moved the part file";
+            return Err(io::Error::other(text));
         }
+        fs::rename(&self.path, target).await?;
         sync_folder(target).await
     }
 }
@@ -180,6 +220,30 @@ impl Drop for Part {
             // If this fails, a file of no use is left.
             let _ = std::fs::remove_file(&self.path);
         }
+    }
+}
+
+/// Whether this path is free or a regular file: a link could lead to any other file.
+fn is_file_or_missing(path: &Path) -> bool {
+    match path.symlink_metadata() {
+        Ok(found) => found.is_file(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// Whether the file at this path is the one that was opened.
+fn is_at(path: &Path, opened: &Metadata) -> bool {
+    let Ok(found) = path.symlink_metadata() else {
+        return false;
+    };
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        (found.dev(), found.ino()) == (opened.dev(), opened.ino())
+    }
+    #[cfg(not(unix))]
+    {
+        found.is_file() && found.len() == opened.len()
     }
 }
 
@@ -195,31 +259,34 @@ async fn sync_folder(target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the name of the part file: always the same for a version with a validator, and a new one otherwise.
-fn part_path(target: &Path, version: &FileVersion) -> io::Result<PathBuf> {
-    let Some(name) = target.file_name() else {
+/// Returns the path of a part file beside the target.
+fn beside(target: &Path, name: &str) -> io::Result<PathBuf> {
+    let Some(own_name) = target.file_name() else {
         let text = "the path does not end with a file name";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     };
-    let mut name = OsString::from(name);
-    name.push(".");
-    name.push(match version.resumable() {
-        Some((validator, length)) => {
-            let mut hash = hmac_sha256::Hash::new();
-            hash.update(length.to_be_bytes());
-            hash.update(validator.value().as_bytes());
-            hex(&hash.finalize()[..8])
-        }
-        None => Uuid::random().to_string(),
-    });
-    name.push(".part");
-    Ok(target.with_file_name(name))
+    let mut part = OsString::from(own_name);
+    part.push(format!(".{name}.part"));
+    Ok(target.with_file_name(part))
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+/// Names one version of a file. An ETag is unique only for its URL.
+fn name_of(url: &str, validator: &Validator, whole: u64) -> String {
+    let kind = match validator {
+        Validator::Tag(_) => 0,
+        Validator::Date(_) => 1,
+    };
+    let mut hash = hmac_sha256::Hash::new();
+    hash.update(whole.to_be_bytes());
+    hash.update([kind]);
+    hash.update((url.len() as u64).to_be_bytes());
+    hash.update(url);
+    hash.update(validator.value().as_bytes());
+    hash.finalize()[..8]
+        .iter()
+        .fold(String::new(), |mut text, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use http_body::Body as _;
-use reqwest::{Body, Response};
+use reqwest::{Body, Response, Url};
 use reqwest_middleware::{Error, Result};
 use tokio::time::{Sleep, sleep_until};
 
@@ -66,10 +66,10 @@ pub(super) struct Transfer {
     /// Where the current body ends. `None` if that is not known.
     end: Option<u64>,
     /// The most bytes of any version that were given out. Only more than that is progress.
-    highest: u64,
+    most_received: u64,
     pub(super) resumes: u32,
     /// Resumes since the last progress.
-    fruitless: u32,
+    without_progress: u32,
     /// What the resumes without progress, and the retries of their requests, draw from.
     allowance: Scope,
     may_start_over: bool,
@@ -98,9 +98,9 @@ impl Transfer {
             version: FileVersion::default(),
             offset: 0,
             end: None,
-            highest: 0,
+            most_received: 0,
             resumes: 0,
-            fruitless: 0,
+            without_progress: 0,
             allowance,
             may_start_over: false,
             refuses_parts: false,
@@ -133,6 +133,10 @@ impl Transfer {
         is_whole_file(self.status)
     }
 
+    pub(super) fn url(&self) -> &Url {
+        self.requests.url()
+    }
+
     /// Begins with the first byte again if the rest cannot be had, and says so with [`Item::StartOver`].
     pub(super) fn allow_start_over(&mut self) {
         self.may_start_over = true;
@@ -140,13 +144,13 @@ impl Transfer {
 
     /// Goes on at this offset, because the bytes before it are there from an earlier download of this version.
     ///
-    /// 0 begins again, if bytes were given out before.
-    pub(super) fn go_to(&mut self, offset: u64) {
-        if offset == self.offset {
+    /// If nothing was read before, the first response goes on at 0. Otherwise the file is requested again.
+    pub(super) fn continue_from(&mut self, offset: u64) {
+        if offset == 0 && self.offset == 0 && matches!(self.state, State::Reading(_)) {
             return;
         }
-        (self.offset, self.highest) = (offset, offset);
-        if self.version.length == Some(offset) {
+        (self.offset, self.most_received) = (offset, offset);
+        if self.version.length == Some(offset) && offset > 0 {
             // There is no rest: `bytes=42-41` would be invalid.
             self.state = State::Ended;
             return;
@@ -182,16 +186,22 @@ impl Transfer {
 
     /// Reads on. `Ok(None)` if the state has changed.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Item>>> {
+        let is_whole = self.version.length == Some(self.offset);
+        if let Some(limit) = self.requests.limit().filter(|_| !is_whole) {
+            if limit.end() <= clock::now() {
+                return Poll::Ready(Err(limit.error()));
+            }
+        }
         let State::Reading(body) = &mut self.state else {
             return Poll::Ready(Ok(None));
         };
         let polled = Pin::new(body).poll_frame(context);
-        if self.version.length == Some(self.offset) {
+        if is_whole {
             // Everything is here. One more look lets the client use the connection again, and finds a body that is
             // too long.
             if let Poll::Ready(Some(Ok(frame))) = polled {
                 if frame.data_ref().is_some_and(|data| !data.is_empty()) {
-                    return Poll::Ready(self.start_over("it is longer than its range"));
+                    return Poll::Ready(self.start_over("the rest is longer than its range"));
                 }
             }
             self.state = State::Ended;
@@ -203,7 +213,7 @@ impl Transfer {
                     self.give_out(data)
                         .map(Some)
                         .or_else(|error| match self.may_start_over {
-                            true => self.start_over("it is longer than its range"),
+                            true => self.start_over("the rest is longer than its range"),
                             false => Err(error),
                         })
                 }
@@ -213,8 +223,9 @@ impl Transfer {
             Poll::Ready(None) => self.on_end(),
             Poll::Pending => {
                 ready!(self.poll_silence(context));
+                // At the deadline, the next poll says so.
                 match self.requests.limit() {
-                    Some(limit) if limit.end() <= clock::now() => Err(limit.error()),
+                    Some(limit) if limit.end() <= clock::now() => Ok(None),
                     _ => self.resume(io_error(
                         io::ErrorKind::TimedOut,
                         "no data within the stall timeout",
@@ -242,13 +253,13 @@ impl Transfer {
         self.is_timed = false;
         let offset = self.offset.saturating_add(data.len() as u64);
         if self.end.is_some_and(|end| offset > end) {
-            return Err(self.error(Kind::Changed("it is longer than its range")));
+            return Err(self.error(Kind::Changed("the rest is longer than its range")));
         }
         self.offset = offset;
-        if offset > self.highest {
-            self.highest = offset;
-            if self.fruitless > 0 {
-                self.fruitless = 0;
+        if offset > self.most_received {
+            self.most_received = offset;
+            if self.without_progress > 0 {
+                self.without_progress = 0;
                 self.allowance = Scope::new().max_retries(self.settings.max_resumes);
             }
         }
@@ -288,7 +299,7 @@ impl Transfer {
             return Err(self.error(Kind::Broken(reason, cause)));
         }
         let entropy = &self.entropy;
-        let wait = entropy.with(|rng| self.settings.backoff.draw(self.fruitless, None, rng));
+        let wait = entropy.with(|rng| self.settings.backoff.draw(self.without_progress, None, rng));
         if let Some(limit) = self.requests.limit() {
             if clock::after(clock::now(), wait) >= limit.end() {
                 return Err(self.error(Kind::Broken("its deadline is too close", cause)));
@@ -301,7 +312,7 @@ impl Transfer {
         let request = self.requests.again(from, wait, self.allowance.clone());
         self.state = State::Requesting(request);
         self.resumes += 1;
-        self.fruitless += 1;
+        self.without_progress += 1;
         let cause = Failure::of(&cause).kind.as_str();
         let host = host_of(self.requests.url());
         log::download_resumes(host, self.offset, self.resumes, cause);
@@ -372,9 +383,12 @@ impl Transfer {
     }
 }
 
-/// Whether a response with this status brings the whole file.
+/// Whether a response with this status brings the whole file. A proxy that changes a file says 203.
 fn is_whole_file(status: StatusCode) -> bool {
-    status.is_success() && status != StatusCode::PARTIAL_CONTENT
+    matches!(
+        status,
+        StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION
+    )
 }
 
 fn io_error(kind: io::ErrorKind, text: &'static str) -> Error {

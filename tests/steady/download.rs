@@ -210,6 +210,82 @@ async fn the_deadline_holds_for_the_whole_download() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_deadline_holds_for_a_body_that_never_pauses() {
+    let file = Hosted::new(bytes(300));
+    let server = serve(move |_, request| file.reply(request, 2, Then::Fail));
+    let client = server.client(RetryMiddleware::default());
+    let request = client.get(URL).deadline(10 * SEC).download();
+    let mut download = request
+        .backoff(Backoff::exponential(Duration::from_millis(1)))
+        .await
+        .unwrap();
+    let start = Instant::now();
+    let error = loop {
+        match download.chunk().await {
+            Ok(chunk) => assert!(chunk.is_some()),
+            Err(error) => break error,
+        }
+        tokio::time::sleep(SEC).await;
+    };
+    let is_deadline = SteadyError::of(&error).is_some_and(SteadyError::is_deadline);
+    assert!(
+        is_deadline || error.to_string().contains("deadline"),
+        "{error:?}"
+    );
+    assert!(start.elapsed() <= 11 * SEC, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_around_the_reading_ends_it() {
+    let file = Hosted::new(bytes(300));
+    let server = serve(move |_, request| file.reply(request, 10, Then::Stall));
+    let mut download = download(&server).await.unwrap();
+    let start = Instant::now();
+    let scope = Scope::new().deadline(45 * SEC);
+    let (_, error) = scope.run(read(&mut download)).await.unwrap_err();
+    assert!(
+        SteadyError::of(&error).is_some_and(SteadyError::is_deadline),
+        "{error:?}"
+    );
+    assert_eq!(start.elapsed(), 45 * SEC);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_falls_silent_cannot_block_a_download() {
+    let file = Hosted::new(bytes(300));
+    let server = serve(move |index, request| match index {
+        0 => file.reply(request, 10, Then::Stall),
+        _ => Reply::silence(),
+    });
+    let start = Instant::now();
+    let (_, error) = read(&mut download(&server).await.unwrap())
+        .await
+        .unwrap_err();
+    // A stall, and five requests for the rest that got no response in 30 s each.
+    assert_eq!(server.count(), 6, "{error:?}");
+    assert!(start.elapsed() < 300 * SEC, "{:?}", start.elapsed());
+}
+
+#[test]
+fn without_timers_a_download_says_so() {
+    let file = Hosted::new(bytes(300));
+    let server = serve(move |_, request| file.reply(request, 300, Then::End));
+    let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new());
+    let client = client.with_arc(server.clone()).build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let error = runtime
+        .block_on(client.get(URL).download().into_future())
+        .unwrap_err();
+    assert!(
+        SteadyError::of(&error).is_some_and(SteadyError::is_config),
+        "{error:?}"
+    );
+    assert_eq!(server.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_resume_begins_that_the_deadline_would_end() {
     let file = Hosted::new(bytes(300));
     let server = serve(move |_, request| file.reply(request, 10, Then::Fail));

@@ -237,6 +237,157 @@ async fn a_save_after_some_chunks_saves_the_whole_file() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_save_after_the_end_or_an_error_saves_the_whole_file() {
+    for (sent, then) in [(300, Then::End), (100, Then::Fail), (0, Then::Fail)] {
+        let directory = Directory::new();
+        let file = Hosted::new(bytes(300));
+        let hosted = file.clone();
+        let server = serve(move |index, request| match index {
+            0 => hosted.reply(request, sent, then),
+            _ => hosted.reply(request, 300, Then::End),
+        });
+        let mut download = download(&server).max_resumes(0).await.unwrap();
+        assert_eq!(read(&mut download).await.is_ok(), sent == 300);
+        assert_eq!(download.save(directory.file("data")).await.unwrap(), 300);
+        assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+        assert_eq!(server.count(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_another_url_is_not_used() {
+    let directory = Directory::new();
+    let (one, two) = (Hosted::new(bytes(300)), Hosted::new(vec![7; 300]));
+    let hosted = two.clone();
+    let server = serve(move |_, request| match request.url().path() {
+        "/one" => one.reply(request, 100, Then::Fail),
+        _ => hosted.reply(request, 300, Then::End),
+    });
+    let client = server.client(RetryMiddleware::default());
+    let get = |path: &str| client.get(format!("http://files.example{path}"));
+    let first = get("/one").download().max_resumes(0).await.unwrap();
+    first.save(directory.file("data")).await.unwrap_err();
+    let second = get("/two").download().await.unwrap();
+    second.save(directory.file("data")).await.unwrap();
+    // The servers say the same ETag and length.
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *two.bytes);
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_success_is_not_the_file() {
+    for status in [202, 204, 205, 226] {
+        let directory = Directory::new();
+        let file = Hosted::new(bytes(300));
+        let server = serve(move |index, request| match index {
+            0 => file.reply(request, 100, Then::Fail),
+            _ => Reply::status(status).body("soon"),
+        });
+        let saved = download(&server)
+            .await
+            .unwrap()
+            .save(directory.file("data"))
+            .await;
+        let error = saved.unwrap_err();
+        let found = DownloadError::of(&error).unwrap().status();
+        assert_eq!(found.map(|found| found.as_u16()), Some(status));
+        assert!(!directory.file("data").exists());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_others_move_is_never_made_the_target() {
+    let directory = Directory::new();
+    fs::write(directory.file("data"), vec![9; 300]).unwrap();
+    let file = Hosted::new(bytes(300));
+    let hosted = file.clone();
+    let server = serve(move |index, request| match index {
+        0 => hosted.reply(request, 100, Then::Stall),
+        _ => hosted.reply(request, 300, Then::End),
+    });
+    let save = download(&server)
+        .await
+        .unwrap()
+        .save(directory.file("data"));
+    let mut save = std::pin::pin!(save);
+    assert!(tokio::time::timeout(SEC, save.as_mut()).await.is_err());
+    let part = directory
+        .names()
+        .into_iter()
+        .find(|name| name.ends_with(".part"));
+    let part = directory.file(&part.unwrap());
+    fs::remove_file(&part).unwrap();
+    fs::write(&part, "another program").unwrap();
+    let error = save.await.unwrap_err();
+    let error = DownloadError::of(&error).unwrap();
+    assert!(
+        error.io().unwrap().to_string().contains("part file"),
+        "{error:?}"
+    );
+    assert_eq!(fs::read(directory.file("data")).unwrap(), [9; 300]);
+}
+
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn a_link_in_place_of_the_part_is_not_followed() {
+    let directory = Directory::new();
+    let file = Hosted::new(bytes(300));
+    let hosted = file.clone();
+    let server = serve(move |index, request| match index {
+        0 => hosted.reply(request, 100, Then::Fail),
+        _ => hosted.reply(request, 300, Then::End),
+    });
+    let first = download(&server).max_resumes(0).await.unwrap();
+    first.save(directory.file("data")).await.unwrap_err();
+    let part = directory.file(&directory.names().remove(0));
+    fs::remove_file(&part).unwrap();
+    fs::write(directory.file("victim"), "precious").unwrap();
+    std::os::unix::fs::symlink(directory.file("victim"), &part).unwrap();
+    download(&server)
+        .await
+        .unwrap()
+        .save(directory.file("data"))
+        .await
+        .unwrap();
+    assert_eq!(fs::read(directory.file("victim")).unwrap(), b"precious");
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+    assert!(directory.file("data").symlink_metadata().unwrap().is_file());
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_saves_of_one_file_never_take_each_others_part() {
+    let directory = Directory::new();
+    let file = Hosted::new(bytes(300));
+    let hosted = file.clone();
+    let server = serve(move |index, request| match index {
+        0 => hosted.reply(request, 100, Then::Fail),
+        2 => hosted.reply(request, 10, Then::Fail),
+        _ => hosted.reply(request, 300, Then::End),
+    });
+    let target = directory.file("data");
+    let a = async {
+        let slow = Backoff::exponential(10 * SEC).jitter(Jitter::None);
+        let a = request(&server).download().backoff(slow).await.unwrap();
+        a.save(&target).await.unwrap();
+        assert_eq!(fs::read(&target).unwrap(), *file.bytes);
+    };
+    let others = async {
+        tokio::time::sleep(SEC).await;
+        download(&server)
+            .await
+            .unwrap()
+            .save(&target)
+            .await
+            .unwrap();
+        let c = download(&server).max_resumes(0).await.unwrap();
+        c.save(&target).await.unwrap_err();
+        assert_eq!(fs::read(&target).unwrap(), *file.bytes);
+    };
+    tokio::join!(a, others);
+    assert_eq!(fs::read(&target).unwrap(), *file.bytes);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dropped_save_leaves_the_target_and_a_part_to_go_on_with() {
     let directory = Directory::new();
     fs::write(directory.file("data"), "old").unwrap();
