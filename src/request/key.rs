@@ -30,8 +30,10 @@ pub(crate) const DEFAULT_HEADER: HeaderName = HeaderName::from_static("idempoten
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey {
-    text: String,
+    /// Visible ASCII.
     header: HeaderValue,
+    /// The text of the key, if the header has it in quotes.
+    unquoted: Option<Box<str>>,
 }
 
 impl IdempotencyKey {
@@ -94,14 +96,19 @@ impl IdempotencyKey {
     /// ```
     #[must_use]
     pub fn quoted(mut self) -> Self {
-        let text = sfv::StringRef::from_str(&self.text).expect("visible ASCII is a valid string");
-        self.header = header_of(&sfv::ItemSerializer::new().bare_item(text).finish());
+        let unquoted: Box<str> = self.as_str().into();
+        let text = sfv::StringRef::from_str(&unquoted).expect("visible ASCII is a valid string");
+        self.header = header_of(sfv::ItemSerializer::new().bare_item(text).finish());
+        self.unquoted = Some(unquoted);
         self
     }
 
     /// Returns the text of the key without quotes, for your records.
     pub fn as_str(&self) -> &str {
-        &self.text
+        match &self.unquoted {
+            Some(unquoted) => unquoted,
+            None => self.header.to_str().expect("a key is visible ASCII"),
+        }
     }
 
     /// Returns the header value of the key, marked as sensitive.
@@ -110,13 +117,15 @@ impl IdempotencyKey {
     }
 
     fn from_visible_ascii(text: String) -> Self {
-        let header = header_of(&text);
-        Self { text, header }
+        Self {
+            header: header_of(text),
+            unquoted: None,
+        }
     }
 }
 
-fn header_of(key: &str) -> HeaderValue {
-    let mut header = HeaderValue::from_str(key).expect("visible ASCII is a valid header");
+fn header_of(key: String) -> HeaderValue {
+    let mut header = HeaderValue::try_from(key).expect("visible ASCII is a valid header");
     header.set_sensitive(true);
     header
 }
