@@ -20,7 +20,7 @@ mod sync {
 pub(crate) use budget::BudgetHold;
 pub use budget::{Budget, BudgetBuilder, Deposit};
 pub(crate) use current::{current_deadline, in_scope};
-pub(crate) use hosts::{BudgetSettings, HostRecord, Hosts};
+pub(crate) use hosts::{BudgetConfig, HostRecord, Hosts};
 pub(crate) use line::{NotReleased, Release};
 pub use scope::Scope;
 pub(crate) use scope_node::{ScopeHandle, ScopeHold, ScopeNode};

@@ -6,6 +6,7 @@
 
 mod builder;
 mod call;
+mod config;
 mod flights;
 #[cfg(test)]
 mod flights_tests;
@@ -23,18 +24,19 @@ use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
 pub use builder::CoalesceMiddlewareBuilder;
-use builder::CoalesceSettings;
 use call::{CoalescedCall, copy_for_follower, send_within};
+use config::CoalesceConfig;
 use flights::{FlightMessage, Flights, Role};
 use identity::Identity;
 use leader::Leader;
 use shareable::{NotShared, check_request};
 
-use crate::config::Timers;
+use crate::config::{ConfigError, Current, Timers};
 use crate::host::host_of;
 use crate::log::{COALESCE_INSIDE_RETRY, UNKNOWN_EXTENSIONS, WarnOnce};
 use crate::outcome::{Attempt, SteadyError};
 use crate::request::RequestOptions;
+use crate::settings::CoalesceSettings;
 use crate::upstream::Upstream;
 
 /// Sends identical requests that run at the same time only once.
@@ -144,7 +146,8 @@ use crate::upstream::Upstream;
 /// It needs a tokio runtime with timers, like a
 /// [`RetryMiddleware`](crate::RetryMiddleware#what-it-needs).
 pub struct CoalesceMiddleware {
-    settings: Arc<CoalesceSettings>,
+    /// Shared with clones, so that one `replace` reaches them all.
+    config: Arc<Current<CoalesceConfig>>,
     flights: Arc<Flights>,
     timers: Timers,
     extensions_warning: WarnOnce,
@@ -157,14 +160,49 @@ impl CoalesceMiddleware {
         CoalesceMiddlewareBuilder::default()
     }
 
-    fn new(settings: Arc<CoalesceSettings>) -> Self {
+    fn new(data: CoalesceSettings) -> std::result::Result<Self, ConfigError> {
+        let config = CoalesceConfig::new(data)?;
+        Ok(Self::with_config(Arc::new(Current::new(config))))
+    }
+
+    fn with_config(config: Arc<Current<CoalesceConfig>>) -> Self {
         Self {
-            flights: Flights::new(settings.leader_timeout),
-            settings,
+            config,
+            flights: Arc::default(),
             timers: Timers::default(),
             extensions_warning: WarnOnce::default(),
             order_warning: WarnOnce::default(),
         }
+    }
+
+    /// Exchanges all settings, for new calls of all clones.
+    ///
+    /// ```
+    /// use reqwest_steady::CoalesceMiddleware;
+    ///
+    /// let coalesce = CoalesceMiddleware::default();
+    /// let mut settings = coalesce.settings();
+    /// settings.max_body = 4096;
+    /// coalesce.replace(settings)?;
+    /// assert_eq!(coalesce.max_body(), 4096);
+    /// # Ok::<(), reqwest_steady::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a setting is invalid. Then nothing changes.
+    pub fn replace(&self, settings: CoalesceSettings) -> std::result::Result<(), ConfigError> {
+        self.prepare(settings)?();
+        Ok(())
+    }
+
+    /// Checks new settings, and returns what puts them into effect.
+    pub(crate) fn prepare(
+        &self,
+        settings: CoalesceSettings,
+    ) -> std::result::Result<impl FnOnce() + use<'_>, ConfigError> {
+        let new = CoalesceConfig::new(settings)?;
+        Ok(move || self.config.set(new))
     }
 
     /// Sends the request, or waits for the response to an identical one.
@@ -179,7 +217,8 @@ impl CoalesceMiddleware {
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
             SteadyError::check(self.timers.check(), request.url())?;
-            if let Err(reason) = check_request(&request, extensions, &self.settings.ignored) {
+            let config = self.config.get();
+            if let Err(reason) = check_request(&request, extensions, &config.ignored) {
                 if reason == NotShared::UnknownExtensions {
                     self.extensions_warning.warn(&UNKNOWN_EXTENSIONS);
                 }
@@ -190,28 +229,29 @@ impl CoalesceMiddleware {
             }
 
             let options = RequestOptions::of(extensions).map(Arc::as_ref);
-            let identity = Identity::of(&request, options, &self.settings.ignored);
-            let call = CoalescedCall::start(&self.settings, &request, options);
-            let (leader, limit) = match self.flights.join(identity, call.started) {
-                Role::Leader(leader) => (Some(leader), None),
-                Role::Alone => (None, None),
-                Role::Follower(follower) => {
-                    let slot = options.and_then(|options| options.report.as_ref());
-                    if let Some(slot) = slot {
-                        // It can hold the report of an earlier call.
-                        slot.clear();
-                    }
-                    let message = Box::pin(call.follow(follower)).await;
-                    let host = host_of(request.url());
-                    match message.map_err(|error| call.complete_error(error, host, 0))? {
-                        FlightMessage::Response(shared) => {
-                            return Ok(copy_for_follower(&shared, slot));
+            let identity = Identity::of(&request, options, &config.ignored);
+            let call = CoalescedCall::start(&config, &request, options);
+            let (leader, limit) =
+                match (self.flights).join(identity, config.leader_timeout, call.started) {
+                    Role::Leader(leader) => (Some(leader), None),
+                    Role::Alone => (None, None),
+                    Role::Follower(follower) => {
+                        let slot = options.and_then(|options| options.report.as_ref());
+                        if let Some(slot) = slot {
+                            // It can hold the report of an earlier call.
+                            slot.clear();
                         }
-                        FlightMessage::Lead(leader) => (Some(leader), call.send_limit()),
-                        FlightMessage::Alone => (None, call.send_limit()),
+                        let message = Box::pin(call.follow(follower)).await;
+                        let host = host_of(request.url());
+                        match message.map_err(|error| call.complete_error(error, host, 0))? {
+                            FlightMessage::Response(shared) => {
+                                return Ok(copy_for_follower(&shared, slot));
+                            }
+                            FlightMessage::Lead(leader) => (Some(leader), call.send_limit()),
+                            FlightMessage::Alone => (None, call.send_limit()),
+                        }
                     }
-                }
-            };
+                };
 
             // If this call is dropped here, its request ends before `leader` hands over.
             let host = limit.map(|_| host_of(request.url()).to_owned());
@@ -234,13 +274,14 @@ impl CoalesceMiddleware {
 
 impl Default for CoalesceMiddleware {
     fn default() -> Self {
-        Self::new(Arc::default())
+        // A test builds it.
+        Self::new(CoalesceSettings::default()).expect("valid defaults")
     }
 }
 
 impl Clone for CoalesceMiddleware {
-    /// Copies the settings for another client. The two share no requests.
+    /// Shares the settings with another client. The two share no requests.
     fn clone(&self) -> Self {
-        Self::new(self.settings.clone())
+        Self::with_config(self.config.clone())
     }
 }

@@ -1,13 +1,18 @@
 //! Invalid settings: the error that names them, and the checks that several builders share.
 
+mod current;
 mod shown;
+#[cfg(feature = "serde")]
+pub(crate) mod text;
 mod timers;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use http::HeaderName;
 
+pub(crate) use current::Current;
 pub(crate) use shown::ShownSettings;
 pub(crate) use timers::Timers;
 
@@ -22,7 +27,7 @@ pub(crate) use timers::Timers;
 /// - The runtime has no timers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    setting: &'static str,
+    setting: Cow<'static, str>,
     value: String,
     rule: String,
 }
@@ -34,15 +39,23 @@ impl ConfigError {
         rule: impl fmt::Display,
     ) -> Self {
         Self {
-            setting,
+            setting: Cow::Borrowed(setting),
             value: value.to_string(),
             rule: rule.to_string(),
         }
     }
+
+    /// Names the setting by its place in [`SteadySettings`](crate::SteadySettings).
+    pub(crate) fn within(mut self, section: &str) -> Self {
+        // `backoff base` is the base of `backoff`.
+        self.setting = format!("{section}.{}", self.setting.replace(' ', ".")).into();
+        self
+    }
 }
 
 impl ConfigError {
-    /// Returns the name of the setting, as in its builder.
+    /// Returns the name of the setting, as in its builder. From [`SteadySettings`](crate::SteadySettings), it is the
+    /// place there: `retry.deadline`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -54,7 +67,7 @@ impl ConfigError {
     /// assert_eq!(error.to_string(), "deadline (0ns) should be longer than zero");
     /// ```
     pub fn setting(&self) -> &str {
-        self.setting
+        &self.setting
     }
 
     /// Returns the invalid value, as text.
@@ -96,6 +109,16 @@ pub(crate) fn longer_than_zero(
         zero,
         "should be longer than zero",
     )
+}
+
+/// Refuses another value for a setting that cannot change while the client runs.
+pub(crate) fn fixed_while_running<T: fmt::Debug + PartialEq>(
+    setting: &'static str,
+    old: T,
+    new: T,
+) -> Result<(), ConfigError> {
+    let rule = format!("cannot replace {old:?} while the client runs: build a new client");
+    ensure(new == old, setting, new, rule)
 }
 
 /// Parses the name of a header.

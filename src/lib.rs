@@ -106,6 +106,7 @@ mod request;
 mod response;
 mod retry;
 mod schedule;
+pub mod settings;
 mod steady;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -121,6 +122,9 @@ pub use outcome::{Effect, ReportSlot, RetryReport, SteadyError, StopReason};
 pub use request::{IdempotencyKey, InvalidKeyError, RequestBuilderExt};
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter};
+pub use settings::SteadySettings;
+#[cfg(feature = "serde")]
+pub use steady::SettingsError;
 pub use steady::{ClientBuilderExt, Steady, SteadyBuilder};
 pub use throttle::{KeyBy, ThrottleMiddleware, ThrottleMiddlewareBuilder};
 

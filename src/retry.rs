@@ -1,14 +1,15 @@
 //! The retry middleware and its loop.
 //!
 //! [`RetryMiddleware::run`] is the loop, and [`after_attempt`] below it is what follows a failure. The state of a call
-//! is in `call`, its settings in `settings` and `read_back`, and what a retry costs in `permit`.
+//! is in `call`, its settings in `config` and `read_back`, and what a retry costs in `permit`.
 
 mod builder;
 mod call;
+mod config;
 mod inner_retry;
 mod permit;
 mod read_back;
-mod settings;
+mod replace;
 
 use std::sync::Arc;
 
@@ -18,10 +19,12 @@ use reqwest_middleware::Result;
 
 pub use builder::RetryMiddlewareBuilder;
 use call::{Call, Decision, Opening};
-use settings::{RetrySettings, RetryState};
+use config::{RetryConfig, RetryParts, RetryState};
 
+use crate::config::ConfigError;
 use crate::decide::ClassifiedOutcome;
 use crate::outcome::SteadyError;
+use crate::settings::RetrySettings;
 use crate::upstream::{BoxFuture, Upstream};
 
 /// Retries requests where that is safe, spread out and limited.
@@ -80,7 +83,8 @@ pub struct RetryMiddleware {
 
 impl Default for RetryMiddleware {
     fn default() -> Self {
-        Self::new(RetrySettings::default())
+        // A test builds it.
+        Self::new(RetrySettings::default(), RetryParts::default()).expect("valid defaults")
     }
 }
 
@@ -90,11 +94,11 @@ impl RetryMiddleware {
         RetryMiddlewareBuilder::default()
     }
 
-    /// The settings must be valid.
-    fn new(settings: RetrySettings) -> Self {
-        Self {
-            state: Arc::new(RetryState::new(settings)),
-        }
+    fn new(data: RetrySettings, parts: RetryParts) -> std::result::Result<Self, ConfigError> {
+        let config = RetryConfig::new(data, &parts)?;
+        Ok(Self {
+            state: Arc::new(RetryState::new(config, parts)),
+        })
     }
 
     /// Sends a request until a response is final or the call stops.
@@ -111,11 +115,18 @@ impl RetryMiddleware {
         mut upstream: impl Upstream + 'a,
     ) -> impl Future<Output = Result<Response>> + Send + 'a {
         async move {
-            let opening = Opening::read(&self.state.settings, &mut request, extensions)?;
+            let config = self.state.config.get();
+            let opening = Opening::read(&config, &mut request, extensions)?;
             SteadyError::check(self.state.timers.check(), request.url())?;
-            let mut call = Call::new(&self.state, &request, opening.options, opening.has_key);
+            let mut call = Call::new(
+                &self.state,
+                &config,
+                &request,
+                opening.options,
+                opening.has_key,
+            );
             call.start(opening.outer, &mut request, extensions);
-            if !self.state.settings.limits.launch_spread.is_zero() {
+            if !config.limits.launch_spread.is_zero() {
                 Box::pin(call.launch_delay()).await;
             }
             loop {

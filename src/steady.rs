@@ -4,12 +4,18 @@
 //! [`ClientBuilderExt::with_steady`] adds them to a client.
 
 mod builder;
+mod exchange;
+#[cfg(feature = "serde")]
+mod read;
 
 use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use reqwest_middleware::ClientBuilder;
 
 pub use builder::SteadyBuilder;
+#[cfg(feature = "serde")]
+pub use read::SettingsError;
 
 use crate::coalesce::CoalesceMiddleware;
 use crate::retry::RetryMiddleware;
@@ -60,6 +66,8 @@ pub struct Steady {
     retry: RetryMiddleware,
     throttle: ThrottleMiddleware,
     coalesce: Option<CoalesceMiddleware>,
+    /// Held while settings are exchanged, so that two exchanges never mix.
+    exchange: Arc<Mutex<()>>,
 }
 
 impl Steady {

@@ -5,12 +5,14 @@
 //! ([`controller`]) learns. `docs/decisions/throttle.md` explains why it works as it does.
 
 mod builder;
+mod config;
 mod controller;
 mod gate;
 mod key;
 mod meter;
 mod queue;
 mod read_back;
+mod replace;
 mod signal;
 mod token_bucket;
 
@@ -21,17 +23,18 @@ use reqwest::{Request, Response};
 use reqwest_middleware::Result;
 
 pub use builder::ThrottleMiddlewareBuilder;
-use builder::ThrottleSettings;
+use config::{ThrottleConfig, ThrottleParts};
 use gate::{Gate, GateRequest};
 pub use key::KeyBy;
 use signal::SignalKind;
 
-use crate::config::Timers;
+use crate::config::{ConfigError, Current, Timers};
 use crate::entropy::Entropy;
 use crate::handoff::Pacing;
 use crate::host::BoundedTable;
 use crate::log::{THROTTLE_OUTSIDE_RETRY, WarnOnce};
 use crate::outcome::{RetryReport, SteadyError};
+use crate::settings::ThrottleSettings;
 use crate::upstream::Upstream;
 
 /// Learns the rate limit of each server, and queues requests that exceed it.
@@ -86,7 +89,8 @@ pub struct ThrottleMiddleware {
 
 /// What all clones share.
 struct Throttle {
-    settings: Arc<ThrottleSettings>,
+    config: Current<ThrottleConfig>,
+    parts: ThrottleParts,
     entropy: Arc<Entropy>,
     gates: BoundedTable<Arc<Gate>>,
     timers: Timers,
@@ -95,7 +99,8 @@ struct Throttle {
 
 impl Default for ThrottleMiddleware {
     fn default() -> Self {
-        Self::new(ThrottleSettings::default())
+        // A test builds it.
+        Self::new(ThrottleSettings::default(), ThrottleParts::default()).expect("valid defaults")
     }
 }
 
@@ -105,17 +110,19 @@ impl ThrottleMiddleware {
         ThrottleMiddlewareBuilder::default()
     }
 
-    fn new(settings: ThrottleSettings) -> Self {
+    fn new(data: ThrottleSettings, parts: ThrottleParts) -> std::result::Result<Self, ConfigError> {
+        let config = ThrottleConfig::new(data, &parts)?;
         let throttle = Throttle {
-            entropy: Arc::new(Entropy::new(settings.seed)),
-            settings: Arc::new(settings),
+            entropy: Arc::new(Entropy::new(config.data.seed)),
+            config: Current::new(config),
+            parts,
             gates: BoundedTable::new(|gate: &Arc<Gate>, now| gate.must_keep(now)),
             timers: Timers::default(),
             order_warning: WarnOnce::default(),
         };
-        Self {
+        Ok(Self {
             throttle: Arc::new(throttle),
-        }
+        })
     }
 
     /// Sends the request through `upstream`, as soon as its gate has a slot.
@@ -130,8 +137,9 @@ impl ThrottleMiddleware {
         async move {
             let throttle = &*self.throttle;
             SteadyError::check(throttle.timers.check(), request.url())?;
-            let gate = throttle.gate_of(&request);
-            let mut at_gate = GateRequest::new(&gate, &request, extensions);
+            let config = throttle.config.get();
+            let gate = throttle.gate_of(&request, &config);
+            let mut at_gate = GateRequest::new(&gate, &config, &request, extensions);
             if let Some(queued) = at_gate.admit(&request, extensions)? {
                 // In a box: few requests wait, and all would carry its size.
                 Box::pin(at_gate.wait(queued, &request, extensions)).await?;
@@ -147,7 +155,7 @@ impl ThrottleMiddleware {
             let is_ok = (result.as_ref()).is_ok_and(|response| response.status().as_u16() < 400);
             if !is_ok || at_gate.reads_body || !at_gate.waited.is_zero() {
                 let pacing = match signal.kind {
-                    SignalKind::Refused if throttle.settings.adaptive => Pacing::Paused,
+                    SignalKind::Refused if config.adaptive => Pacing::Paused,
                     _ if is_limit => Pacing::Limited,
                     _ => Pacing::None,
                 };
@@ -160,11 +168,12 @@ impl ThrottleMiddleware {
 }
 
 impl Throttle {
-    fn gate_of(&self, request: &Request) -> Arc<Gate> {
-        let key = self.settings.key_by.key(request);
-        let new = |now| Gate::new(key.to_owned(), &self.settings, &self.entropy, now);
+    fn gate_of(&self, request: &Request, config: &ThrottleConfig) -> Arc<Gate> {
+        let key = config.key_by.key(request);
+        // With the settings of now: they may have been replaced since the request began, and a gate is kept for long.
+        let new = |now| Gate::new(key.to_owned(), &self.config.get(), &self.entropy, now);
         let renew = |gate: &mut Arc<Gate>, now| match Arc::get_mut(gate) {
-            Some(gate) => gate.renew(&key, now),
+            Some(gate) => gate.renew(&key, &self.config.get(), now),
             None => *gate = new(now),
         };
         self.gates.get(key.hash(), new, renew)

@@ -99,6 +99,8 @@ pub struct Budget(Option<Arc<BudgetState>>);
 
 /// Selects which calls feed a [`Budget`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Deposit {
     /// Each call that could be retried and ends with a response that is no server error. In an outage the

@@ -14,7 +14,7 @@ use crate::host::BoundedTable;
 
 /// Which budgets a retry middleware has.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BudgetSettings {
+pub(crate) struct BudgetConfig {
     /// Replaces the budgets of all hosts.
     pub(crate) single: Option<Budget>,
     /// The settings for each host. `None` stands for the defaults.
@@ -27,7 +27,7 @@ pub(crate) struct BudgetSettings {
 #[derive(Debug)]
 pub(crate) struct HostRecord {
     pub(crate) budget: Budget,
-    pub(crate) streak: FailureStreak,
+    pub(crate) streak: Arc<FailureStreak>,
     pub(crate) line: Arc<RetryLine>,
     /// The origin of the streak's times.
     created: Instant,
@@ -36,7 +36,6 @@ pub(crate) struct HostRecord {
 /// The records of all hosts.
 #[derive(Debug)]
 pub(crate) struct Hosts {
-    settings: BudgetSettings,
     /// One per host, and per port that is not the scheme's default. It forgets hosts whose record is as good as new
     /// before others.
     records: BoundedTable<Arc<HostRecord>>,
@@ -47,9 +46,25 @@ impl HostRecord {
         let per_sec = budget.min_retries_per_sec().unwrap_or_default();
         Self {
             budget,
-            streak: FailureStreak::default(),
+            streak: Arc::default(),
             line: Arc::new(RetryLine::new(per_sec, now)),
             created: now,
+        }
+    }
+
+    /// Returns the same record with another budget. Calls that began before keep the old one.
+    fn with_budget(&self, each: &BudgetBuilder, now: Instant) -> Self {
+        let budget = each.start_after(&self.budget, now);
+        let per_sec = budget.min_retries_per_sec().unwrap_or_default();
+        Self {
+            budget,
+            streak: Arc::clone(&self.streak),
+            // Calls wait in the old line. A new one would overtake them.
+            line: match self.line.len() {
+                0 => Arc::new(RetryLine::new(per_sec, now)),
+                _ => Arc::clone(&self.line),
+            },
+            created: self.created,
         }
     }
 
@@ -76,10 +91,13 @@ impl HostRecord {
     }
 }
 
-impl BudgetSettings {
-    /// The settings of each host, unless one budget replaces them.
-    pub(crate) fn shown_per_host(&self) -> Option<BudgetBuilder> {
-        (self.single.is_none()).then(|| self.per_host.clone().unwrap_or_default())
+impl BudgetConfig {
+    fn budget_of(&self, host: &str, now: Instant) -> Budget {
+        self.single.clone().unwrap_or_else(|| {
+            let each = self.per_host.clone().unwrap_or_default();
+            let shared = |fleet| FleetBudget::new(fleet, host, each.terms, now);
+            each.start(now, self.fleet.as_ref().map(shared))
+        })
     }
 
     /// Refuses invalid settings, and those of hosts beside a single budget.
@@ -99,25 +117,26 @@ impl BudgetSettings {
     }
 }
 
-impl Hosts {
-    pub(crate) fn new(settings: BudgetSettings) -> Self {
+impl Default for Hosts {
+    fn default() -> Self {
         Self {
-            settings,
             records: BoundedTable::new(|record, now| record.must_keep(now)),
         }
     }
+}
 
-    /// Returns the record of a host. `hash` is the hash of its name. The settings must be valid.
-    pub(crate) fn of(&self, host: &str, hash: u64) -> Arc<HostRecord> {
-        let settings = &self.settings;
-        let new = |now| {
-            let budget = settings.single.clone().unwrap_or_else(|| {
-                let each = settings.per_host.clone().unwrap_or_default();
-                let shared = |fleet| FleetBudget::new(fleet, host, each.terms, now);
-                each.start(now, settings.fleet.as_ref().map(shared))
-            });
-            Arc::new(HostRecord::new(budget, now))
-        };
+impl Hosts {
+    /// Gives each known host a budget with these settings.
+    pub(crate) fn replace_budgets(&self, each: &BudgetBuilder, now: Instant) {
+        let replace =
+            |record: &mut Arc<HostRecord>| *record = Arc::new(record.with_budget(each, now));
+        self.records.update_all(replace);
+    }
+
+    /// Returns the record of a host. `hash` is the hash of its name. The settings must be valid, and serve only for a
+    /// host that is new.
+    pub(crate) fn of(&self, host: &str, hash: u64, settings: &BudgetConfig) -> Arc<HostRecord> {
+        let new = |now| Arc::new(HostRecord::new(settings.budget_of(host, now), now));
         (self.records).get(hash, new, |old, now| *old = new(now))
     }
 }

@@ -1,30 +1,10 @@
-//! Settings of the coalescing middleware, with their defaults and checks.
+//! Builds the coalescing middleware.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::CoalesceMiddleware;
-use super::ignored::{Ignored, NEVER_IGNORED};
-use crate::config::{ConfigError, ensure, header_name, is_listed, longer_than_zero};
-
-/// The checked settings of a [`CoalesceMiddleware`]. They never change.
-#[derive(Clone)]
-pub(super) struct CoalesceSettings {
-    pub(super) max_body: usize,
-    /// Longer than zero.
-    pub(super) leader_timeout: Duration,
-    pub(super) ignored: Ignored,
-}
-
-impl Default for CoalesceSettings {
-    fn default() -> Self {
-        Self {
-            max_body: 1024 * 1024,
-            leader_timeout: Duration::from_secs(75),
-            ignored: Ignored::default(),
-        }
-    }
-}
+use crate::config::ConfigError;
+use crate::settings::CoalesceSettings;
 
 /// Builds a [`CoalesceMiddleware`].
 ///
@@ -50,12 +30,18 @@ impl Default for CoalesceSettings {
 #[derive(Clone, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct CoalesceMiddlewareBuilder {
-    pub(super) settings: CoalesceSettings,
-    /// The first setting that could not be stored.
-    refused: Option<ConfigError>,
+    pub(super) data: CoalesceSettings,
 }
 
 impl CoalesceMiddlewareBuilder {
+    /// Sets everything.
+    ///
+    /// Methods that are called later change single settings. See [`settings`](crate::settings).
+    pub fn settings(mut self, settings: CoalesceSettings) -> Self {
+        self.data = settings;
+        self
+    }
+
     /// Limits the size of shared bodies, in bytes.
     ///
     /// A response with a longer body is not shared. Each response that several callers wait for takes up to
@@ -63,7 +49,7 @@ impl CoalesceMiddlewareBuilder {
     ///
     /// Default: 1 MiB.
     pub fn max_body(mut self, bytes: usize) -> Self {
-        self.settings.max_body = bytes;
+        self.data.max_body = bytes;
         self
     }
 
@@ -79,7 +65,7 @@ impl CoalesceMiddlewareBuilder {
     ///
     /// Default: 75 s.
     pub fn leader_timeout(mut self, wait: Duration) -> Self {
-        self.settings.leader_timeout = wait;
+        self.data.leader_timeout = wait;
         self
     }
 
@@ -98,17 +84,7 @@ impl CoalesceMiddlewareBuilder {
     /// `If-None-Match` …). Those include `x-amz-*` and all names that end in `key`, `token`, `secret`, `password`,
     /// `signature`, `assertion` or `credential`.
     pub fn ignore_header(mut self, name: impl AsRef<str>) -> Self {
-        let setting = "ignore_header";
-        let name = name.as_ref();
-        let added = header_name(setting, name).and_then(|header| {
-            let rule = "should not be a header that selects the response or carries credentials";
-            ensure(!is_listed(&header, NEVER_IGNORED), setting, name, rule)?;
-            self.settings.ignored.headers.push(header.as_str().into());
-            Ok(())
-        });
-        if let Err(error) = added {
-            self.refused.get_or_insert(error);
-        }
+        self.data.ignore_header.push(name.as_ref().to_owned());
         self
     }
 
@@ -120,7 +96,7 @@ impl CoalesceMiddlewareBuilder {
     ///
     /// Default: `false`.
     pub fn ignore_extensions(mut self, ignore: bool) -> Self {
-        self.settings.ignored.extensions = ignore;
+        self.data.ignore_extensions = ignore;
         self
     }
 
@@ -130,11 +106,7 @@ impl CoalesceMiddlewareBuilder {
     ///
     /// Returns [`ConfigError`] for the first invalid setting.
     pub fn build(self) -> Result<CoalesceMiddleware, ConfigError> {
-        if let Some(error) = self.refused {
-            return Err(error);
-        }
-        longer_than_zero("leader_timeout", Some(self.settings.leader_timeout))?;
-        Ok(CoalesceMiddleware::new(Arc::new(self.settings)))
+        CoalesceMiddleware::new(self.data)
     }
 }
 

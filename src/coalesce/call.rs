@@ -8,7 +8,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
-use super::builder::CoalesceSettings;
+use super::config::CoalesceConfig;
 use super::flights::FlightMessage;
 use super::follower::Follower;
 use super::leader::Leader;
@@ -28,7 +28,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One call that may be shared.
 pub(super) struct CoalescedCall<'a> {
-    settings: &'a CoalesceSettings,
+    settings: &'a CoalesceConfig,
     is_head: bool,
     pub(super) started: Instant,
     /// From the request or the scope around it, whichever is earlier.
@@ -39,7 +39,7 @@ pub(super) struct CoalescedCall<'a> {
 
 impl<'a> CoalescedCall<'a> {
     pub(super) fn start(
-        settings: &'a CoalesceSettings,
+        settings: &'a CoalesceConfig,
         request: &Request,
         options: Option<&RequestOptions>,
     ) -> Self {

@@ -24,11 +24,10 @@ use crate::response::BufferedResponse;
 const MAX_FAILURES: u32 = 3;
 
 /// The flights of one middleware. Ended flights are removed, so there are never more flights than calls.
+#[derive(Default)]
 pub(super) struct Flights {
     /// The lock is never held over an `await` or over the sending of a message.
     table: Mutex<Table>,
-    /// How long followers wait for one leader before another is sent as well.
-    pub(super) leader_timeout: Duration,
 }
 
 #[derive(Default)]
@@ -110,15 +109,15 @@ impl Flights {
         lock(&self.table).flights.len()
     }
 
-    pub(super) fn new(leader_timeout: Duration) -> Arc<Self> {
-        Arc::new(Self {
-            table: Mutex::default(),
-            leader_timeout,
-        })
-    }
-
     /// Follows in the flight of this identity, or starts one as its leader.
-    pub(super) fn join(self: &Arc<Self>, identity: Identity, now: Instant) -> Role {
+    ///
+    /// A follower waits for `leader_timeout` before it sends its request as well.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        identity: Identity,
+        leader_timeout: Duration,
+        now: Instant,
+    ) -> Role {
         let timeout_end = identity.timeout().map(|timeout| clock::after(now, timeout));
         let key = identity.hash();
         let mut table = lock(&self.table);
@@ -150,7 +149,8 @@ impl Flights {
             flight: flight_ref,
             number,
             first_leader: flight.leader,
-            overtake_at: clock::after(flight.led_since, self.leader_timeout),
+            overtake_at: clock::after(flight.led_since, leader_timeout),
+            leader_timeout,
             timeout_end,
             receiver,
         })

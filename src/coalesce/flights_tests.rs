@@ -22,21 +22,23 @@ fn identity() -> Identity {
 }
 
 fn lead(flights: &Arc<Flights>) -> Leader {
-    match flights.join(identity(), clock::now()) {
+    match flights.join(identity(), LEADER_TIMEOUT, clock::now()) {
         Role::Leader(leader) => leader,
         _ => panic!("another caller leads"),
     }
 }
 
 fn follow(flights: &Arc<Flights>) -> Follower {
-    match flights.join(identity(), clock::now()) {
+    match flights.join(identity(), LEADER_TIMEOUT, clock::now()) {
         Role::Follower(follower) => follower,
         _ => panic!("no caller leads"),
     }
 }
 
+const LEADER_TIMEOUT: Duration = Duration::from_secs(1);
+
 fn flights() -> Arc<Flights> {
-    Flights::new(Duration::from_secs(1))
+    Arc::default()
 }
 
 #[tokio::test]
@@ -60,7 +62,10 @@ fn another_request_with_the_same_hash_goes_alone() {
     let request = Request::new(Method::GET, "http://b.example".parse().unwrap());
     let other = Identity::of(&request, None, &Ignored::default());
     let other = other.with_hash(identity().hash());
-    assert!(matches!(flights.join(other, clock::now()), Role::Alone));
+    assert!(matches!(
+        flights.join(other, LEADER_TIMEOUT, clock::now()),
+        Role::Alone
+    ));
     assert_eq!(flights.waiting(), [0]);
     assert!(leader.if_awaited().is_none());
     assert!(flights.waiting().is_empty());

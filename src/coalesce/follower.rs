@@ -1,5 +1,7 @@
 //! The wait of a caller for the response of another.
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -14,6 +16,8 @@ pub(super) struct Follower {
     pub(super) first_leader: u64,
     /// When the current leader has taken too long.
     pub(super) overtake_at: Instant,
+    /// How long it waits for one leader before another request is sent as well.
+    pub(super) leader_timeout: Duration,
     /// The end of its request's timeout. `None` once the first leader was still busy at that time.
     pub(super) timeout_end: Option<Instant>,
     pub(super) receiver: oneshot::Receiver<FlightMessage>,
@@ -46,7 +50,7 @@ impl Follower {
 
     /// Sends the oldest follower as well if the leader takes too long. Returns when to look again.
     fn overtake(&self, led: Option<(u64, Instant)>, now: Instant) -> Instant {
-        let leader_timeout = self.flight.flights.leader_timeout;
+        let leader_timeout = self.leader_timeout;
         if let Some((leader, since)) = led {
             let too_long = clock::after(since, leader_timeout);
             if now < too_long {

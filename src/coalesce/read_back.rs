@@ -1,34 +1,52 @@
 //! Reads the settings of a coalescing middleware back.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::builder::CoalesceSettings;
+use super::config::CoalesceConfig;
 use super::{CoalesceMiddleware, CoalesceMiddlewareBuilder};
 use crate::config::ShownSettings;
+use crate::settings::CoalesceSettings;
 
 /// # Settings
 ///
 /// Each has the name of its method in [`CoalesceMiddlewareBuilder`].
 impl CoalesceMiddleware {
+    /// Returns the settings that are data, which are all.
+    pub fn settings(&self) -> CoalesceSettings {
+        self.config().data.clone()
+    }
+
+    /// What a call that begins now would use.
+    fn config(&self) -> Arc<CoalesceConfig> {
+        self.config.get()
+    }
+
     /// Returns the most bytes of a shared body.
     pub fn max_body(&self) -> usize {
-        self.settings.max_body
+        self.config().max_body
     }
 
     /// Returns how long waiting callers wait for one request.
     pub fn leader_timeout(&self) -> Duration {
-        self.settings.leader_timeout
+        self.config().leader_timeout
     }
 
-    /// Iterates over the headers that are not compared, besides those for tracing.
-    pub fn ignored_headers(&self) -> impl Iterator<Item = &str> {
-        self.settings.ignored.headers.iter().map(|name| &**name)
+    /// Returns the headers that are not compared, besides those for tracing.
+    pub fn ignored_headers(&self) -> Vec<String> {
+        let config = self.config();
+        config
+            .ignored
+            .headers
+            .iter()
+            .map(|name| name.to_string())
+            .collect()
     }
 
     /// Returns whether requests with unknown extensions are shared.
     pub fn ignore_extensions(&self) -> bool {
-        self.settings.ignored.extensions
+        self.config().ignored.extensions
     }
 }
 
@@ -36,7 +54,7 @@ impl CoalesceMiddleware {
 impl fmt::Debug for CoalesceMiddleware {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = ShownSettings::new(f, "CoalesceMiddleware");
-        self.settings.show(&mut shown);
+        show(&mut shown, &self.config().data);
         shown.setting("in_flight", self.flights.count()).finish()
     }
 }
@@ -44,17 +62,15 @@ impl fmt::Debug for CoalesceMiddleware {
 impl fmt::Debug for CoalesceMiddlewareBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = ShownSettings::new(f, "CoalesceMiddlewareBuilder");
-        self.settings.show(&mut shown);
+        show(&mut shown, &self.data);
         shown.finish()
     }
 }
 
-impl CoalesceSettings {
-    fn show(&self, shown: &mut ShownSettings<'_, '_>) {
-        shown
-            .setting("max_body", self.max_body)
-            .setting("leader_timeout", self.leader_timeout)
-            .setting("ignored_headers", &self.ignored.headers)
-            .setting("ignore_extensions", self.ignored.extensions);
-    }
+fn show(shown: &mut ShownSettings<'_, '_>, data: &CoalesceSettings) {
+    shown
+        .setting("max_body", data.max_body)
+        .setting("leader_timeout", data.leader_timeout)
+        .setting("ignored_headers", &data.ignore_header)
+        .setting("ignore_extensions", data.ignore_extensions);
 }

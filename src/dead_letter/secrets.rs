@@ -39,13 +39,21 @@ pub(crate) const PLACEHOLDER: &str = "REDACTED";
 ///
 /// The user info of a URL is always secret. The path never is, because it has no names. A header or parameter that
 /// contains a URL with a secret is secret as a whole.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(default, deny_unknown_fields, expecting = "a table of settings")
+)]
 pub struct Secrets {
     /// Headers that are secret in addition to those with a telling name.
+    #[cfg_attr(feature = "serde", serde(rename = "header"))]
     headers: Vec<String>,
     /// Parameters that are secret in addition to those with a telling name.
+    #[cfg_attr(feature = "serde", serde(rename = "parameter"))]
     parameters: Vec<String>,
     /// Names that are not secret, unless `headers` or `parameters` has them.
+    #[cfg_attr(feature = "serde", serde(rename = "keep"))]
     kept: Vec<String>,
 }
 

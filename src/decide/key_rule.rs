@@ -125,6 +125,8 @@ impl KeyRule {
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum AutoKey {
     /// Generates no keys. Only the caller sets them.

@@ -26,6 +26,8 @@ use http::StatusCode;
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum StatusClass {
     /// The server did not accept the request. Idempotent requests are retried. Others are retried only with
     /// [`retry_without_key`](crate::RetryMiddlewareBuilder::retry_without_key).

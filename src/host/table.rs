@@ -89,6 +89,18 @@ impl<T: Clone> BoundedTable<T> {
     }
 }
 
+impl<T> BoundedTable<T> {
+    /// Changes all values, one shard after the other.
+    pub(crate) fn update_all(&self, mut update: impl FnMut(&mut T)) {
+        for shard in &self.shards {
+            let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+            for entry in &mut shard.entries {
+                update(&mut entry.value);
+            }
+        }
+    }
+}
+
 impl<T: Clone> Shard<T> {
     fn find(&self, key: u64) -> Option<&Entry<T>> {
         let position = self.index.get(&key)?;

@@ -7,6 +7,8 @@ mod lines;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 use super::event::{CallInfo, Event, EventKind};
+#[cfg(feature = "serde")]
+use crate::config::text;
 use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 
 /// Sets the log level of each kind of event.
@@ -72,15 +74,29 @@ use crate::outcome::{AttemptOutcome, FailureKind, StopReason};
 /// The lines need a `tracing` subscriber. The `log` feature of `tracing` does not forward them to the `log` crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "levels do nothing until they are given to a builder"]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(default, deny_unknown_fields, expecting = "a table of settings")
+)]
 pub struct LogLevels {
+    #[cfg_attr(feature = "serde", serde(with = "text::level"))]
     retry: LevelFilter,
+    #[cfg_attr(feature = "serde", serde(with = "text::level"))]
     success: LevelFilter,
+    #[cfg_attr(feature = "serde", serde(with = "text::level"))]
     recovery: LevelFilter,
+    #[cfg_attr(feature = "serde", serde(with = "text::level"))]
     rejection: LevelFilter,
+    #[cfg_attr(feature = "serde", serde(with = "text::level"))]
     given_up: LevelFilter,
+    #[cfg_attr(feature = "serde", serde(with = "text::level"))]
     abandoned: LevelFilter,
+    #[cfg_attr(feature = "serde", serde(with = "text::level"))]
     pause: LevelFilter,
+    #[cfg_attr(feature = "serde", serde(with = "text::level"))]
     pace: LevelFilter,
+    #[cfg_attr(feature = "serde", serde(with = "text::level"))]
     refusal: LevelFilter,
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::RetryMiddleware;
-use super::settings::RetrySettings;
+use super::config::RetryParts;
 use crate::admit::{Budget, BudgetBuilder};
-use crate::config::{ConfigError, unreserved_header_name};
+use crate::config::ConfigError;
 use crate::dead_letter::{DeadLetterSink, Secrets};
 use crate::decide::{
     AttemptView, AutoKey, BodyStart, BodyVerdict, ClassifyFn, Inspect, InspectRule, StatusClass,
@@ -18,6 +18,7 @@ use crate::fleet::FleetLimits;
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observer, Observers};
 use crate::schedule::Backoff;
+use crate::settings::{BudgetSettings, RetrySettings};
 
 /// Builds a [`RetryMiddleware`].
 ///
@@ -77,9 +78,29 @@ use crate::schedule::Backoff;
 #[derive(Clone, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RetryMiddlewareBuilder {
-    pub(super) settings: RetrySettings,
-    /// The first invalid setting that could not be stored.
-    refused: Option<ConfigError>,
+    pub(super) data: RetrySettings,
+    pub(super) parts: RetryParts,
+}
+
+impl RetryMiddlewareBuilder {
+    /// Sets everything that is data, and keeps functions, sinks, observers, a fleet and a shared budget.
+    ///
+    /// Methods that are called later change single settings. See [`settings`](crate::settings).
+    ///
+    /// ```
+    /// use reqwest_steady::RetryMiddleware;
+    /// use reqwest_steady::settings::RetrySettings;
+    ///
+    /// let mut settings = RetrySettings::default();
+    /// settings.max_retries = 2;
+    /// let retry = RetryMiddleware::builder().settings(settings).build()?;
+    /// assert_eq!(retry.max_retries(), 2);
+    /// # Ok::<(), reqwest_steady::ConfigError>(())
+    /// ```
+    pub fn settings(mut self, settings: RetrySettings) -> Self {
+        self.data = settings;
+        self
+    }
 }
 
 /// # Attempts and waits
@@ -90,7 +111,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: 5.
     pub fn max_retries(mut self, retries: u32) -> Self {
-        self.settings.limits.max_retries = retries;
+        self.data.max_retries = retries;
         self
     }
 
@@ -102,7 +123,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// [`build`](Self::build) refuses a base of zero, a multiplier below 1, and a cap shorter than the base.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
-        self.settings.backoff = backoff;
+        self.data.backoff = backoff;
         self
     }
 
@@ -113,7 +134,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: 60 s.
     pub fn max_server_delay(mut self, delay: Duration) -> Self {
-        self.settings.limits.max_server_delay = delay;
+        self.data.max_server_delay = delay;
         self
     }
 
@@ -128,7 +149,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// [`build`](Self::build) refuses a spread longer than the [`retry_window`](Self::retry_window).
     pub fn launch_spread(mut self, spread: Duration) -> Self {
-        self.settings.limits.launch_spread = spread;
+        self.data.launch_spread = spread;
         self
     }
 }
@@ -149,7 +170,7 @@ impl RetryMiddlewareBuilder {
     /// [`build`](Self::build) refuses zero, and a timeout longer than the [`deadline`](Self::deadline), because no
     /// attempt can reach it.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.limits.attempt_timeout = Some(timeout);
+        self.data.attempt_timeout = Some(timeout);
         self
     }
 
@@ -164,7 +185,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// [`build`](Self::build) refuses zero.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.settings.limits.deadline = Some(deadline);
+        self.data.deadline = Some(deadline);
         self
     }
 
@@ -178,7 +199,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// [`build`](Self::build) refuses zero.
     pub fn retry_window(mut self, window: Duration) -> Self {
-        self.settings.limits.window = window;
+        self.data.retry_window = window;
         self
     }
 }
@@ -207,7 +228,8 @@ impl RetryMiddlewareBuilder {
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
     pub fn budget_per_host(mut self, each: BudgetBuilder) -> Self {
-        self.settings.budgets.per_host = Some(each);
+        self.data.budget_per_host = BudgetSettings::of(&each);
+        self.parts.has_budget_per_host = true;
         self
     }
 
@@ -218,7 +240,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: one budget per host.
     pub fn budget(mut self, budget: Budget) -> Self {
-        self.settings.budgets.single = Some(budget);
+        self.parts.budget = Some(budget);
         self
     }
 
@@ -249,7 +271,7 @@ impl RetryMiddlewareBuilder {
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
     pub fn fleet(mut self, fleet: FleetLimits) -> Self {
-        self.settings.budgets.fleet = Some(fleet);
+        self.parts.fleet = Some(fleet);
         self
     }
 }
@@ -262,9 +284,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: the table of [`StatusClass`].
     pub fn status(mut self, status: StatusCode, class: StatusClass) -> Self {
-        let by_status = &mut self.settings.classifier.by_status;
-        by_status.retain(|(known, _)| *known != status);
-        by_status.push((status, class));
+        self.data.status.insert(status, class);
         self
     }
 
@@ -297,7 +317,7 @@ impl RetryMiddlewareBuilder {
         mut self,
         classify: impl Fn(&AttemptView<'_>) -> Option<StatusClass> + Send + Sync + 'static,
     ) -> Self {
-        self.settings.classifier.by_user = Some(ClassifyFn(Arc::new(classify)));
+        self.parts.classify_fn = Some(ClassifyFn(Arc::new(classify)));
         self
     }
 
@@ -351,7 +371,7 @@ impl RetryMiddlewareBuilder {
         inspect: Inspect,
         ask: impl Fn(&AttemptView<'_>, &BodyStart<'_>) -> Option<BodyVerdict> + Send + Sync + 'static,
     ) -> Self {
-        self.settings.inspect.push(InspectRule {
+        self.parts.inspect.push(InspectRule {
             what: inspect,
             ask: Arc::new(ask),
         });
@@ -375,7 +395,7 @@ impl RetryMiddlewareBuilder {
     /// [`build`](Self::build) refuses this option without
     /// [`client_follows_redirects(false)`](Self::client_follows_redirects).
     pub fn retry_without_key(mut self, retry: bool) -> Self {
-        self.settings.retry_without_key = retry;
+        self.data.retry_without_key = retry;
         self
     }
 
@@ -395,7 +415,7 @@ impl RetryMiddlewareBuilder {
     /// [`build`](Self::build) refuses this option without
     /// [`client_follows_redirects(false)`](Self::client_follows_redirects).
     pub fn retry_unsent(mut self, retry: bool) -> Self {
-        self.settings.retry_unsent = retry;
+        self.data.retry_unsent = retry;
         self
     }
 
@@ -430,7 +450,7 @@ impl RetryMiddlewareBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn client_follows_redirects(mut self, follows: bool) -> Self {
-        self.settings.client_follows_redirects = Some(follows);
+        self.data.client_follows_redirects = follows;
         self
     }
 }
@@ -451,10 +471,7 @@ impl RetryMiddlewareBuilder {
     /// (`content-*`) or select the response (`accept`). Names such as `X-Foo-Key` and `Foo-Token` count as
     /// credentials. If your server uses such a name for keys, allow it with [`Secrets::keep`].
     pub fn idempotency_header(mut self, name: impl AsRef<str>) -> Self {
-        match unreserved_header_name("idempotency_header", name.as_ref()) {
-            Ok(name) => self.settings.keys.rename(name),
-            Err(error) => self.refuse(error),
-        }
+        self.data.idempotency_header = Some(name.as_ref().to_owned());
         self
     }
 
@@ -462,7 +479,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: [`AutoKey::Off`].
     pub fn auto_key(mut self, auto_key: AutoKey) -> Self {
-        self.settings.keys.auto = auto_key;
+        self.data.auto_key = auto_key;
         self
     }
 }
@@ -475,7 +492,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: none.
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.settings.observers.add(observer);
+        self.parts.observers.add(observer);
         self
     }
 
@@ -495,13 +512,13 @@ impl RetryMiddlewareBuilder {
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
     pub fn observe_fn(mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
-        self.settings.observers.add_fn(observe);
+        self.parts.observers.add_fn(observe);
         self
     }
 
     /// Adds the observers that several middlewares share.
     pub(crate) fn observers(mut self, observers: &Observers) -> Self {
-        self.settings.observers.add_all(observers);
+        self.parts.observers.add_all(observers);
         self
     }
 
@@ -511,7 +528,7 @@ impl RetryMiddlewareBuilder {
     #[cfg(feature = "tracing")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
     pub fn log_levels(mut self, levels: LogLevels) -> Self {
-        self.settings.levels = levels;
+        self.data.log_levels = levels;
         self
     }
 
@@ -524,10 +541,7 @@ impl RetryMiddlewareBuilder {
     /// [`build`](Self::build) refuses the header of the idempotency key, and each header that
     /// [`idempotency_header`](Self::idempotency_header) refuses.
     pub fn attempt_header(mut self, name: impl AsRef<str>) -> Self {
-        match unreserved_header_name("attempt_header", name.as_ref()) {
-            Ok(name) => self.settings.attempt_header = Some(name),
-            Err(error) => self.refuse(error),
-        }
+        self.data.attempt_header = Some(name.as_ref().to_owned());
         self
     }
 
@@ -566,7 +580,7 @@ impl RetryMiddlewareBuilder {
     /// # Ok(()) }
     /// ```
     pub fn dry_run(mut self, dry_run: bool) -> Self {
-        self.settings.dry_run = dry_run;
+        self.data.dry_run = dry_run;
         self
     }
 }
@@ -603,7 +617,7 @@ impl RetryMiddlewareBuilder {
     /// # Ok(()) }
     /// ```
     pub fn dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Self {
-        self.settings.dead_letters.sink = Some(Arc::new(sink));
+        self.parts.dead_letter_sink = Some(Arc::new(sink));
         self
     }
 
@@ -613,7 +627,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: 1 MiB.
     pub fn dead_letter_max_body(mut self, bytes: usize) -> Self {
-        self.settings.dead_letters.max_body = bytes;
+        self.data.dead_letter_max_body = bytes;
         self
     }
 
@@ -628,7 +642,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// [`build`](Self::build) refuses zero.
     pub fn dead_letter_timeout(mut self, wait: Duration) -> Self {
-        self.settings.dead_letters.timeout = wait;
+        self.data.dead_letter_timeout = wait;
         self
     }
 
@@ -636,7 +650,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: every usual name for a credential.
     pub fn secrets(mut self, secrets: Secrets) -> Self {
-        self.settings.dead_letters.secrets = secrets;
+        self.data.secrets = secrets;
         self
     }
 }
@@ -649,11 +663,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Returns an error if a setting is invalid. The error names the setting and the value.
     pub fn build(self) -> Result<RetryMiddleware, ConfigError> {
-        if let Some(error) = self.refused {
-            return Err(error);
-        }
-        self.settings.check()?;
-        Ok(RetryMiddleware::new(self.settings))
+        RetryMiddleware::new(self.data, self.parts)
     }
 
     /// Draws all jitter from a generator with this seed.
@@ -663,12 +673,8 @@ impl RetryMiddlewareBuilder {
     ///
     /// Default: none. The jitter is random.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.settings.seed = Some(seed);
+        self.data.seed = Some(seed);
         self
-    }
-
-    fn refuse(&mut self, error: ConfigError) {
-        self.refused.get_or_insert(error);
     }
 }
 

@@ -91,12 +91,15 @@ fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
 }
 
 #[test]
-fn the_first_refusal_is_not_forgotten() {
-    let error = RetryMiddleware::builder()
+fn the_last_value_of_a_header_counts_as_of_other_settings() {
+    let fine = RetryMiddleware::builder()
         .attempt_header(" ")
+        .attempt_header("fine");
+    assert_eq!(fine.build().unwrap().attempt_header().unwrap(), "fine");
+    let error = RetryMiddleware::builder()
         .attempt_header("fine")
-        .build()
-        .unwrap_err();
+        .attempt_header(" ");
+    let error = error.build().unwrap_err();
     assert!(error.to_string().starts_with("attempt_header (\" \")"));
 }
 

@@ -20,8 +20,8 @@ use reqwest::{Request, Url};
 use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
+use super::config::{RetryConfig, RetryState};
 use super::permit::HandedOff;
-use super::settings::{RetrySettings, RetryState};
 use crate::admit::{HostRecord, Scope, ScopeHandle, ScopeNode};
 use crate::clock;
 use crate::decide::{RepeatRules, is_idempotent, is_safe};
@@ -40,7 +40,7 @@ use record::{CallRecord, History};
 /// The state of one call, which only its loop holds.
 pub(crate) struct Call<'a> {
     state: &'a RetryState,
-    settings: &'a RetrySettings,
+    settings: &'a RetryConfig,
     /// What this request asks for.
     options: Option<Arc<RequestOptions>>,
     time: CallTime,
@@ -101,7 +101,7 @@ impl Opening {
     ///
     /// If the request's options or its key are invalid.
     pub(crate) fn read(
-        settings: &RetrySettings,
+        settings: &RetryConfig,
         request: &mut Request,
         extensions: &mut Extensions,
     ) -> Result<Self> {
@@ -138,11 +138,11 @@ impl<'a> Call<'a> {
     /// Works out what a call may do.
     pub(crate) fn new(
         state: &'a RetryState,
+        settings: &'a RetryConfig,
         request: &Request,
         options: Option<Arc<RequestOptions>>,
         has_key: bool,
     ) -> Self {
-        let settings = &state.settings;
         let own = options.as_deref();
         let limits = &settings.limits;
         let max_retries = own.and_then(|own| own.max_retries);
@@ -165,7 +165,10 @@ impl<'a> Call<'a> {
         let could_retry = max_retries > 0 && rules.allows_any();
         // A call that cannot be retried takes no retry and makes no deposit.
         let host = could_retry.then(|| HostPlace::of(request.url()));
-        let host_record = host.map(|host| state.hosts.of(host.text(request.url()), host.hash));
+        let host_record = host.map(|host| {
+            let name = host.text(request.url());
+            (state.hosts).of(name, host.hash, &settings.budgets)
+        });
         let budget = host_record.as_ref().map(|record| &record.budget);
         // A scope is needed only if this call can retry, has a deadline, or any `Scope` exists that may set one.
         let (mut scope, mut makes_deposit) = (None, true);

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
+#[cfg(feature = "serde")]
+use crate::config::text;
 use crate::config::{ConfigError, ensure, longer_than_zero};
 use crate::entropy::up_to;
 
@@ -16,6 +18,8 @@ const MAX_SHARED_STEP: u32 = 4;
 
 /// Says how a wait is randomised around its ceiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Jitter {
     /// Waits from zero to the ceiling. This puts the least load on a recovering server.
@@ -26,7 +30,7 @@ pub enum Jitter {
     /// Waits from the base to three times the previous wait, up to the cap. Ignores the multiplier.
     Decorrelated,
     /// Waits from the ceiling to this much longer, up to the cap.
-    Additive(Duration),
+    Additive(#[cfg_attr(feature = "serde", serde(with = "text::duration"))] Duration),
     /// Waits exactly the ceiling. For tests only: clients that fail together retry together.
     None,
 }
@@ -49,12 +53,21 @@ pub enum Jitter {
 /// assert_eq!(backoff.ceiling(9), Duration::from_secs(1));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(default, deny_unknown_fields, expecting = "a table of settings")
+)]
 pub struct Backoff {
+    #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
     base: Duration,
+    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
     multiplier: f64,
+    #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
     cap: Duration,
     jitter: Jitter,
     /// The ceiling ignores the failures of other calls to the host.
+    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
     alone: bool,
 }
 

@@ -1,6 +1,7 @@
 //! Builds the bundle: settings for all its middlewares, and those of each.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Steady;
@@ -37,9 +38,9 @@ use crate::throttle::ThrottleMiddlewareBuilder;
 #[derive(Clone, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct SteadyBuilder {
-    retry: RetryMiddlewareBuilder,
-    throttle: ThrottleMiddlewareBuilder,
-    coalesce: Option<CoalesceMiddlewareBuilder>,
+    pub(super) retry: RetryMiddlewareBuilder,
+    pub(super) throttle: ThrottleMiddlewareBuilder,
+    pub(super) coalesce: Option<CoalesceMiddlewareBuilder>,
     max_retries: Option<u32>,
     deadline: Option<Duration>,
     attempt_timeout: Option<Duration>,
@@ -164,6 +165,7 @@ impl SteadyBuilder {
             retry: retry.build()?,
             throttle: throttle.build()?,
             coalesce: self.coalesce.map(|it| it.build()).transpose()?,
+            exchange: Arc::default(),
         })
     }
 }

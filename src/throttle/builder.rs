@@ -1,68 +1,16 @@
-//! Settings of the throttle: defaults, builder and checks.
+//! Builds a throttle.
 
 use std::time::Duration;
 
+use super::config::ThrottleParts;
 use super::key::KeyBy;
-use crate::config::{ConfigError, ensure};
-use crate::fleet::{FleetLimits, SharedRate};
+use crate::config::ConfigError;
+use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observer, Observers};
+use crate::settings::{GateKey, RateLimit, ThrottleSettings};
 use crate::throttle::ThrottleMiddleware;
-
-/// The settings of a [`ThrottleMiddleware`], checked by `build`.
-#[derive(Clone)]
-pub(super) struct ThrottleSettings {
-    pub(super) max_in_flight: u32,
-    pub(super) max_queue: usize,
-    pub(super) max_queue_wait: Duration,
-    /// The fixed rate: of all workers if there is a `fleet`, else of this client alone.
-    pub(super) rate: Option<SharedRate>,
-    pub(super) fleet: Option<FleetLimits>,
-    pub(super) adaptive: bool,
-    pub(super) key_by: KeyBy,
-    /// The seed of all jitter. `None` outside tests.
-    pub(super) seed: Option<u64>,
-    pub(super) observers: Observers,
-    #[cfg(feature = "tracing")]
-    pub(super) levels: LogLevels,
-}
-
-impl ThrottleSettings {
-    /// Whether observers or the log want to know about gates. If not, that work is skipped.
-    pub(super) fn is_watched(&self) -> bool {
-        #[cfg(feature = "tracing")]
-        if self.levels.logs_throttle() {
-            return true;
-        }
-        !self.observers.is_empty()
-    }
-
-    pub(super) fn log(&self, event: &Event<'_>) {
-        #[cfg(feature = "tracing")]
-        self.levels.log(event);
-        #[cfg(not(feature = "tracing"))]
-        let _ = event;
-    }
-}
-
-impl Default for ThrottleSettings {
-    fn default() -> Self {
-        Self {
-            max_in_flight: 1024,
-            max_queue: 10_000,
-            max_queue_wait: Duration::from_secs(30),
-            rate: None,
-            fleet: None,
-            adaptive: true,
-            key_by: KeyBy::Host,
-            seed: None,
-            observers: Observers::default(),
-            #[cfg(feature = "tracing")]
-            levels: LogLevels::default(),
-        }
-    }
-}
 
 /// Builds a [`ThrottleMiddleware`].
 ///
@@ -100,17 +48,26 @@ impl Default for ThrottleSettings {
 #[derive(Clone, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct ThrottleMiddlewareBuilder {
-    pub(super) settings: ThrottleSettings,
+    pub(super) data: ThrottleSettings,
+    pub(super) parts: ThrottleParts,
 }
 
 impl ThrottleMiddlewareBuilder {
+    /// Sets everything that is data, and keeps functions, observers and a fleet.
+    ///
+    /// Methods that are called later change single settings. See [`settings`](crate::settings).
+    pub fn settings(mut self, settings: ThrottleSettings) -> Self {
+        self.data = settings;
+        self
+    }
+
     /// Limits the requests in flight per key.
     ///
     /// A request is in flight until its response headers arrive.
     ///
     /// Default: 1024.
     pub fn max_in_flight(mut self, requests: u32) -> Self {
-        self.settings.max_in_flight = requests;
+        self.data.max_in_flight = requests;
         self
     }
 
@@ -121,7 +78,7 @@ impl ThrottleMiddlewareBuilder {
     ///
     /// Default: 10,000.
     pub fn max_queue(mut self, calls: usize) -> Self {
-        self.settings.max_queue = calls;
+        self.data.max_queue = calls;
         self
     }
 
@@ -134,7 +91,7 @@ impl ThrottleMiddlewareBuilder {
     ///
     /// Default: 30 s.
     pub fn max_queue_wait(mut self, wait: Duration) -> Self {
-        self.settings.max_queue_wait = wait;
+        self.data.max_queue_wait = wait;
         self
     }
 
@@ -144,7 +101,7 @@ impl ThrottleMiddlewareBuilder {
     ///
     /// Default: none. The throttle learns which rate the server accepts.
     pub fn rate(mut self, per_second: f64, burst: u32) -> Self {
-        self.settings.rate = Some(SharedRate { per_second, burst });
+        self.data.rate = Some(RateLimit { per_second, burst });
         self
     }
 
@@ -167,7 +124,7 @@ impl ThrottleMiddlewareBuilder {
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
     pub fn fleet(mut self, fleet: FleetLimits) -> Self {
-        self.settings.fleet = Some(fleet);
+        self.parts.fleet = Some(fleet);
         self
     }
 
@@ -177,7 +134,7 @@ impl ThrottleMiddlewareBuilder {
     ///
     /// Default: on.
     pub fn adaptive(mut self, adaptive: bool) -> Self {
-        self.settings.adaptive = adaptive;
+        self.data.adaptive = adaptive;
         self
     }
 
@@ -185,7 +142,12 @@ impl ThrottleMiddlewareBuilder {
     ///
     /// Default: [`KeyBy::Host`].
     pub fn key_by(mut self, key_by: KeyBy) -> Self {
-        self.settings.key_by = key_by;
+        self.data.key_by = match &key_by {
+            KeyBy::Host => GateKey::Host,
+            KeyBy::HostAndPath(segments) => GateKey::HostAndPath(*segments),
+            KeyBy::FromFn(_) => GateKey::FromFn,
+        };
+        self.parts.key_fn = Some(key_by).filter(|_| self.data.key_by == GateKey::FromFn);
         self
     }
 
@@ -193,13 +155,13 @@ impl ThrottleMiddlewareBuilder {
     ///
     /// There can be several. A [`RetryMiddleware`](crate::RetryMiddleware) can have the same one.
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.settings.observers.add(observer);
+        self.parts.observers.add(observer);
         self
     }
 
     /// Adds a function that is called for each event at the gates.
     pub fn observe_fn(mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
-        self.settings.observers.add_fn(observe);
+        self.parts.observers.add_fn(observe);
         self
     }
 
@@ -209,13 +171,13 @@ impl ThrottleMiddlewareBuilder {
     #[cfg(feature = "tracing")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
     pub fn log_levels(mut self, levels: LogLevels) -> Self {
-        self.settings.levels = levels;
+        self.data.log_levels = levels;
         self
     }
 
     /// Adds the observers that several middlewares share.
     pub(crate) fn observers(mut self, observers: &Observers) -> Self {
-        self.settings.observers.add_all(observers);
+        self.parts.observers.add_all(observers);
         self
     }
 
@@ -224,7 +186,7 @@ impl ThrottleMiddlewareBuilder {
     /// Use it in tests and simulations that must repeat exactly. Never use it in production, because
     /// clients with the same seed send at the same moments.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.settings.seed = Some(seed);
+        self.data.seed = Some(seed);
         self
     }
 
@@ -235,20 +197,6 @@ impl ThrottleMiddlewareBuilder {
     /// Returns an error if `max_in_flight` or the burst is 0, or if the rate is not between one request
     /// per day and a million per second.
     pub fn build(self) -> Result<ThrottleMiddleware, ConfigError> {
-        let (settings, at_least_1) = (self.settings, "should be at least 1");
-        ensure(settings.max_in_flight > 0, "max_in_flight", 0, at_least_1)?;
-        if let Some(SharedRate { per_second, burst }) = settings.rate {
-            // NaN is in no range.
-            let in_range = (1.0 / 86_400.0..=1e6).contains(&per_second);
-            let rule = "should be between 1 per day and 1,000,000 per second";
-            ensure(
-                in_range,
-                "rate",
-                format_args!("{per_second} per second"),
-                rule,
-            )?;
-            ensure(burst > 0, "burst of the rate", 0, at_least_1)?;
-        }
-        Ok(ThrottleMiddleware::new(settings))
+        ThrottleMiddleware::new(self.data, self.parts)
     }
 }

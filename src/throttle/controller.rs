@@ -110,6 +110,11 @@ impl Controller {
         }
     }
 
+    /// Limits the window anew. What it has learned stays, as far as the limit allows.
+    pub(crate) fn set_max_in_flight(&mut self, max: u32) {
+        self.window.set_max(max);
+    }
+
     /// Whether the next request is a probe.
     pub(crate) fn is_half_open(&self) -> bool {
         self.half_open.is_some()

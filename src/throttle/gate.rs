@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::builder::ThrottleSettings;
+use super::config::ThrottleConfig;
 use super::controller::Admission;
 use super::key::GateKey;
 use super::queue::{WaitLimit, WaiterId};
@@ -43,7 +43,6 @@ pub(super) struct Gate {
     key: GateKey<'static>,
     /// The hash of the key's host, for events.
     host_hash: u64,
-    settings: Arc<ThrottleSettings>,
     /// Where all jitter comes from. All gates of a throttle share it.
     entropy: Arc<Entropy>,
     /// Every [`Time`] inside counts from here.
@@ -70,20 +69,19 @@ enum GateEntry {
 impl Gate {
     pub(super) fn new(
         key: GateKey<'static>,
-        settings: &Arc<ThrottleSettings>,
+        config: &ThrottleConfig,
         entropy: &Arc<Entropy>,
         now: Instant,
     ) -> Arc<Self> {
         let gate = Arc::new_cyclic(|gate| Self {
-            store: GateStore::new(gate, &key, settings),
+            store: GateStore::new(gate, &key, config),
             host_hash: key.host_hash(),
             key,
-            settings: Arc::clone(settings),
             entropy: Arc::clone(entropy),
             born: now,
-            state: Mutex::new(GateState::new(settings)),
+            state: Mutex::new(GateState::new(config)),
         });
-        if let (Some(store), true) = (&gate.store, settings.adaptive) {
+        if let (Some(store), true) = (&gate.store, config.adaptive) {
             store.listen();
         }
         gate
@@ -91,12 +89,16 @@ impl Gate {
 
     /// Reuses the memory of this gate for another key. A gate that a fleet shares is not renewed: its store holds
     /// a `Weak`, so `Arc::get_mut` fails.
-    pub(super) fn renew(&mut self, key: &GateKey<'_>, now: Instant) {
+    pub(super) fn renew(&mut self, key: &GateKey<'_>, config: &ThrottleConfig, now: Instant) {
         key.clone_into(&mut self.key);
         self.host_hash = key.host_hash();
         self.born = now;
-        *self.state.get_mut().unwrap_or_else(PoisonError::into_inner) =
-            GateState::new(&self.settings);
+        *self.state.get_mut().unwrap_or_else(PoisonError::into_inner) = GateState::new(config);
+    }
+
+    /// Takes over new limits. What it has learned stays.
+    pub(super) fn apply(&self, config: &ThrottleConfig) {
+        self.update(|state, now| state.apply(config, now));
     }
 
     /// Whether dropping the gate would lose something.
@@ -107,15 +109,27 @@ impl Gate {
     /// Admits a request, queues it, or refuses it.
     ///
     /// Retries wait ahead of first attempts. `terms` are those of the retry around the throttle.
-    fn enter(&self, now: Instant, is_retry: bool, terms: Terms) -> Result<GateEntry, Refusal> {
+    fn enter(
+        &self,
+        config: &ThrottleConfig,
+        now: Instant,
+        is_retry: bool,
+        terms: Terms,
+    ) -> Result<GateEntry, Refusal> {
         let now = self.time(now);
         let mut state = lock(&self.state);
         state.last_used = now;
         let entry = if state.queue.is_empty() && state.admission(now) == Admission::Now {
             let grant = state.send(now);
-            GateEntry::Admitted(grant, self.snapshot(&mut state, now, LoadChange::Sent))
+            GateEntry::Admitted(
+                grant,
+                self.snapshot(config, &mut state, now, LoadChange::Sent),
+            )
         } else {
-            let limit = self.wait_limit(now, terms);
+            let limit = self.wait_limit(config.max_queue_wait, now, terms);
+            if state.queue.line_len(is_retry) >= config.max_queue {
+                return Err(self.refusal(&state, RefusalReason::QueueFull, now));
+            }
             GateEntry::Queued(self.queue_up(&mut state, now, is_retry, limit)?)
         };
         self.unlock(state, now);
@@ -130,9 +144,6 @@ impl Gate {
         limit: WaitLimit,
     ) -> Result<WaiterId, Refusal> {
         let ahead = state.queue.line_len(is_retry);
-        if ahead >= self.settings.max_queue {
-            return Err(self.refusal(state, RefusalReason::QueueFull, now));
-        }
         if state.not_before(now, ahead) > limit.at {
             return Err(self.refusal(state, limit.reason, now));
         }
@@ -140,13 +151,10 @@ impl Gate {
         Ok(state.queue.push(is_retry, now, limit))
     }
 
-    /// Returns until when a call that arrives now may wait: for `max_queue_wait` in all, and not past its deadline.
-    fn wait_limit(&self, now: Time, terms: Terms) -> WaitLimit {
+    /// Returns until when a call that arrives now may wait: for `max_wait` in all, and not past its deadline.
+    fn wait_limit(&self, max_wait: Duration, now: Time, terms: Terms) -> WaitLimit {
         let time = |end| self.time(end);
-        let wait = self
-            .settings
-            .max_queue_wait
-            .saturating_sub(terms.queued_before);
+        let wait = max_wait.saturating_sub(terms.queued_before);
         let longest = now.saturating_add(wait);
         let longest = terms
             .latest
@@ -186,12 +194,13 @@ impl Gate {
     /// Returns what observers and the log see after a change, if there are any.
     fn snapshot(
         &self,
+        config: &ThrottleConfig,
         state: &mut GateState,
         now: Time,
         change: LoadChange,
     ) -> Option<GateSnapshot> {
-        let has_observers = !self.settings.observers.is_empty();
-        self.settings.is_watched().then(|| GateSnapshot {
+        let has_observers = !config.observers.is_empty();
+        config.is_watched().then(|| GateSnapshot {
             load: has_observers.then(|| state.load(now, change)),
             changes: state.unreported_changes(now),
         })

@@ -24,6 +24,13 @@ impl TokenBucket {
         }
     }
 
+    /// Takes over what another bucket has given out, up to the whole burst of this one.
+    pub(super) fn after(mut self, old: &Self, now: Time) -> Self {
+        let empty = now.saturating_add(self.interval.saturating_mul(self.burst));
+        self.full = old.full.min(empty);
+        self
+    }
+
     /// Returns when a request may go, with this many ahead of it.
     pub(super) fn next(&self, now: Time, ahead: usize) -> Time {
         let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);

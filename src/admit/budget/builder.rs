@@ -44,8 +44,8 @@ const SCALE: u64 = 1_000_000;
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct BudgetBuilder {
     /// The settings as a fleet's store knows them.
-    pub(in crate::admit) terms: RetryTerms,
-    deposit_on: Deposit,
+    pub(crate) terms: RetryTerms,
+    pub(crate) deposit_on: Deposit,
 }
 
 impl Default for BudgetBuilder {
@@ -123,6 +123,17 @@ impl BudgetBuilder {
     pub fn build(self) -> Result<Budget, ConfigError> {
         self.terms.check()?;
         Ok(self.start(clock::now(), None))
+    }
+
+    /// Starts a budget that replaces another one of the same host.
+    ///
+    /// It has what is left of the old reserve, so that an outage does not get a second one. Deposits are lost.
+    pub(in crate::admit) fn start_after(&self, old: &Budget, now: Instant) -> Budget {
+        let new = self.start(now, None);
+        if let (Some(new), Some(old)) = (&new.0, &old.0) {
+            new.pool.lower_to(old.pool.retries(0));
+        }
+        new
     }
 
     /// Starts a budget, which counts in whole numbers. The settings must be valid: then no number exceeds 4e15.

@@ -39,6 +39,12 @@ impl ReservePool {
         }
     }
 
+    /// Lowers the level to this many retries, if it is higher.
+    pub(crate) fn lower_to(&self, retries: f64) {
+        let level = (retries * RETRY as f64).round() as i64;
+        self.level.fetch_min(level, Ordering::Relaxed);
+    }
+
     /// Returns the share of the pool that nobody may take, if `workers` clients share the whole pool.
     pub(crate) fn floor(&self, workers: i64) -> i64 {
         self.size - self.size / workers.max(1)

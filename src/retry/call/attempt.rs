@@ -129,7 +129,7 @@ impl Call<'_> {
             url: self.url(),
             has_key: self.has_key,
             still_running: self.has_key && self.history().is_some_and(|history| history.unclear),
-            follows_redirects: self.settings.client_follows_redirects != Some(false),
+            follows_redirects: self.settings.client_follows_redirects,
         };
         let classifier = &self.settings.classifier;
         classifier.classify(result, self.attempt, &request)

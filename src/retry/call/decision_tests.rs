@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use http::{HeaderValue, Method, StatusCode};
 use reqwest::{Body, Request};
 
@@ -7,8 +9,9 @@ use crate::decide::StatusClass;
 use crate::handoff::{Pacing, ThrottleVisit};
 use crate::outcome::{Attempt, AttemptOutcome, Effect, FailureKind};
 use crate::retry::call::Opening;
-use crate::retry::settings::{RetrySettings, RetryState};
+use crate::retry::config::{RetryConfig, RetryParts, RetryState};
 use crate::schedule::{Backoff, Jitter};
+use crate::settings::RetrySettings;
 
 const SEC: Duration = Duration::from_secs(1);
 
@@ -20,19 +23,52 @@ fn settings() -> RetrySettings {
     }
 }
 
-fn call_with(state: &RetryState, method: Method, body: Option<Body>) -> Call<'_> {
+/// A retry, without its loop.
+struct Retry {
+    config: Arc<RetryConfig>,
+    state: RetryState,
+}
+
+impl Retry {
+    fn new(settings: RetrySettings) -> Self {
+        Self::with_parts(settings, RetryParts::default())
+    }
+
+    fn with_budget(settings: RetrySettings, budget: &Budget) -> Self {
+        let parts = RetryParts {
+            budget: Some(budget.clone()),
+            ..RetryParts::default()
+        };
+        Self::with_parts(settings, parts)
+    }
+
+    fn with_parts(settings: RetrySettings, parts: RetryParts) -> Self {
+        let config = RetryConfig::new(settings, &parts).unwrap();
+        let state = RetryState::new(config, parts);
+        let config = state.config.get();
+        Self { config, state }
+    }
+}
+
+fn call_with(retry: &Retry, method: Method, body: Option<Body>) -> Call<'_> {
     let mut request = Request::new(method, "http://api.example.com/".parse().unwrap());
     *request.body_mut() = body;
     let mut extensions = http::Extensions::new();
-    let opening = Opening::read(&state.settings, &mut request, &mut extensions).unwrap();
-    let mut call = Call::new(state, &request, opening.options, opening.has_key);
+    let opening = Opening::read(&retry.config, &mut request, &mut extensions).unwrap();
+    let mut call = Call::new(
+        &retry.state,
+        &retry.config,
+        &request,
+        opening.options,
+        opening.has_key,
+    );
     call.start(opening.outer, &mut request, &extensions);
     call.begin_attempt(&mut request, &mut extensions);
     call
 }
 
-fn call(state: &RetryState) -> Call<'_> {
-    call_with(state, Method::GET, None)
+fn call(retry: &Retry) -> Call<'_> {
+    call_with(retry, Method::GET, None)
 }
 
 fn status(status: u16, class: StatusClass) -> ClassifiedOutcome {
@@ -61,8 +97,8 @@ fn visit(pacing: Pacing) -> Option<ThrottleVisit> {
 #[test]
 fn decide_says_why_a_request_is_not_sent_again() {
     let mut none = settings();
-    none.limits.max_retries = 0;
-    let (usual, none) = (RetryState::new(settings()), RetryState::new(none));
+    none.max_retries = 0;
+    let (usual, none) = (Retry::new(settings()), Retry::new(none));
     let unavailable = status(503, StatusClass::Retry);
     let veto = HeaderMap::from_iter([(
         http::HeaderName::from_static("x-should-retry"),
@@ -106,7 +142,7 @@ fn decide_says_why_a_request_is_not_sent_again() {
     }
 
     let mut last = call(&usual);
-    last.attempt = Attempt::after(usual.settings.limits.max_retries);
+    last.attempt = Attempt::after(usual.config.limits.max_retries);
     let exhausted = Err(StopReason::RetriesExhausted);
     assert_eq!(last.may_retry(unavailable, None, None), exhausted);
 
@@ -119,10 +155,10 @@ fn decide_says_why_a_request_is_not_sent_again() {
 #[tokio::test(start_paused = true)]
 async fn schedule_waits_for_backoff_and_hint_within_the_limits() {
     let mut settings = settings();
-    settings.limits.window = 60 * SEC;
-    settings.limits.deadline = Some(50 * SEC);
-    settings.limits.max_server_delay = 40 * SEC;
-    let state = RetryState::new(settings);
+    settings.retry_window = 60 * SEC;
+    settings.deadline = Some(50 * SEC);
+    settings.max_server_delay = 40 * SEC;
+    let state = Retry::new(settings);
     let mut call = call(&state);
     let start = call.time.started;
     let wait = |call: &Call<'_>, hint, at| call.schedule(hint, at).map(|plan| plan.wait);
@@ -157,8 +193,7 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
     let full = budget.balance();
     assert_eq!(full, 1.0);
     let mut settings = settings();
-    settings.budgets.single = Some(budget.clone());
-    let state = RetryState::new(settings);
+    let state = Retry::with_budget(settings, &budget);
     let unavailable = status(503, StatusClass::Retry);
     let scope = Scope::new().max_retries(2);
     let admit = async |outcome, visit| {
@@ -194,9 +229,8 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
 async fn admit_lets_two_unprocessed_attempts_of_a_call_go_for_free() {
     let budget = Budget::builder().build().unwrap();
     let mut settings = settings();
-    settings.budgets.single = Some(budget.clone());
     let full = budget.balance();
-    let state = RetryState::new(settings);
+    let state = Retry::with_budget(settings, &budget);
     let mut call = call(&state);
     for (unprocessed, cost) in [(0, 0.0), (1, 0.0), (2, 1.0)] {
         call.history_or_new().unprocessed = unprocessed;

@@ -6,7 +6,7 @@ use reqwest::Response;
 use reqwest_middleware::Result;
 use tokio::time::Instant;
 
-use super::super::settings::RetrySettings;
+use super::super::config::RetryConfig;
 use super::decision::Retry;
 use super::record::CallRecord;
 use super::{Call, Stop};
@@ -23,7 +23,7 @@ use crate::request::RequestTarget;
 
 /// What observers and the log know of a call.
 pub(crate) struct CallEvents<'a> {
-    settings: &'a RetrySettings,
+    settings: &'a RetryConfig,
     /// In the URL of the request.
     pub(super) host: HostPlace,
     pub(super) attempt: Attempt,

@@ -50,6 +50,22 @@ impl CongestionWindow {
         }
     }
 
+    /// Limits the size anew.
+    pub(super) fn set_max(&mut self, max: u32) {
+        let max = f64::from(max);
+        if self.ssthresh >= self.max {
+            // Never halved: slow start may go on up to the new limit.
+            self.ssthresh = max;
+        }
+        if self.size >= self.max {
+            // Only the old limit kept it so small.
+            self.size = self.size.max(INITIAL_SIZE);
+        }
+        self.max = max;
+        self.ssthresh = self.ssthresh.min(max);
+        self.size = self.size.min(max);
+    }
+
     /// Returns whether the window has no room, and notes that it limits the traffic then.
     pub(super) fn is_full(&mut self, in_flight: u32) -> bool {
         let is_full = f64::from(in_flight) + 1.0 > self.size;

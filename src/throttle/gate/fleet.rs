@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::super::builder::ThrottleSettings;
+use super::super::config::ThrottleConfig;
 use super::super::controller::Controller;
 use super::super::key::GateKey;
 use super::Gate;
@@ -40,7 +40,7 @@ impl GateStore {
     pub(super) fn new(
         gate: &Weak<Gate>,
         key: &GateKey<'_>,
-        settings: &ThrottleSettings,
+        settings: &ThrottleConfig,
     ) -> Option<Box<Self>> {
         let fleet = settings.fleet.clone()?;
         let key = store_key("gate", &key.text, !key.is_public());

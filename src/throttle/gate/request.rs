@@ -16,6 +16,7 @@ use reqwest::Request;
 use reqwest_middleware::Error;
 use tokio::time::{Instant, sleep_until};
 
+use super::super::config::ThrottleConfig;
 use super::super::queue::{WaiterId, WaiterState};
 use super::super::signal::{Signal, SignalKind};
 use super::reported::GateChanges;
@@ -32,6 +33,7 @@ use crate::outcome::{Attempt, Refusal, SteadyError};
 /// A request at a gate. Dropped, it leaves the queue, or it counts as abandoned if it is in flight.
 pub(crate) struct GateRequest<'a> {
     gate: &'a Gate,
+    config: &'a ThrottleConfig,
     position: GatePosition,
     attempt: Attempt,
     /// From the retry around the throttle. A request that waits has one in any case.
@@ -68,7 +70,12 @@ struct Watched<'a> {
 }
 
 impl<'a> GateRequest<'a> {
-    pub(crate) fn new(gate: &'a Gate, request: &Request, extensions: &Extensions) -> Self {
+    pub(crate) fn new(
+        gate: &'a Gate,
+        config: &'a ThrottleConfig,
+        request: &Request,
+        extensions: &Extensions,
+    ) -> Self {
         let watched = || {
             let method = request.method().clone();
             let (host, host_hash) = match gate.key.host() {
@@ -86,12 +93,13 @@ impl<'a> GateRequest<'a> {
         };
         Self {
             gate,
+            config,
             position: GatePosition::Outside,
             attempt: Attempt::of(extensions),
             handoff: None,
             reads_body: false,
             waited: Duration::ZERO,
-            watched: gate.settings.is_watched().then(watched),
+            watched: config.is_watched().then(watched),
         }
     }
 
@@ -114,7 +122,8 @@ impl<'a> GateRequest<'a> {
         };
         self.reads_body = terms.reads_body;
         let now = clock::now();
-        match self.gate.enter(now, self.attempt.is_retry(), terms) {
+        let is_retry = self.attempt.is_retry();
+        match self.gate.enter(self.config, now, is_retry, terms) {
             Ok(GateEntry::Admitted(grant, snapshot)) => {
                 self.position = GatePosition::InFlight(grant);
                 if let Some(handoff) = &self.handoff {
@@ -271,7 +280,7 @@ impl<'a> GateRequest<'a> {
             state.refuse_hopeless(now);
             state.admit_waiters(now);
         }
-        let snapshot = self.gate.snapshot(&mut state, now, LoadChange::Ended);
+        let snapshot = (self.gate).snapshot(self.config, &mut state, now, LoadChange::Ended);
         self.gate.unlock(state, now);
         self.notify_snapshot(snapshot);
         is_limit
@@ -286,8 +295,8 @@ impl<'a> GateRequest<'a> {
     /// Notifies observers and the log.
     fn notify(&self, kind: EventKind) {
         self.with_event(kind, |event| {
-            self.gate.settings.observers.notify(event);
-            self.gate.settings.log(event);
+            self.config.observers.notify(event);
+            self.config.log(event);
         });
     }
 
@@ -306,9 +315,9 @@ impl<'a> GateRequest<'a> {
             refusals,
         });
         self.with_event(kind, |event| {
-            self.gate.settings.observers.notify(event);
+            self.config.observers.notify(event);
             if is_logged {
-                self.gate.settings.log(event);
+                self.config.log(event);
             }
         });
     }
@@ -335,7 +344,7 @@ impl<'a> GateRequest<'a> {
     }
 
     fn notify_load(&self, change: LoadChange) {
-        if !self.gate.settings.observers.is_empty() {
+        if !self.config.observers.is_empty() {
             let load = lock(&self.gate.state).load(self.gate.now(), change);
             self.notify(EventKind::ThrottleLoad(load));
         }

@@ -3,7 +3,7 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::super::builder::ThrottleSettings;
+use super::super::config::ThrottleConfig;
 use super::super::controller::{Admission, Controller, SendRecord};
 use super::super::queue::{WaitQueue, WaiterId};
 use super::super::token_bucket::TokenBucket;
@@ -65,7 +65,7 @@ pub(super) struct GateSnapshot {
 }
 
 impl GateState {
-    pub(super) fn new(settings: &ThrottleSettings) -> Self {
+    pub(super) fn new(settings: &ThrottleConfig) -> Self {
         let controller = || Controller::new(settings.max_in_flight);
         let lease = settings.fleet.as_ref().map(|fleet| {
             let lease = fleet.worker_lease(settings.rate);
@@ -81,6 +81,24 @@ impl GateState {
             lease,
             controller: settings.adaptive.then(controller),
             ..Self::default()
+        }
+    }
+
+    /// Takes over new limits. A fleet's limits never change while it runs.
+    pub(super) fn apply(&mut self, config: &ThrottleConfig, now: Time) {
+        self.max_in_flight = config.max_in_flight;
+        let own_rate = config.rate.filter(|_| self.lease.is_none());
+        self.bucket = own_rate.map(|rate| {
+            let bucket = TokenBucket::new(rate.per_second, rate.burst);
+            match &self.bucket {
+                Some(old) => bucket.after(old, now),
+                None => bucket,
+            }
+        });
+        match (&mut self.controller, config.adaptive) {
+            (Some(controller), true) => controller.set_max_in_flight(config.max_in_flight),
+            (controller, true) => *controller = Some(Controller::new(config.max_in_flight)),
+            (controller, false) => *controller = None,
         }
     }
 

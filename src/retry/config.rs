@@ -1,39 +1,59 @@
-//! The settings of a retry middleware and their checks, and what all its calls share.
+//! The settings of a retry middleware as its calls use them, their checks, and what all its calls share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
 
 use super::inner_retry::InnerRetry;
-use crate::admit::{BudgetSettings, Hosts};
-use crate::config::{CREDENTIALS, ConfigError, Timers, ensure, longer_than_zero, reserved};
-use crate::dead_letter::DeadLetters;
-use crate::decide::{Classifier, InspectRule, KeyRule};
+use crate::admit::{Budget, BudgetConfig, Hosts};
+use crate::config::{
+    CREDENTIALS, ConfigError, Current, Timers, ensure, longer_than_zero, reserved,
+    unreserved_header_name,
+};
+use crate::dead_letter::{DeadLetterSink, DeadLetters};
+use crate::decide::{Classifier, ClassifyFn, InspectRule, KeyRule};
 use crate::entropy::Entropy;
+use crate::fleet::FleetLimits;
 use crate::log::WarnOnce;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observers};
 use crate::request::DEFAULT_HEADER;
 use crate::schedule::Backoff;
+use crate::settings::{BudgetSettings, RetrySettings};
 
-/// The settings of a retry middleware. Checked when it is built, and never changed after that.
+/// What a builder is given besides data: functions, sinks, and what is shared with others.
 #[derive(Clone, Default)]
-pub(crate) struct RetrySettings {
+pub(crate) struct RetryParts {
+    pub(crate) classify_fn: Option<ClassifyFn>,
+    pub(crate) inspect: Vec<InspectRule>,
+    pub(crate) budget: Option<Budget>,
+    /// `budget_per_host` was called, perhaps with the defaults: beside `budget`, that is ambiguous.
+    pub(crate) has_budget_per_host: bool,
+    pub(crate) fleet: Option<FleetLimits>,
+    pub(crate) dead_letter_sink: Option<Arc<dyn DeadLetterSink>>,
+    pub(crate) observers: Observers,
+}
+
+/// The settings of a retry middleware, in the form that calls use. Checked when it is made, and never changed after
+/// that: [`RetryMiddleware::replace`](super::RetryMiddleware::replace) makes another one.
+#[derive(Clone)]
+pub(crate) struct RetryConfig {
+    /// What the rest was made from.
+    pub(crate) data: RetrySettings,
     pub(crate) limits: CallLimits,
     pub(crate) classifier: Classifier,
     /// The first one that selects a response looks at its body.
     pub(crate) inspect: Vec<InspectRule>,
     pub(crate) retry_without_key: bool,
     pub(crate) retry_unsent: bool,
-    /// Unless this is `Some(false)`, `retry_without_key` and `retry_unsent` are false (checked in `build`).
-    pub(crate) client_follows_redirects: Option<bool>,
+    /// Unless this is false, `retry_without_key` and `retry_unsent` are false.
+    pub(crate) client_follows_redirects: bool,
     pub(crate) keys: KeyRule,
     pub(crate) backoff: Backoff,
-    pub(crate) budgets: BudgetSettings,
+    pub(crate) budgets: BudgetConfig,
     pub(crate) attempt_header: Option<HeaderName>,
-    /// The seed of all jitter. `None` outside tests.
-    pub(crate) seed: Option<u64>,
     pub(crate) dry_run: bool,
     pub(crate) dead_letters: DeadLetters,
     pub(crate) observers: Observers,
@@ -43,7 +63,8 @@ pub(crate) struct RetrySettings {
 
 /// What all calls of a middleware share: its settings, and what it has learned.
 pub(crate) struct RetryState {
-    pub(crate) settings: RetrySettings,
+    pub(crate) config: Current<RetryConfig>,
+    pub(crate) parts: RetryParts,
     pub(crate) hosts: Hosts,
     pub(crate) entropy: Entropy,
     pub(crate) timers: Timers,
@@ -52,21 +73,21 @@ pub(crate) struct RetryState {
 }
 
 impl RetryState {
-    /// The settings must be valid.
-    pub(crate) fn new(settings: RetrySettings) -> Self {
+    pub(crate) fn new(config: RetryConfig, parts: RetryParts) -> Self {
         Self {
-            hosts: Hosts::new(settings.budgets.clone()),
-            entropy: Entropy::new(settings.seed),
+            hosts: Hosts::default(),
+            entropy: Entropy::new(config.data.seed),
             timers: Timers::default(),
             inner_retry: InnerRetry::default(),
             chain_warning: WarnOnce::default(),
-            settings,
+            config: Current::new(config),
+            parts,
         }
     }
 }
 
 /// What a call may do at most. A request can have its own retries, deadline and timeout.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(crate) struct CallLimits {
     pub(crate) max_retries: u32,
     pub(crate) max_server_delay: Duration,
@@ -76,22 +97,70 @@ pub(crate) struct CallLimits {
     pub(crate) launch_spread: Duration,
 }
 
-impl Default for CallLimits {
-    fn default() -> Self {
-        Self {
-            max_retries: 5,
-            max_server_delay: Duration::from_secs(60),
-            window: Duration::from_secs(5 * 60),
-            deadline: None,
-            attempt_timeout: None,
-            launch_spread: Duration::ZERO,
+impl RetryConfig {
+    /// Brings settings into the form that calls use.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is invalid, or if settings contradict each other.
+    pub(crate) fn new(data: RetrySettings, parts: &RetryParts) -> Result<Self, ConfigError> {
+        let mut keys = KeyRule::default();
+        if let Some(name) = &data.idempotency_header {
+            keys.rename(unreserved_header_name("idempotency_header", name)?);
         }
+        keys.auto = data.auto_key;
+        let attempt_header = (data.attempt_header.as_deref())
+            .map(|name| unreserved_header_name("attempt_header", name))
+            .transpose()?;
+        let is_usual = data.budget_per_host == BudgetSettings::default();
+        let has_per_host = parts.has_budget_per_host || !is_usual;
+        let config = Self {
+            limits: CallLimits {
+                max_retries: data.max_retries,
+                max_server_delay: data.max_server_delay,
+                window: data.retry_window,
+                deadline: data.deadline,
+                attempt_timeout: data.attempt_timeout,
+                launch_spread: data.launch_spread,
+            },
+            classifier: Classifier {
+                by_status: data
+                    .status
+                    .iter()
+                    .map(|(status, class)| (*status, *class))
+                    .collect(),
+                by_user: parts.classify_fn.clone(),
+            },
+            inspect: parts.inspect.clone(),
+            retry_without_key: data.retry_without_key,
+            retry_unsent: data.retry_unsent,
+            client_follows_redirects: data.client_follows_redirects,
+            keys,
+            backoff: data.backoff.clone(),
+            budgets: BudgetConfig {
+                single: parts.budget.clone(),
+                per_host: has_per_host.then(|| data.budget_per_host.builder()),
+                fleet: parts.fleet.clone(),
+            },
+            attempt_header,
+            dry_run: data.dry_run,
+            dead_letters: DeadLetters {
+                sink: parts.dead_letter_sink.clone(),
+                secrets: data.secrets.clone(),
+                max_body: data.dead_letter_max_body,
+                timeout: data.dead_letter_timeout,
+            },
+            observers: parts.observers.clone(),
+            #[cfg(feature = "tracing")]
+            levels: data.log_levels,
+            data,
+        };
+        config.check()?;
+        Ok(config)
     }
-}
 
-impl RetrySettings {
     /// Refuses invalid settings, and settings that contradict each other.
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    fn check(&self) -> Result<(), ConfigError> {
         longer_than_zero("dead_letter_timeout", Some(self.dead_letters.timeout))?;
         self.backoff.check()?;
         self.budgets.check()?;
@@ -102,7 +171,7 @@ impl RetrySettings {
             ("retry_without_key", self.retry_without_key),
             ("retry_unsent", self.retry_unsent),
         ] {
-            if is_set && self.client_follows_redirects != Some(false) {
+            if is_set && self.client_follows_redirects {
                 return Err(ConfigError::new(
                     option,
                     "for a client that follows redirects",

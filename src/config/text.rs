@@ -1,0 +1,334 @@
+//! How settings are written in files: durations, rates and statuses as text, and numbers that may be text, too.
+//!
+//! Each module is for `#[serde(with = ..)]`. Values of the environment are text, so every value can be text.
+
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::fmt::friendly::{SpanParser, SpanPrinter};
+use serde::de::{Error, IntoDeserializer, Visitor};
+use serde::{Deserialize, Deserializer, Serializer};
+
+/// Numbers and switches.
+pub(crate) mod number {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer, T: Number>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.write(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: Number>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        deserializer.deserialize_any(NumberOrText(PhantomData))
+    }
+}
+
+/// A number that may be missing.
+pub(crate) mod optional_number {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(
+        value: &Option<u64>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => value.write(serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<u64>, D::Error> {
+        optional(deserializer, NumberOrText(PhantomData))
+    }
+}
+
+/// Durations, like `1m 30s`.
+pub(crate) mod duration {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(
+        value: &Duration,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&SpanPrinter::new().unsigned_duration_to_string(value))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Duration, D::Error> {
+        deserializer.deserialize_str(DurationText)
+    }
+}
+
+/// A duration that may be missing.
+pub(crate) mod optional_duration {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(
+        value: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => duration::serialize(value, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        optional(deserializer, DurationText)
+    }
+}
+
+/// Rates, like `10/s`.
+pub(crate) mod rate {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(
+        per_second: &f64,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{per_second}/s"))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        deserializer.deserialize_str(RateText)
+    }
+}
+
+/// Values by status. The status is a key, which is text in most formats.
+pub(crate) mod by_status {
+    use std::collections::BTreeMap;
+
+    use http::StatusCode;
+    use serde::Serialize;
+
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer, T: Serialize>(
+        values: &BTreeMap<StatusCode, T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(
+            values
+                .iter()
+                .map(|(status, value)| (status.as_str(), value)),
+        )
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<StatusCode, T>, D::Error> {
+        let values = BTreeMap::<String, T>::deserialize(deserializer)?;
+        let read = |(status, value): (String, T)| match status.parse() {
+            Ok(status) => Ok((status, value)),
+            Err(_) => Err(D::Error::custom(format_args!(
+                "invalid status `{status}`: write a number from 100 to 999"
+            ))),
+        };
+        values.into_iter().map(read).collect()
+    }
+}
+
+/// Levels of the log.
+#[cfg(feature = "tracing")]
+pub(crate) mod level {
+    use tracing::level_filters::LevelFilter;
+
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(
+        level: &LevelFilter,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(level)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<LevelFilter, D::Error> {
+        deserializer.deserialize_str(LevelText)
+    }
+
+    struct LevelText;
+
+    impl Visitor<'_> for LevelText {
+        type Value = LevelFilter;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(LEVEL)
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<LevelFilter, E> {
+            let is_name = text.chars().all(char::is_alphabetic);
+            let level = text.parse().ok().filter(|_| is_name);
+            level.ok_or_else(|| invalid(format_args!("{text:?}"), LEVEL))
+        }
+    }
+
+    const LEVEL: &str = "\"off\", \"error\", \"warn\", \"info\", \"debug\" or \"trace\"";
+}
+
+/// Reads a value that may be missing.
+fn optional<'de, D, V>(deserializer: D, visitor: V) -> Result<Option<V::Value>, D::Error>
+where
+    D: Deserializer<'de>,
+    V: Visitor<'de>,
+{
+    deserializer.deserialize_option(Optional(visitor))
+}
+
+struct Optional<V>(V);
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Optional<V> {
+    type Value = Option<V::Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(f)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self.0).map(Some)
+    }
+}
+
+/// A value that a format can hold as it is or as text.
+pub(crate) trait Number: FromStr + for<'de> Deserialize<'de> {
+    const NAME: &'static str;
+
+    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error>;
+}
+
+impl Number for bool {
+    const NAME: &'static str = "`true` or `false`";
+
+    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bool(*self)
+    }
+}
+
+impl Number for f64 {
+    const NAME: &'static str = "a number";
+
+    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(*self)
+    }
+}
+
+/// TOML has no larger integers than `i64::MAX`. Those are written as text.
+macro_rules! integer {
+    ($type:ty, $name:literal) => {
+        impl Number for $type {
+            const NAME: &'static str = $name;
+
+            fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match i64::try_from(*self) {
+                    Ok(value) => serializer.serialize_i64(value),
+                    Err(_) => serializer.collect_str(self),
+                }
+            }
+        }
+    };
+}
+
+integer!(u32, "a whole number from 0 to 4294967295");
+integer!(u64, "a whole number from 0 to 18446744073709551615");
+integer!(usize, "a whole number from 0 on");
+
+struct NumberOrText<T>(PhantomData<T>);
+
+impl<'de, T: Number> Visitor<'de> for NumberOrText<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::NAME)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<T, E> {
+        T::deserialize(value.into_deserializer()).map_err(|_: E| invalid(value, T::NAME))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<T, E> {
+        T::deserialize(value.into_deserializer()).map_err(|_: E| invalid(value, T::NAME))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<T, E> {
+        T::deserialize(value.into_deserializer()).map_err(|_: E| invalid(value, T::NAME))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<T, E> {
+        T::deserialize(value.into_deserializer()).map_err(|_: E| invalid(value, T::NAME))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        let value = text.trim().parse();
+        value.map_err(|_| invalid(format_args!("{text:?}"), T::NAME))
+    }
+}
+
+struct DurationText;
+
+impl Visitor<'_> for DurationText {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(DURATION)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+        let duration = SpanParser::new().parse_unsigned_duration(text.trim());
+        duration.map_err(|_| invalid(format_args!("{text:?}"), DURATION))
+    }
+}
+
+const DURATION: &str = "a duration with a unit, like \"200ms\", \"1.5s\" or \"1m 30s\"";
+
+struct RateText;
+
+impl Visitor<'_> for RateText {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(RATE)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<f64, E> {
+        read_rate(text).ok_or_else(|| invalid(format_args!("{text:?}"), RATE))
+    }
+}
+
+const RATE: &str = "a rate with a unit, like \"10/s\", \"600/min\", \"1000/h\" or \"5000/day\"";
+
+fn read_rate(text: &str) -> Option<f64> {
+    let (number, unit) = text.split_once('/')?;
+    let seconds = match unit.trim() {
+        "s" => 1.0,
+        "min" => 60.0,
+        "h" => 3600.0,
+        "day" => 86_400.0,
+        _ => return None,
+    };
+    let number: f64 = number.trim().parse().ok()?;
+    Some(number / seconds)
+}
+
+fn invalid<E: Error>(value: impl Display, expected: &str) -> E {
+    E::custom(format_args!("invalid value {value}: write {expected}"))
+}

@@ -1,0 +1,97 @@
+//! Settings as plain data, for files and environment variables, and to exchange them while a client runs.
+//!
+//! [`SteadySettings`] holds every setting that is data. Functions, sinks, observers, a fleet and a shared budget are not
+//! data: set those on the builders. With the feature `serde`, settings are read and written in any format that serde
+//! knows.
+//!
+//! ```
+//! # #[cfg(feature = "serde")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use reqwest_steady::{Steady, SteadySettings};
+//!
+//! let settings = SteadySettings::read(toml::Deserializer::parse(
+//!     r#"
+//!     [retry]
+//!     max_retries = 3
+//!     attempt_timeout = "10s"
+//!     backoff = { base = "100ms", cap = "5s" }
+//!
+//!     [throttle]
+//!     rate = { limit = "50/s", burst = 10 }
+//!     "#,
+//! )?)?;
+//! let steady = Steady::from_settings(&settings)?;
+//! assert_eq!(steady.retry().attempt_timeout(), Some(Duration::from_secs(10)));
+//!
+//! // An error names the setting and its place in the file:
+//! let invalid = toml::Deserializer::parse("retry.backoff.multiplier = 0.5")?;
+//! assert_eq!(
+//!     SteadySettings::read(invalid).unwrap_err().to_string(),
+//!     "retry.backoff.multiplier (0.5) should be a finite number of at least 1.0",
+//! );
+//! # Ok(()) }
+//! # #[cfg(not(feature = "serde"))] fn main() {}
+//! ```
+//!
+//! # The form of values
+//!
+//! | kind | form | examples |
+//! |---|---|---|
+//! | durations | text with units | `"200ms"`, `"1m 30s"`, `"1.5s"` |
+//! | rates | requests per `s`, `min`, `h` or `day` | `"10/s"`, `"600/min"` |
+//! | numbers and switches | as the format writes them, or as text | `3`, `"3"`, `true`, `"true"` |
+//! | choices | lower case | `jitter = "full"`, `auto_key = "random"` |
+//! | levels of the log | lower case | `"warn"`, `"off"` |
+//!
+//! Every setting is optional, and a missing one has its default. Unknown settings are errors. All values can be text, so
+//! environment variables work through a crate that merges them, like `config` or `figment`.
+//!
+//! `docs/steady.toml` in the repository shows every setting with its default.
+
+mod coalesce;
+mod retry;
+mod throttle;
+
+pub use coalesce::CoalesceSettings;
+pub use retry::{BudgetSettings, RetrySettings};
+pub use throttle::{GateKey, RateLimit, ThrottleSettings};
+
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
+/// Holds every setting of a [`Steady`](crate::Steady) that is data.
+///
+/// Use it to read settings from a file, to put them into the configuration of an SDK, or to
+/// [exchange](crate::Steady::replace) them while a client runs. The [module](self) shows the form of files.
+///
+/// ```
+/// use std::time::Duration;
+/// use reqwest_steady::{Steady, SteadySettings};
+///
+/// let mut settings = SteadySettings::default();
+/// settings.retry.max_retries = 3;
+/// settings.retry.deadline = Some(Duration::from_secs(30));
+/// settings.throttle.max_in_flight = 64;
+///
+/// let steady = Steady::from_settings(&settings)?;
+/// assert_eq!(steady.settings(), settings);
+/// # Ok::<(), reqwest_steady::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(default, deny_unknown_fields, expecting = "a table of settings")
+)]
+#[non_exhaustive]
+pub struct SteadySettings {
+    /// The settings of the [`RetryMiddleware`](crate::RetryMiddleware).
+    pub retry: RetrySettings,
+    /// The settings of the [`ThrottleMiddleware`](crate::ThrottleMiddleware).
+    pub throttle: ThrottleSettings,
+    /// The settings of the [`CoalesceMiddleware`](crate::CoalesceMiddleware).
+    ///
+    /// Default: none, and identical requests are not coalesced.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub coalesce: Option<CoalesceSettings>,
+}

@@ -1,0 +1,120 @@
+//! The settings of the throttle.
+
+use std::time::Duration;
+
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
+#[cfg(feature = "serde")]
+use crate::config::text;
+#[cfg(feature = "tracing")]
+use crate::observe::LogLevels;
+
+/// Holds the settings of a [`ThrottleMiddleware`](crate::ThrottleMiddleware).
+///
+/// Each has the name of its method in [`ThrottleMiddlewareBuilder`](crate::ThrottleMiddlewareBuilder), which explains it.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(default, deny_unknown_fields, expecting = "a table of settings")
+)]
+#[non_exhaustive]
+pub struct ThrottleSettings {
+    /// The most requests in flight per key.
+    ///
+    /// Default: 1024.
+    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    pub max_in_flight: u32,
+    /// The most calls in the queue of one key.
+    ///
+    /// Default: 10,000.
+    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    pub max_queue: usize,
+    /// The longest time of one call in the queue.
+    ///
+    /// Default: 30 s.
+    #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
+    pub max_queue_wait: Duration,
+    /// The fixed rate per key.
+    ///
+    /// Default: none.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub rate: Option<RateLimit>,
+    /// Whether the throttle learns from responses.
+    ///
+    /// Default: `true`.
+    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    pub adaptive: bool,
+    /// Which requests share one gate.
+    ///
+    /// Default: [`GateKey::Host`].
+    pub key_by: GateKey,
+    /// The log level of each kind of event.
+    ///
+    /// Default: the levels of [`LogLevels::default`].
+    #[cfg(feature = "tracing")]
+    pub log_levels: LogLevels,
+    /// The seed of all jitter. Only for tests and simulations.
+    ///
+    /// Default: none.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            with = "text::optional_number",
+            skip_serializing_if = "Option::is_none"
+        )
+    )]
+    pub seed: Option<u64>,
+}
+
+impl Default for ThrottleSettings {
+    fn default() -> Self {
+        Self {
+            max_in_flight: 1024,
+            max_queue: 10_000,
+            max_queue_wait: Duration::from_secs(30),
+            rate: None,
+            adaptive: true,
+            key_by: GateKey::Host,
+            #[cfg(feature = "tracing")]
+            log_levels: LogLevels::default(),
+            seed: None,
+        }
+    }
+}
+
+/// Holds a fixed rate of requests.
+///
+/// In a file: `rate = { limit = "10/s", burst = 20 }`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(deny_unknown_fields, expecting = "a table with `limit` and `burst`")
+)]
+pub struct RateLimit {
+    /// The requests per second. In a file it is `limit`, with a unit: `"10/s"`.
+    #[cfg_attr(feature = "serde", serde(rename = "limit", with = "text::rate"))]
+    pub per_second: f64,
+    /// How many requests can go at once after idling.
+    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    pub burst: u32,
+}
+
+/// Names the [`KeyBy`](crate::KeyBy) of a throttle, as data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum GateKey {
+    /// [`KeyBy::Host`](crate::KeyBy::Host).
+    #[default]
+    Host,
+    /// [`KeyBy::HostAndPath`](crate::KeyBy::HostAndPath), with this many segments of the path.
+    ///
+    /// In a file: `key_by = { host_and_path = 2 }`.
+    HostAndPath(#[cfg_attr(feature = "serde", serde(with = "text::number"))] usize),
+    /// The function that the builder has got by [`KeyBy::from_fn`](crate::KeyBy::from_fn). It is an error without one.
+    FromFn,
+}

@@ -1,0 +1,165 @@
+//! Settings as data: a bundle from them, back to them, and other ones while it runs.
+
+use super::{Steady, SteadyBuilder};
+use crate::coalesce::CoalesceMiddleware;
+use crate::config::ConfigError;
+use crate::lock::lock;
+use crate::retry::RetryMiddleware;
+use crate::settings::{GateKey, SteadySettings};
+use crate::throttle::ThrottleMiddleware;
+
+impl Steady {
+    /// Builds the bundle from settings that are data.
+    ///
+    /// To add functions, sinks or observers, use [`SteadyBuilder::settings`].
+    ///
+    /// ```
+    /// use reqwest_steady::{Steady, SteadySettings};
+    ///
+    /// let mut settings = SteadySettings::default();
+    /// settings.retry.max_retries = 3;
+    /// let steady = Steady::from_settings(&settings)?;
+    ///
+    /// settings.retry.backoff = settings.retry.backoff.multiplier(0.5);
+    /// assert_eq!(
+    ///     Steady::from_settings(&settings).unwrap_err().to_string(),
+    ///     "retry.backoff.multiplier (0.5) should be a finite number of at least 1.0",
+    /// );
+    /// # Ok::<(), reqwest_steady::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a setting is invalid. The error names its place and its value.
+    pub fn from_settings(settings: &SteadySettings) -> Result<Self, ConfigError> {
+        Ok(Self {
+            retry: (RetryMiddleware::builder()
+                .settings(settings.retry.clone())
+                .build())
+            .map_err(in_retry)?,
+            throttle: (ThrottleMiddleware::builder()
+                .settings(settings.throttle.clone())
+                .build())
+            .map_err(in_throttle)?,
+            coalesce: (settings.coalesce.clone())
+                .map(|it| CoalesceMiddleware::builder().settings(it).build())
+                .transpose()
+                .map_err(in_coalesce)?,
+            ..Self::default()
+        })
+    }
+
+    /// Returns the settings that are data.
+    pub fn settings(&self) -> SteadySettings {
+        let _exchange = lock(&self.exchange);
+        SteadySettings {
+            retry: self.retry.settings(),
+            throttle: self.throttle.settings(),
+            coalesce: self.coalesce.as_ref().map(CoalesceMiddleware::settings),
+        }
+    }
+
+    /// Exchanges all settings that are data, for all clients with clones of this bundle.
+    ///
+    /// New calls use the new settings. A call that runs keeps the settings of its retries. Budgets, learned paces, queues
+    /// and circuit breakers stay, and so do functions, sinks, observers and a fleet.
+    ///
+    /// ```
+    /// use reqwest_middleware::ClientBuilder;
+    /// use reqwest_steady::{ClientBuilderExt, Steady};
+    ///
+    /// let steady = Steady::default();
+    /// let client = ClientBuilder::new(reqwest::Client::new()).with_steady(steady.clone()).build();
+    ///
+    /// let mut settings = steady.settings();
+    /// settings.throttle.max_in_flight = 8;
+    /// steady.replace(&settings)?; // the client has it, too
+    /// # Ok::<(), reqwest_steady::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a setting is invalid or cannot change while the client runs: a seed, whether there is coalescing, and what a
+    /// fleet shares. Then nothing changes.
+    pub fn replace(&self, settings: &SteadySettings) -> Result<(), ConfigError> {
+        let _exchange = lock(&self.exchange);
+        let retry = self
+            .retry
+            .prepare(settings.retry.clone())
+            .map_err(in_retry)?;
+        let throttle = (self.throttle.prepare(settings.throttle.clone())).map_err(in_throttle)?;
+        let coalesce = match (&self.coalesce, &settings.coalesce) {
+            (Some(running), Some(new)) => Some(running.prepare(new.clone()).map_err(in_coalesce)?),
+            (None, None) => None,
+            (Some(_), None) => return Err(fixed_coalescing("missing")),
+            (None, Some(_)) => return Err(fixed_coalescing("set")),
+        };
+        // All are valid: nothing fails from here on.
+        retry();
+        throttle();
+        if let Some(coalesce) = coalesce {
+            coalesce();
+        }
+        Ok(())
+    }
+}
+
+impl SteadySettings {
+    /// Checks all settings, as [`Steady::from_settings`] does.
+    ///
+    /// # Errors
+    ///
+    /// For the first invalid setting. The error names its place and its value.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let mut settings = self.clone();
+        // Whether there is a function, only the builder knows.
+        if settings.throttle.key_by == GateKey::FromFn {
+            settings.throttle.key_by = GateKey::Host;
+        }
+        Steady::from_settings(&settings).map(drop)
+    }
+}
+
+impl SteadyBuilder {
+    /// Sets everything that is data, and keeps functions, sinks, observers and a fleet.
+    ///
+    /// Settings on this builder win, whatever the order of the calls.
+    ///
+    /// ```
+    /// use reqwest_steady::{Steady, SteadySettings};
+    ///
+    /// let settings = SteadySettings::default(); // from a file, perhaps
+    /// let steady = Steady::builder()
+    ///     .settings(&settings)
+    ///     .observe_fn(|event| println!("{}", event.call.host))
+    ///     .build()?;
+    /// # Ok::<(), reqwest_steady::ConfigError>(())
+    /// ```
+    pub fn settings(mut self, settings: &SteadySettings) -> Self {
+        self.retry = self.retry.settings(settings.retry.clone());
+        self.throttle = self.throttle.settings(settings.throttle.clone());
+        self.coalesce =
+            (settings.coalesce.clone()).map(|it| self.coalesce.unwrap_or_default().settings(it));
+        self
+    }
+}
+
+fn in_retry(error: ConfigError) -> ConfigError {
+    match error.setting() {
+        "ttl" | "min_retries_per_sec" | "retry_ratio" => error.within("retry.budget_per_host"),
+        _ => error.within("retry"),
+    }
+}
+
+fn in_throttle(error: ConfigError) -> ConfigError {
+    error.within("throttle")
+}
+
+fn in_coalesce(error: ConfigError) -> ConfigError {
+    error.within("coalesce")
+}
+
+fn fixed_coalescing(value: &'static str) -> ConfigError {
+    let rule = "cannot be turned on or off while the client runs: build a new client";
+    ConfigError::new("coalesce", value, rule)
+}

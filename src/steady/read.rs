@@ -1,0 +1,137 @@
+//! Reads settings in any format that serde knows, and says where they are wrong.
+
+use std::fmt::{self, Display};
+
+use serde::Deserializer;
+
+use crate::config::ConfigError;
+use crate::settings::SteadySettings;
+
+/// Reports settings that cannot be read, or are invalid.
+///
+/// The message names the place, the problem and the way to mend it:
+///
+/// ```
+/// use reqwest_steady::SteadySettings;
+///
+/// # fn main() -> Result<(), toml::de::Error> {
+/// let misspelt = toml::Deserializer::parse("retry.max_retry = 3")?;
+/// let error = SteadySettings::read(misspelt).unwrap_err();
+/// assert_eq!(error.path(), "retry.max_retry");
+/// assert_eq!(error.to_string(), "retry.max_retry is unknown: did you mean `max_retries`?");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsError {
+    path: String,
+    message: String,
+}
+
+impl SettingsError {
+    /// Returns the place of the invalid setting, like `retry.backoff.base`. It is empty if no setting is to blame.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn unreadable(path: String, error: &str) -> Self {
+        let path = match path.as_str() {
+            "." => String::new(),
+            _ => path,
+        };
+        let message = match UnknownName::find(error) {
+            Some(unknown) => unknown.describe(&path),
+            None if path.is_empty() => error.to_owned(),
+            None => format!("{path}: {error}"),
+        };
+        Self { path, message }
+    }
+}
+
+impl From<ConfigError> for SettingsError {
+    fn from(error: ConfigError) -> Self {
+        Self {
+            path: error.setting().to_owned(),
+            message: error.to_string(),
+        }
+    }
+}
+
+impl Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+impl SteadySettings {
+    /// Reads settings, and checks them.
+    ///
+    /// A plain `Deserialize` works, too, for example inside your own configuration. Only this function checks the values
+    /// and names the place of an error. Call [`check`](Self::check) after a plain `Deserialize`.
+    ///
+    /// ```
+    /// use reqwest_steady::SteadySettings;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let text = r#"{ "throttle": { "max_in_flight": 64 } }"#;
+    /// let settings = SteadySettings::read(&mut serde_json::Deserializer::from_str(text))?;
+    /// assert_eq!(settings.throttle.max_in_flight, 64);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a setting is unknown, has another type, or is invalid.
+    pub fn read<'de, D>(deserializer: D) -> Result<Self, SettingsError>
+    where
+        D: Deserializer<'de>,
+        D::Error: Display,
+    {
+        let settings: Self = serde_path_to_error::deserialize(deserializer).map_err(|error| {
+            let path = error.path().to_string();
+            SettingsError::unreadable(path, error.into_inner().to_string().trim_end())
+        })?;
+        settings.check()?;
+        Ok(settings)
+    }
+}
+
+/// An unknown name, as serde reports it: "unknown field `retrys`, expected one of `retry`, `throttle`".
+struct UnknownName<'e> {
+    name: &'e str,
+    expected: Vec<&'e str>,
+}
+
+impl<'e> UnknownName<'e> {
+    fn find(error: &'e str) -> Option<Self> {
+        let start = ["unknown field `", "unknown variant `"]
+            .iter()
+            .find_map(|start| Some(error.find(start)? + start.len()))?;
+        // Every second part is between backticks.
+        let mut names = error[start - 1..].split('`').skip(1).step_by(2);
+        Some(Self {
+            name: names.next()?,
+            expected: names.collect(),
+        })
+    }
+
+    fn describe(&self, path: &str) -> String {
+        let Self { name, expected } = self;
+        // The path of an unknown value ends with the setting, and that of an unknown setting with its name.
+        let what = match path.rsplit('.').next() {
+            Some(last) if last == *name => format!("{path} is unknown"),
+            _ if path.is_empty() => format!("{name} is unknown"),
+            _ => format!("{path} (`{name}`) is unknown"),
+        };
+        let nearest = expected
+            .iter()
+            .map(|other| (strsim::damerau_levenshtein(name, other), other))
+            .filter(|(distance, other)| *distance <= other.len().max(name.len()) / 2)
+            .min();
+        match nearest {
+            Some((_, nearest)) => format!("{what}: did you mean `{nearest}`?"),
+            None => format!("{what}: use one of `{}`", expected.join("`, `")),
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Settings as data: from files, to files, and exchanged while a client runs.
+
+mod bad_files;
+mod files;
+mod replace;
+mod sdk;
