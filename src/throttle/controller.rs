@@ -19,6 +19,7 @@ mod latency;
 mod pace;
 mod quota;
 mod recovery;
+mod send_record;
 mod window;
 
 use std::time::Duration;
@@ -31,6 +32,7 @@ use latency::RoundTrip;
 use pace::Pace;
 use quota::QuotaTracker;
 use recovery::Recovery;
+pub(crate) use send_record::SendRecord;
 use window::CongestionWindow;
 
 use super::meter::Meter;
@@ -55,23 +57,6 @@ pub(crate) enum Admission {
     At(Time),
     /// Not before a request in flight has ended.
     AfterResponse,
-}
-
-/// What the controller keeps about a request that was sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SendRecord {
-    /// Counts up from 1.
-    number: u64,
-    sent_at: Time,
-    /// The rate of the pace that it was sent at.
-    rate: Option<f64>,
-}
-
-impl SendRecord {
-    /// Selects the first request and every 16th after it, for checks that need not run each time.
-    pub(crate) fn is_sample(&self) -> bool {
-        self.number % 16 == 1
-    }
 }
 
 #[derive(Debug, Default)]
