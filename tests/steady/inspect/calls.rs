@@ -55,6 +55,30 @@ async fn a_wait_in_the_body_stays_within_window_and_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_letter_waits_for_the_longer_of_both_hints() {
+    for (in_body, in_header, pause) in [(50, 20, 50), (20, 50, 50), (20, 0, 20)] {
+        let server = Server::new(move |_| {
+            let reply = Reply::status(429).body("again");
+            reply.header("retry-after", &in_header.to_string())
+        });
+        let (sink, mut letters) = dead_letter_channel(1);
+        let retry = again_after(in_body * SEC).max_retries(1);
+        let retry = retry.dead_letter_sink(sink);
+        let before = std::time::SystemTime::now();
+        let response = client(&server, retry).get(URL).send().await.unwrap();
+        assert_eq!(stop_reason(&response), StopReason::RetriesExhausted);
+        let letter = letters.recv().await.unwrap();
+        let not_before = letter.not_before().duration_since(before).unwrap();
+        // The wall clock does not stand still.
+        let pause = pause * SEC;
+        assert!(
+            not_before >= pause && not_before < pause + 5 * SEC,
+            "{not_before:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_verdict_replaces_the_class_of_other_rules() {
     let by_status = || quick().status(StatusCode::OK, StatusClass::Conditional);
     let by_function = || quick().classify_fn(|_| Some(StatusClass::Conditional));
