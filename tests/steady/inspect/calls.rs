@@ -211,6 +211,31 @@ async fn followers_share_what_the_verdict_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_doubt_about_an_error_is_a_doubt_about_its_effect() {
+    for (status, word, effect) in [
+        (400, "nothing", Effect::DidNotHappen),
+        (400, "stop", Effect::DidNotHappen),
+        (400, "again", Effect::DidNotHappen),
+        // The rule says that the request may have taken effect.
+        (400, "perhaps", Effect::Unknown),
+        (503, "stop", Effect::Unknown),
+        (200, "nothing", Effect::Happened),
+        (200, "stop", Effect::Unknown),
+    ] {
+        let server = Server::new(move |_| Reply::status(status).body(word));
+        let retry = quick().inspect_body(Inspect::all(), by_word);
+        let slot = ReportSlot::new();
+        let post = client(&server, retry).post(URL).report_to(&slot);
+        post.send().await.unwrap();
+        assert_eq!(
+            (server.count(), slot.effect()),
+            (1, effect),
+            "{status} {word}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_attempt_counts_and_knows_its_number() {
     let server = Server::new(|_| Reply::status(200).body("again"));
     let numbers = Arc::new(Mutex::new(Vec::new()));
