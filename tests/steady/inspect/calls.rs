@@ -192,6 +192,30 @@ async fn errors_in_200s_behind_a_throttle_stay_within_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn retries_inside_retries_share_the_verdicts() {
+    // Rules in the inner one, in the outer one, or in both: the call has four attempts in any case.
+    let with = |retry: RetryMiddlewareBuilder| retry.inspect_body(Inspect::all(), by_word);
+    for (outer, inner) in [
+        (with(quick()), with(quick())),
+        (with(quick()), quick()),
+        (quick(), with(quick())),
+    ] {
+        let server = Server::new(|_| Reply::status(200).body("again"));
+        let (outer, inner) = (outer.max_retries(3), inner.max_retries(3));
+        let chain = [outer, inner].map(|retry| link(retry.build().unwrap()));
+        let slot = ReportSlot::new();
+        let put = server.client_behind(chain).put(URL).report_to(&slot);
+        let response = put.send().await.unwrap();
+        assert_eq!(server.count(), 4);
+        assert_eq!(
+            (slot.get().unwrap().retries(), slot.effect()),
+            (3, Effect::Unknown)
+        );
+        assert_eq!(response.text().await.unwrap(), "again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn followers_share_what_the_verdict_accepted() {
     let server = Server::new(|index| match index {
         0 => Reply::status(200).body("again"),
