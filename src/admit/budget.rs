@@ -101,7 +101,7 @@ pub struct Budget(Option<Arc<BudgetState>>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Deposit {
-    /// Each call that could be retried and ends with a response that is no server error. In an outage the
+    /// Each call that could be retried and ends with a final response: no 429 and no server error. In an outage the
     /// budget runs empty.
     #[default]
     Success,

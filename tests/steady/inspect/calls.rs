@@ -104,6 +104,54 @@ async fn a_verdict_replaces_the_class_of_other_rules() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_a_final_response_feeds_the_budget() {
+    for (status, word, stop, feeds) in [
+        (200, "nothing", StopReason::Succeeded, true),
+        (404, "nothing", StopReason::NotRetryable, true),
+        // As final as a 404.
+        (200, "stop", StopReason::NotRetryable, true),
+        (503, "stop", StopReason::NotRetryable, false),
+        // The server has no room, also if a retry does not help.
+        (429, "stop", StopReason::NotRetryable, false),
+        (200, "again", StopReason::RetriesExhausted, false),
+        (200, "perhaps", StopReason::RetriesExhausted, false),
+        (404, "again", StopReason::RetriesExhausted, false),
+    ] {
+        let server = Server::new(move |_| Reply::status(status).body(word));
+        let budget = saved_budget(10);
+        let retry = quick().budget(budget.clone()).max_retries(1);
+        let retry = retry.inspect_body(Inspect::all(), by_word);
+        let response = client(&server, retry).get(URL).send().await.unwrap();
+        let place = format!("{status} {word}");
+        assert_eq!(stop_reason(&response), stop, "{place}");
+        let paid = server.count() as f64 - 1.0;
+        let earned = if feeds { 1.0 } else { 0.0 };
+        assert_eq!(budget.balance(), 10.0 - paid + earned, "{place}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_429_that_is_final_releases_no_call_in_line() {
+    let server = Server::by_request(|request| match request.url().path() {
+        "/unpaid" => Reply::status(429).body("stop"),
+        _ => Reply::status(429).body("busy"),
+    });
+    let retry = quick().budget(crate::support::stacks::empty_budget());
+    let retry = retry
+        .retry_window(20 * SEC)
+        .inspect_body(Inspect::errors(), by_word);
+    let client = client(&server, retry);
+    let unpaid = async {
+        tokio::time::sleep(SEC).await;
+        let unpaid = client.get("http://api.example.com/unpaid").send().await;
+        assert_eq!(stop_reason(&unpaid.unwrap()), StopReason::NotRetryable);
+    };
+    let (response, ()) = tokio::join!(client.get(URL).send(), unpaid);
+    assert_eq!(response.unwrap().status(), 429);
+    assert_eq!(server.count(), 2, "no call was released");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panic_of_the_function_costs_only_its_call() {
     for status in [200, 503] {
         let server = Server::new(move |index| match index {
