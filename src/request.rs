@@ -359,7 +359,7 @@ impl RequestBuilderExt for RequestBuilder {
         // A stream could not be cloned, and the form replaces any body.
         let builder = self.body(Body::default());
         let first =
-            FormSource::new(&builder, build).and_then(|source| Some((source.form().ok()?, source)));
+            FormSource::new(&builder, build).and_then(|source| Some((source.next().ok()?, source)));
         let Some((first, source)) = first else {
             // The request is invalid already. An invalid header makes sure that it is not sent without the form.
             return builder.header(CONTENT_TYPE, "\n");

@@ -103,7 +103,7 @@ pub struct Budget(Option<Arc<BudgetState>>);
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Deposit {
-    /// Each call that could be retried and ends with a response that is no server error. In an outage the
+    /// Each call that could be retried and ends with a final response: no 429 and no server error. In an outage the
     /// budget runs empty.
     #[default]
     Success,

@@ -170,8 +170,8 @@ impl InspectRule {
         };
         let verdict = (self.ask)(&view, start)?;
         classified.class = class_after_redirect(verdict.class, result, target);
-        if classified.effect == Effect::Happened {
-            // The body casts doubt on the status.
+        // The body casts doubt on the status, or the rule itself is in doubt.
+        if classified.effect == Effect::Happened || verdict.class == StatusClass::Conditional {
             classified.effect = Effect::Unknown;
         }
         Some(verdict)

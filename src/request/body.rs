@@ -157,15 +157,33 @@ impl BodyFactory {
 
     /// Refuses a request that no longer has the body that was built for it, or whose header does not match.
     pub(super) fn check(&self, request: &Request) -> Result<(), ConfigError> {
-        if self.has_built(request.body()) {
-            return self.source.check(request);
+        let Some(body) = request.body().filter(|body| self.has_built(body)) else {
+            return Err(ConfigError::new(
+                self.source.method(),
+                "replaced by another body",
+                "should be the only body: remove the later `body`, or move the middleware that replaces \
+                 bodies inside the retry",
+            ));
+        };
+        self.check_length(request.headers(), body)?;
+        self.source.check(request)
+    }
+
+    /// Refuses the `Content-Length` of another body: the server would get only a part, or wait for more.
+    fn check_length(&self, headers: &HeaderMap, body: &Body) -> Result<(), ConfigError> {
+        let (announced, length) = (headers.get(CONTENT_LENGTH), body.size_hint().exact());
+        let (Some(announced), Some(length)) = (announced, length) else {
+            return Ok(());
+        };
+        match announced.as_bytes() == length.to_string().as_bytes() {
+            true => Ok(()),
+            false => Err(ConfigError::new(
+                self.source.method(),
+                format_args!("{length} bytes, Content-Length {announced:?}"),
+                "should be sent with its own length: remove the header, which an earlier `multipart` may \
+                 have set",
+            )),
         }
-        Err(ConfigError::new(
-            self.source.method(),
-            "replaced by another body",
-            "should be the only body: remove the later `body`, or move the middleware that replaces \
-             bodies inside the retry",
-        ))
     }
 
     /// Refuses a first body that cannot be sent, or not any more.
@@ -179,7 +197,7 @@ impl BodyFactory {
     }
 
     /// Whether this factory built the body of a request.
-    fn has_built(&self, body: Option<&Body>) -> bool {
+    fn has_built(&self, body: &Body) -> bool {
         let latest = lock(&self.latest);
         self.first.is_of(body) || latest.as_ref().is_some_and(|mark| mark.is_of(body))
     }
@@ -222,9 +240,8 @@ impl BodyMark {
         (body, Self { alive, address })
     }
 
-    fn is_of(&self, body: Option<&Body>) -> bool {
-        let is_here = |body| address(body) == self.address;
-        body.is_some_and(is_here) && self.alive.strong_count() > 0
+    fn is_of(&self, body: &Body) -> bool {
+        address(body) == self.address && self.alive.strong_count() > 0
     }
 }
 
@@ -284,11 +301,11 @@ mod tests {
             let (first, factory) = BodyFactory::new(build(), build);
             let length = build().size_hint().exact();
             assert_eq!(first.size_hint().exact(), length);
-            assert!(factory.has_built(Some(&first)));
+            assert!(factory.has_built(&first));
             let (other, others) = BodyFactory::new(build(), build);
-            assert!(others.has_built(Some(&other)) && !factory.has_built(None));
+            assert!(others.has_built(&other));
             drop(first);
-            assert!(!factory.has_built(Some(&other)) && !factory.has_built(Some(&build())));
+            assert!(!factory.has_built(&other) && !factory.has_built(&build()));
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The beginning of a body decides: which verdicts are followed, and that the caller's bytes stay the same.
 
 mod bodies;
+mod calls;
 mod events;
+mod shapes;
 mod wire;
 
 use std::sync::{Arc, Mutex};

@@ -1,10 +1,11 @@
 //! A multipart form that is built anew for each attempt, behind the feature `multipart`.
 
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Method};
 use http_body::Body as _;
 use reqwest::multipart::Form;
@@ -12,6 +13,8 @@ use reqwest::{Body, Request, Url};
 use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 
 use super::{BodyError, BodySource, BuiltBody, KeptBody};
+use crate::config::ConfigError;
+use crate::lock::lock;
 
 /// The user's function of `multipart_with`.
 pub(in crate::request) struct FormSource<F> {
@@ -19,6 +22,8 @@ pub(in crate::request) struct FormSource<F> {
     url: Url,
     /// Only its `RequestBuilder` knows the length of a form. It sends nothing.
     client: ClientWithMiddleware,
+    /// What describes the latest form that is to be sent.
+    headers: Mutex<HeaderMap>,
 }
 
 impl<F: Fn() -> Form> FormSource<F> {
@@ -29,11 +34,19 @@ impl<F: Fn() -> Form> FormSource<F> {
             build,
             url: request.ok()?.url().clone(),
             client,
+            headers: Mutex::default(),
         })
     }
 
+    /// Builds the form of an attempt.
+    pub(in crate::request) fn next(&self) -> Result<BuiltBody, BodyError> {
+        let built = self.form()?;
+        *lock(&self.headers) = built.headers.clone().unwrap_or_default();
+        Ok(built)
+    }
+
     /// Builds a form as reqwest sends it.
-    pub(in crate::request) fn form(&self) -> Result<BuiltBody, BodyError> {
+    fn form(&self) -> Result<BuiltBody, BodyError> {
         let request = Request::new(Method::POST, self.url.clone());
         let request = RequestBuilder::from_parts(self.client.clone(), request);
         let built = request.multipart((self.build)()).build();
@@ -51,7 +64,22 @@ impl<F: Fn() -> Form + Send + Sync> BodySource for FormSource<F> {
     }
 
     fn build(&self) -> Result<BuiltBody, BodyError> {
-        self.form()
+        self.next()
+    }
+
+    fn check(&self, request: &Request) -> Result<(), ConfigError> {
+        let own = lock(&self.headers);
+        for name in [CONTENT_TYPE, CONTENT_LENGTH] {
+            let values = request.headers().get_all(&name).iter();
+            if !values.eq(own.get_all(&name).iter()) {
+                return Err(ConfigError::new(
+                    "multipart_with",
+                    format_args!("another {name} header"),
+                    "should be the only source of this header: remove the other one",
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn keep(&self, max: usize) -> KeptBody {

@@ -11,6 +11,7 @@ use crate::clock;
 use crate::decide::{
     BodyStart, BodyVerdict, ClassifiedOutcome, InspectRule, is_event_stream, matching_rule,
 };
+use crate::outcome::{Effect, RetryReport};
 use crate::response::{self, BodyReader, Extent, FirstEvent, expected_length};
 use crate::schedule::Limit;
 
@@ -66,7 +67,7 @@ impl<'a> Call<'a> {
             Ok(Extent::Part) => reader.is_at_end() && start.len() == reader.len(),
             Err(_) => false,
         };
-        let result = match read {
+        let mut result = match read {
             Ok(Extent::Whole) => Ok(reader.into_buffered().into_response()),
             Ok(Extent::Part) => Ok(reader.into_stream()),
             Err(error) if fails => {
@@ -82,6 +83,9 @@ impl<'a> Call<'a> {
         let record = (self.record.as_ref()).expect("a client with rules has one for each call");
         let target = record.request.target();
         let verdict = rule.apply(&mut outcome, &result, self.attempt, target, &start);
+        if verdict.is_some() {
+            doubt_inner(&mut result);
+        }
         (outcome, result, verdict)
     }
 
@@ -134,6 +138,16 @@ impl<'a> Call<'a> {
             unsent: false,
             effect: outcome.effect,
             ..self.classify(result)
+        }
+    }
+}
+
+/// Takes back what a retry further inside concluded from the status, because the body casts doubt on it.
+fn doubt_inner(result: &mut Result<Response>) {
+    let extensions = result.as_mut().ok().map(Response::extensions_mut);
+    if let Some(inner) = extensions.and_then(|it| it.get_mut::<RetryReport>()) {
+        if inner.last.effect == Effect::Happened {
+            inner.last.effect = Effect::Unknown;
         }
     }
 }

@@ -83,10 +83,13 @@ impl Stop {
         ) && self.outcome.status().is_some()
     }
 
-    /// Returns whether the call feeds the budget: its response is final and no server error.
+    /// Returns whether the call feeds the budget and releases a call in line: its response is final, and the server has
+    /// room for more. A 429 says the opposite, also if a rule makes it final.
     pub(super) fn earns_deposit(&self) -> bool {
-        let is_server_error = |status: http::StatusCode| status.is_server_error();
-        self.is_final() && !self.outcome.status().is_some_and(is_server_error)
+        let has_no_room = |status: StatusCode| {
+            status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+        };
+        self.is_final() && !self.outcome.status().is_some_and(has_no_room)
     }
 }
 

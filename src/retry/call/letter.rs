@@ -24,12 +24,12 @@ impl Call<'_> {
         if !stop.reason.is_given_up() || self.settings.dead_letters.sink.is_none() {
             return None;
         }
+        // A stop before the schedule has not read the headers, but a verdict on the body may have named a wait.
         let pause = match result {
-            _ if stop.hint.is_some() => stop.hint,
             Ok(response) => server_hint(response.status(), response.headers(), clock::wall()),
             Err(error) => SteadyError::of(error).and_then(SteadyError::retry_after),
         };
-        Some(pause.unwrap_or_default())
+        Some(pause.max(stop.hint).unwrap_or_default())
     }
 
     /// Writes a letter about a call that was given up although it might have worked later.

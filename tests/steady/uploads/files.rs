@@ -2,21 +2,28 @@
 
 use std::error::Error as _;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+#[cfg(unix)]
+use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use futures_util::StreamExt;
+use http::{Request, Response, Version};
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use reqwest_middleware::{ClientBuilder, Middleware};
 use reqwest_steady::dead_letter::{LetterBody, dead_letter_channel};
 use reqwest_steady::{
-    ReportSlot, RequestBuilderExt, RetryMiddleware, SteadyError, StopReason, ThrottleMiddleware,
+    AutoKey, ConfigError, ReportSlot, RequestBuilderExt, RetryMiddleware, SteadyError, StopReason,
+    ThrottleMiddleware,
 };
 
 use crate::support::directory::Directory;
-use crate::support::raw::{self, direct, in_time, reported};
+use crate::support::hyper_server::HyperServer;
+use crate::support::raw::{self, Then, direct, in_time, reported};
 use crate::support::scripted::{Server, URL, respond};
 use crate::support::stacks::{MS, fixed_budget, middleware, plain_client, retry_after};
 
@@ -103,7 +110,7 @@ async fn a_large_file_is_read_in_chunks() {
 #[tokio::test(start_paused = true)]
 async fn a_file_that_changed_between_attempts_ends_the_call() {
     type Change = fn(&Path);
-    let changes: [(Change, &str); 5] = [
+    let changes: [(Change, &str); 6] = [
         (shrink, "shrank from 100 to 40 bytes between attempts"),
         (
             |path| fs::write(path, [7; 130]).unwrap(),
@@ -111,6 +118,14 @@ async fn a_file_that_changed_between_attempts_ends_the_call() {
         ),
         (
             |path| set_modified(path, 2_000_000),
+            "was modified, with the same length of 100 bytes, between attempts",
+        ),
+        (
+            |path| {
+                let other = path.with_extension("new");
+                fs::write(&other, [8; 100]).unwrap();
+                fs::rename(other, path).unwrap();
+            },
             "was modified, with the same length of 100 bytes, between attempts",
         ),
         (
@@ -280,6 +295,193 @@ async fn a_file_that_shrinks_while_it_is_sent_is_not_retried() {
     assert_eq!(report.attempts().count(), 1);
     assert_eq!(report.stop_reason(), StopReason::NotRetryable);
     assert_eq!(server.count(), 0, "no complete request arrived");
+}
+
+#[tokio::test]
+async fn what_is_appended_while_a_file_is_sent_is_left_out() {
+    let directory = Directory::new();
+    let path = directory.file("data.bin");
+    fs::write(&path, vec![7; 300_000]).unwrap();
+    let server = raw::Server::start(|_| raw::respond(200, "")).await;
+    let changed = path.clone();
+    let grows = middleware(move |request, extensions, next| {
+        let mut file = File::options().append(true).open(&changed).unwrap();
+        file.write_all(&[8; 100_000]).unwrap();
+        Box::pin(async move { next.run(request, extensions).await })
+    });
+    let client = ClientBuilder::new(direct().build().unwrap())
+        .with(raw::retry().build().unwrap())
+        .with(grows)
+        .build();
+    let (result, _) = reported(client.put(server.url()).file(&path)).await;
+    assert_eq!(result.unwrap().status(), 200);
+    let requests = server.requests();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0].header("content-length"), Some("300000"));
+    assert!(requests[0].body == vec![7; 300_000]);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn what_is_no_regular_file_is_refused_at_once() {
+    let directory = Directory::new();
+    let pipe = directory.file("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let server = Server::statuses([200]);
+    let client = server.client(quick());
+    for (path, text) in [
+        (pipe.clone(), "not a regular file"),
+        ("/dev/zero".into(), "not a regular file"),
+        (pipe.join("file"), "Not a directory"),
+        ("a\0b".into(), "NUL byte"),
+        ("".into(), "No such file"),
+    ] {
+        // Opening a pipe would wait for a writer.
+        let error = in_time(client.put(URL).file(&path).send()).await;
+        let error = error.unwrap_err();
+        assert!(SteadyError::of(&error).unwrap().is_body());
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    assert_eq!(server.count(), 0);
+}
+
+#[tokio::test]
+async fn a_length_of_another_body_is_refused() {
+    let directory = Directory::new();
+    let path = hundred(&directory);
+    let server = raw::Server::start(|_| raw::respond(200, "")).await;
+    let client = raw::client(direct(), raw::retry());
+    let put = || client.put(server.url());
+    for (put, text) in [
+        (
+            put().header("content-length", "99").file(&path),
+            "file (100 bytes, Content-Length \"99\")",
+        ),
+        (
+            put().header("content-length", "+100").file(&path),
+            "file (100 bytes, Content-Length \"+100\")",
+        ),
+        (
+            put().header("content-length", "4").body_with(|| "abc"),
+            "body_with (3 bytes, Content-Length \"4\")",
+        ),
+    ] {
+        let error = in_time(put.send()).await.unwrap_err();
+        let invalid = SteadyError::of(&error).and_then(SteadyError::invalid);
+        assert!(invalid.is_some_and(|error| error.is::<ConfigError>()));
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    assert_eq!(server.count(), 0);
+    for put in [
+        put().header("content-length", "100").file(&path),
+        put().header("content-length", "3").body_with(|| "abc"),
+    ] {
+        assert_eq!(in_time(put.send()).await.unwrap().status(), 200);
+    }
+}
+
+#[cfg(feature = "multipart")]
+#[tokio::test]
+async fn the_length_of_a_form_is_not_that_of_a_file() {
+    let directory = Directory::new();
+    let path = hundred(&directory);
+    let server = raw::Server::start(|_| raw::respond(200, "")).await;
+    let client = raw::client(direct(), raw::retry());
+    let form = || reqwest::multipart::Form::new().text("title", "Scan 7");
+    let put = || client.put(server.url());
+    for put in [
+        put().multipart_with(form).file(&path),
+        put().multipart(form()).file(&path),
+        put().multipart(form()).body_with(|| "abc"),
+    ] {
+        let error = in_time(put.send()).await.unwrap_err().to_string();
+        assert!(error.contains("Content-Length"), "{error}");
+    }
+    assert_eq!(server.count(), 0, "a part of the file would have arrived");
+}
+
+#[tokio::test]
+async fn a_file_is_not_sent_to_another_url() {
+    let directory = Directory::new();
+    let path = hundred(&directory);
+    let server = raw::Server::start(|_| {
+        let head = "HTTP/1.1 307 Temporary Redirect\r\nlocation: /other\r\n";
+        raw::reply(format!("{head}content-length: 0\r\n\r\n"), Then::KeepOpen)
+    })
+    .await;
+    let follows = reqwest::Client::builder().no_proxy();
+    let client = raw::client(follows, raw::retry().client_follows_redirects(true));
+    let (result, report) = reported(client.put(server.url()).file(&path)).await;
+    assert_eq!(result.unwrap().status(), 307, "as reqwest does for streams");
+    assert_eq!((server.count(), report.retries()), (1, 0));
+}
+
+#[tokio::test]
+async fn files_are_sent_again_over_http_2() {
+    let directory = Directory::new();
+    let path = hundred(&directory);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let seen = received.clone();
+    let server = HyperServer::start(Version::HTTP_2, move |request: Request<Incoming>| {
+        let seen = seen.clone();
+        async move {
+            let length = request.headers().get("content-length").cloned();
+            let body = request.into_body().collect().await;
+            let body = body.map(|body| body.to_bytes()).map_err(|_| "broken off");
+            let mut seen = seen.lock().unwrap();
+            seen.push((length.unwrap().to_str().unwrap().to_owned(), body));
+            let response = Response::builder().status([503, 200, 200][seen.len() - 1]);
+            response.body(String::new()).unwrap()
+        }
+    });
+    let server = server.await;
+    let client = raw::client(direct().http2_prior_knowledge(), raw::retry());
+    let (result, report) = reported(client.put(&server.url).file(&path)).await;
+    assert_eq!(result.unwrap().status(), 200);
+    assert_eq!(report.waited(), MS);
+    let whole = ("100".to_owned(), Ok(Bytes::from(vec![7; 100])));
+    assert_eq!(*received.lock().unwrap(), vec![whole; 2]);
+
+    // It shrinks after the checks of the retry.
+    let changed = path.clone();
+    let shrinks = middleware(move |request, extensions, next| {
+        shrink(&changed);
+        Box::pin(async move { next.run(request, extensions).await })
+    });
+    let client = ClientBuilder::new(direct().http2_prior_knowledge().build().unwrap())
+        .with(raw::retry().build().unwrap())
+        .with(shrinks)
+        .build();
+    let (result, report) = reported(client.put(&server.url).file(&path)).await;
+    assert!(SteadyError::of(&result.unwrap_err()).is_none());
+    assert_eq!(report.stop_reason(), StopReason::NotRetryable);
+    assert_eq!(report.attempts().count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_gets_a_random_key_but_none_from_its_content() {
+    let directory = Directory::new();
+    let path = hundred(&directory);
+    for (auto, requests) in [(AutoKey::Random, 2), (AutoKey::Content, 1)] {
+        let server = Server::statuses([503, 200]);
+        let client = server.client(retry_after(MS).auto_key(auto).build().unwrap());
+        client.post(URL).file(&path).send().await.unwrap();
+        assert_eq!(
+            (server.count(), server.gaps()),
+            (requests, vec![MS; requests - 1])
+        );
+        let received = server.received();
+        let keys: Vec<_> = received
+            .iter()
+            .map(|it| it.headers.get("idempotency-key"))
+            .collect();
+        assert!(
+            keys.iter().all(|key| *key == keys[0]),
+            "one key for all attempts"
+        );
+        assert_eq!(keys[0].is_some(), requests == 2);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,16 +1,20 @@
 //! Forms of `multipart_with`.
 
 use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::FutureExt;
 use reqwest::Body;
 use reqwest::multipart::{Form, Part};
 use reqwest_middleware::ClientBuilder;
 use reqwest_steady::dead_letter::{LetterBody, dead_letter_channel};
-use reqwest_steady::{AutoKey, RequestBuilderExt, RetryReport, StopReason};
+use reqwest_steady::{AutoKey, CoalesceMiddleware, RequestBuilderExt, RetryReport, StopReason};
 
+use crate::support::chains::link;
 use crate::support::raw::{self, Request, direct, in_time, reported, respond};
-use crate::support::scripted::{Server, URL};
-use crate::support::stacks::{MS, retry_after};
+use crate::support::scripted::{Reply, Server, URL};
+use crate::support::stacks::{MS, fixed_budget, retry_after};
 
 fn form() -> Form {
     let scan = Part::bytes(vec![7; 1000]).file_name("scan.png");
@@ -164,6 +168,98 @@ async fn another_body_beside_a_form_is_refused() {
     let put = client.put(URL).body(stream()).multipart_with(form);
     assert_eq!(put.send().await.unwrap().status(), 200);
     assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_form_of_reqwest_in_body_with_is_refused() {
+    let server = Server::statuses([503, 200]);
+    let client = server.client(retry_after(MS).build().unwrap());
+    let first = form();
+    let content_type = format!("multipart/form-data; boundary={}", first.boundary());
+    let put = || client.put(URL).header("content-type", &content_type);
+    for put in [
+        put().body_with(|| Body::wrap_stream(form().into_stream())),
+        client
+            .put(URL)
+            .multipart(Form::new().part("lines", Part::stream(stream())))
+            .body_with(|| Body::wrap_stream(form().into_stream())),
+    ] {
+        let error = put.send().await.unwrap_err().to_string();
+        assert!(error.contains("use `multipart_with`"), "{error}");
+    }
+    assert_eq!(server.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_header_beside_a_form_is_refused() {
+    let server = Server::statuses([503, 200]);
+    let client = server.client(retry_after(MS).build().unwrap());
+    let put = || client.put(URL);
+    let unknown = || form().part("lines", Part::stream(stream()));
+    for (put, name) in [
+        (
+            put()
+                .multipart_with(form)
+                .header("content-type", "multipart/form-data"),
+            "content-type",
+        ),
+        (
+            put().multipart_with(form).header("content-length", "7"),
+            "content-length",
+        ),
+        // The form has no length that would replace it.
+        (
+            put().header("content-length", "7").multipart_with(unknown),
+            "content-length",
+        ),
+    ] {
+        let error = put.send().await.unwrap_err().to_string();
+        let expected = format!("multipart_with (another {name} header) should be");
+        assert!(error.contains(&expected), "{error}");
+    }
+    assert_eq!(server.count(), 0);
+    // The form replaces what came before it.
+    let put = put().header("content-type", "text/plain").multipart(form());
+    let response = put.multipart_with(form).send().await.unwrap();
+    assert_eq!((response.status().as_u16(), server.gaps()), (200, vec![MS]));
+    let types = server.received().into_iter();
+    let types: HashSet<_> = types
+        .map(|it| it.headers.get_all("content-type").iter().count())
+        .collect();
+    assert_eq!(types, HashSet::from([1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_that_panics_gives_its_retry_back() {
+    let server = Server::statuses([503, 200]);
+    let (budget, full) = fixed_budget();
+    let client = server.client(retry_after(MS).budget(budget.clone()).build().unwrap());
+    let count = AtomicUsize::new(0);
+    let put = client.put(URL).multipart_with(move || {
+        assert!(count.fetch_add(1, Ordering::SeqCst) == 0, "a second form");
+        form()
+    });
+    let result = AssertUnwindSafe(put.send()).catch_unwind().await;
+    assert!(result.is_err());
+    assert_eq!((server.count(), budget.balance()), (1, full));
+    assert_eq!(client.put(URL).send().await.unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_with_forms_are_never_shared() {
+    for method in ["PUT", "GET"] {
+        let server = Server::new(|_| Reply::status(200).after(MS));
+        let retry = retry_after(MS).build().unwrap();
+        let chain = [link(CoalesceMiddleware::default()), link(retry)];
+        let client = server.client_behind(chain);
+        let call = || {
+            let request = client.request(method.parse().unwrap(), URL);
+            request.multipart_with(form).send()
+        };
+        let (first, second) = tokio::join!(call(), call());
+        assert!(first.unwrap().status() == 200 && second.unwrap().status() == 200);
+        assert_eq!(server.count(), 2, "{method}");
+    }
 }
 
 #[tokio::test]
