@@ -124,6 +124,7 @@
 //! | [`schedule`] | exponential backoff, `Retry-After`, timeouts and deadlines, which runtimes work |
 //! | [`admit`] | retry budget, rate limits, circuit breaker, backpressure |
 //! | [`observe`] | reports, errors, logs, metrics, dead letters |
+//! | [`settings`] | files, environment variables, SDKs, and settings that change while a client runs |
 //! | [`recipes`] | payments, object stores, quotas per hour, LLM APIs, control planes, batch jobs |
 //! | [`tuning`] | which number to look at, and which setting changes it |
 //! | [`fleet`] | rate limits and retry budgets that many processes share through Redis |
@@ -154,6 +155,7 @@
         feature = "metrics",
         feature = "multipart",
         feature = "redis",
+        feature = "serde",
         feature = "testing",
         feature = "tracing"
     )),
@@ -203,6 +205,9 @@ pub mod observe {}
 
 #[doc = page!("recipes.md")]
 pub mod recipes {}
+
+#[doc = page!("settings.md")]
+pub mod settings {}
 
 #[doc = page!("tuning.md")]
 pub mod tuning {}

@@ -41,6 +41,7 @@
 //! | know whether a failed request took effect | [`Effect`], [`ReportSlot`] |
 //! | ask whether it was a timeout, which host, how many attempts | [`SteadyError`], [`RetryReport`] |
 //! | go on with a download that broke off | [`download`] |
+//! | read settings from a file, or change them while the client runs | [`settings`] |
 //! | read the log and the metrics | [observe](guide::observe) |
 //! | copy settings for payments, object stores, LLM APIs, batch jobs | [recipes](guide::recipes) |
 //! | move from reqwest-retry | [migration](guide::migration) |
@@ -86,6 +87,7 @@ pub mod fleet;
         feature = "file",
         feature = "metrics",
         feature = "multipart",
+        feature = "serde",
         feature = "testing",
         feature = "tracing"
     )
