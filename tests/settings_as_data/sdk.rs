@@ -19,11 +19,11 @@ mod acme {
     /// What the users of the SDK write into their own configuration.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default, deny_unknown_fields)]
-    pub struct Config {
-        pub base_url: String,
-        pub token: String,
+    pub(super) struct Config {
+        pub(super) base_url: String,
+        pub(super) token: String,
         /// Retries and rate limits.
-        pub http: SteadySettings,
+        pub(super) http: SteadySettings,
     }
 
     impl Default for Config {
@@ -43,20 +43,20 @@ mod acme {
 
     /// What differs for one request.
     #[derive(Clone, Debug, Default)]
-    pub struct Options {
-        pub max_retries: Option<u32>,
-        pub deadline: Option<Duration>,
-        pub key: Option<String>,
+    pub(super) struct Options {
+        pub(super) max_retries: Option<u32>,
+        pub(super) deadline: Option<Duration>,
+        pub(super) key: Option<String>,
     }
 
-    pub struct Client {
+    pub(super) struct Client {
         config: Config,
         steady: Steady,
         http: ClientWithMiddleware,
     }
 
     impl Client {
-        pub fn new(
+        pub(super) fn new(
             config: Config,
             last: impl Middleware,
         ) -> Result<Self, reqwest_steady::ConfigError> {
@@ -71,14 +71,14 @@ mod acme {
         }
 
         /// Takes over another configuration without a restart.
-        pub fn reconfigure(
+        pub(super) fn reconfigure(
             &self,
             http: &SteadySettings,
         ) -> Result<(), reqwest_steady::ConfigError> {
             self.steady.replace(http)
         }
 
-        pub async fn order(
+        pub(super) async fn order(
             &self,
             what: &str,
             options: Options,
