@@ -176,6 +176,7 @@ macro_rules! page {
             "[rate-limits]: crate::guide::admit#rate-limits\n",
             "[observe]: crate::guide::observe\n",
             "[dead-letters]: crate::guide::observe#dead-letters\n",
+            "[settings]: crate::guide::settings\n",
             "[recipes]: crate::guide::recipes\n",
             "[object-stores]: crate::guide::recipes#object-stores\n",
             "[dead-letter-file]: crate::guide::recipes#batch-jobs-with-a-dead-letter-file\n",
