@@ -1,8 +1,8 @@
-//! Settings as plain data, for files and environment variables, and to exchange them while a client runs.
+//! Settings as plain data, for files and environment variables, and to replace while a client runs.
 //!
-//! [`SteadySettings`] holds every setting that is data. Functions, sinks, observers, a fleet and a shared budget are not
-//! data: set those on the builders. With the feature `serde`, settings are read and written in any format that serde
-//! knows.
+//! [`SteadySettings`] holds every setting that is data. Functions, sinks, observers, a fleet and a shared budget are
+//! not data: set those on the builders. With the feature `serde`, settings can be read and written in formats that
+//! mark the type of each value, such as TOML, JSON and YAML.
 //!
 //! ```
 //! # #[cfg(feature = "serde")] fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,14 +37,17 @@
 //!
 //! | kind | form | examples |
 //! |---|---|---|
-//! | durations | text with units | `"200ms"`, `"1m 30s"`, `"1.5s"` |
+//! | durations | text with units up to hours | `"200ms"`, `"1m 30s"`, `"1.5s"`, `"2h"` |
 //! | rates | requests per `s`, `min`, `h` or `day` | `"10/s"`, `"600/min"` |
-//! | numbers and switches | as the format writes them, or as text | `3`, `"3"`, `true`, `"true"` |
+//! | numbers and booleans | as the format writes them, or as text | `3`, `"3"`, `true`, `"true"` |
 //! | choices | lower case | `jitter = "full"`, `auto_key = "random"` |
+//! | choices with a value | a table | `jitter = { additive = "100ms" }`, `key_by = { host_and_path = 1 }` |
 //! | levels of the log | lower case | `"warn"`, `"off"` |
+//! | lists | lists of text | `header = ["x-tenant"]` |
 //!
-//! Every setting is optional, and a missing one has its default. Unknown settings are errors. All values can be text, so
-//! environment variables work through a crate that merges them, like `config` or `figment`.
+//! Every setting is optional, and a missing one has its default. Unknown settings are errors, and so is `log_levels`
+//! without the feature `tracing`. Every value except a list can be text. So environment variables work through a crate
+//! that merges them, like `config` or `figment`.
 //!
 //! `docs/steady.toml` in the repository shows every setting with its default.
 
@@ -62,7 +65,8 @@ use serde::{Deserialize, Serialize};
 /// Holds every setting of a [`Steady`](crate::Steady) that is data.
 ///
 /// Use it to read settings from a file, to put them into the configuration of an SDK, or to
-/// [exchange](crate::Steady::replace) them while a client runs. The [module](self) shows the form of files.
+/// [replace](crate::Steady::replace) them while a client runs. The [module](self) shows the form of files, and the page
+/// [settings](crate::guide::settings) of the guide shows each use.
 ///
 /// ```
 /// use std::time::Duration;
@@ -91,7 +95,7 @@ pub struct SteadySettings {
     pub throttle: ThrottleSettings,
     /// The settings of the [`CoalesceMiddleware`](crate::CoalesceMiddleware).
     ///
-    /// Default: none, and identical requests are not coalesced.
+    /// Default: none. Then identical requests are not coalesced.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub coalesce: Option<CoalesceSettings>,
 }

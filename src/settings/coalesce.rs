@@ -10,7 +10,8 @@ use crate::config::text;
 
 /// Holds the settings of a [`CoalesceMiddleware`](crate::CoalesceMiddleware).
 ///
-/// Each has the name of its method in [`CoalesceMiddlewareBuilder`](crate::CoalesceMiddlewareBuilder), which explains it.
+/// Each field has the name of a method of [`CoalesceMiddlewareBuilder`](crate::CoalesceMiddlewareBuilder), which
+/// explains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(
@@ -19,7 +20,7 @@ use crate::config::text;
 )]
 #[non_exhaustive]
 pub struct CoalesceSettings {
-    /// The most bytes of a shared body.
+    /// The most bytes of a response body that callers share.
     ///
     /// Default: 1 MiB.
     #[cfg_attr(feature = "serde", serde(with = "text::number"))]

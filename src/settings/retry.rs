@@ -1,4 +1,4 @@
-//! The settings of the retry, and those of its budgets.
+//! The settings of the retry, and those of its budgets, as plain data.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::schedule::Backoff;
 
 /// Holds the settings of a [`RetryMiddleware`](crate::RetryMiddleware).
 ///
-/// Each has the name of its method in [`RetryMiddlewareBuilder`](crate::RetryMiddlewareBuilder), which explains it.
+/// Each field has the name of a method of [`RetryMiddlewareBuilder`](crate::RetryMiddlewareBuilder), which explains it.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(
@@ -73,7 +73,12 @@ pub struct RetrySettings {
     /// Default: 0 s.
     #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
     pub launch_spread: Duration,
-    /// The retry budget of each host. Ignored if the builder has one `budget` for all hosts.
+    /// The retry budget of each host.
+    ///
+    /// Leave it at its default if the builder has one [`budget`](crate::RetryMiddlewareBuilder::budget) for all hosts.
+    /// Other values are an error then.
+    ///
+    /// Default: 0.2 retries per success, and a reserve of 20.
     pub budget_per_host: BudgetSettings,
     /// The classes of statuses that differ from the defaults of [`StatusClass`].
     ///
@@ -83,17 +88,18 @@ pub struct RetrySettings {
         serde(with = "text::by_status", skip_serializing_if = "BTreeMap::is_empty")
     )]
     pub status: BTreeMap<StatusCode, StatusClass>,
-    /// Whether requests that cannot be repeated are retried after a refusal.
+    /// Whether a refused `POST` or `PATCH` without a key is retried. Needs `client_follows_redirects` to be `false`.
     ///
     /// Default: `false`.
     #[cfg_attr(feature = "serde", serde(with = "text::number"))]
     pub retry_without_key: bool,
-    /// Whether requests that cannot be repeated are retried if they were provably not processed.
+    /// Whether a `POST` or `PATCH` without a key is retried if it was provably not processed. Needs
+    /// `client_follows_redirects` to be `false`.
     ///
     /// Default: `false`.
     #[cfg_attr(feature = "serde", serde(with = "text::number"))]
     pub retry_unsent: bool,
-    /// Whether the client follows redirects.
+    /// Whether the reqwest client follows redirects. This does not change the client.
     ///
     /// Default: `true`.
     #[cfg_attr(feature = "serde", serde(with = "text::number"))]
@@ -103,7 +109,7 @@ pub struct RetrySettings {
     /// Default: `Idempotency-Key`.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub idempotency_header: Option<String>,
-    /// The idempotency keys of requests that have none.
+    /// Which idempotency keys requests get that need one and have none.
     ///
     /// Default: [`AutoKey::Off`].
     pub auto_key: AutoKey,
@@ -112,12 +118,12 @@ pub struct RetrySettings {
     /// Default: none.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub attempt_header: Option<String>,
-    /// The log level of each kind of event.
+    /// The log level of each kind of event. `pause`, `pace` and `refusal` count only in the settings of the throttle.
     ///
     /// Default: the levels of [`LogLevels::default`].
     #[cfg(feature = "tracing")]
     pub log_levels: LogLevels,
-    /// Whether the middleware only decides and reports.
+    /// Whether the middleware only decides and reports, and sends no retry.
     ///
     /// Default: `false`.
     #[cfg_attr(feature = "serde", serde(with = "text::number"))]
@@ -132,9 +138,9 @@ pub struct RetrySettings {
     /// Default: 5 s.
     #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
     pub dead_letter_timeout: Duration,
-    /// The headers and parameters that dead letters leave out or keep. In a file: `header`, `parameter` and `keep`.
+    /// The names whose values dead letters leave out or keep. In a file: `header`, `parameter` and `keep`.
     ///
-    /// Default: the names that sound secret.
+    /// Default: letters leave out the values of names that sound secret.
     pub secrets: Secrets,
     /// The seed of all jitter. Only for tests and simulations.
     ///
@@ -180,7 +186,7 @@ impl Default for RetrySettings {
 
 /// Holds the settings of a [`Budget`](crate::Budget).
 ///
-/// Each has the name of its method in [`BudgetBuilder`], which explains it.
+/// Each field has the name of a method of [`BudgetBuilder`], which explains it.
 ///
 /// ```
 /// use reqwest_steady::settings::BudgetSettings;
@@ -203,7 +209,7 @@ pub struct BudgetSettings {
     /// Default: 10 s.
     #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
     pub ttl: Duration,
-    /// How many retries per second successes may refill.
+    /// How many retries per second successes refill at most. This times `ttl` is the size of the reserve.
     ///
     /// Default: 2.
     #[cfg_attr(feature = "serde", serde(with = "text::number"))]

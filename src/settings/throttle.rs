@@ -1,4 +1,4 @@
-//! The settings of the throttle.
+//! The settings of the throttle, as plain data.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::observe::LogLevels;
 
 /// Holds the settings of a [`ThrottleMiddleware`](crate::ThrottleMiddleware).
 ///
-/// Each has the name of its method in [`ThrottleMiddlewareBuilder`](crate::ThrottleMiddlewareBuilder), which explains it.
+/// Each field has the name of a method of [`ThrottleMiddlewareBuilder`](crate::ThrottleMiddlewareBuilder), which
+/// explains it.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(
@@ -50,7 +51,7 @@ pub struct ThrottleSettings {
     ///
     /// Default: [`GateKey::Host`].
     pub key_by: GateKey,
-    /// The log level of each kind of event.
+    /// The log level of each kind of event. The throttle uses only `pause`, `pace` and `refusal`.
     ///
     /// Default: the levels of [`LogLevels::default`].
     #[cfg(feature = "tracing")]
@@ -94,7 +95,7 @@ impl Default for ThrottleSettings {
     serde(deny_unknown_fields, expecting = "a table with `limit` and `burst`")
 )]
 pub struct RateLimit {
-    /// The requests per second. In a file it is `limit`, with a unit: `"10/s"`.
+    /// The requests per second. In a file, this is `limit` with a unit: `"10/s"`.
     #[cfg_attr(feature = "serde", serde(rename = "limit", with = "text::rate"))]
     pub per_second: f64,
     /// How many requests can go at once after idling.
@@ -102,7 +103,7 @@ pub struct RateLimit {
     pub burst: u32,
 }
 
-/// Names the [`KeyBy`](crate::KeyBy) of a throttle, as data.
+/// Selects which requests share a gate: a [`KeyBy`](crate::KeyBy) as data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -115,6 +116,6 @@ pub enum GateKey {
     ///
     /// In a file: `key_by = { host_and_path = 2 }`.
     HostAndPath(#[cfg_attr(feature = "serde", serde(with = "text::number"))] usize),
-    /// The function that the builder has got by [`KeyBy::from_fn`](crate::KeyBy::from_fn). It is an error without one.
+    /// The function that the builder got by [`KeyBy::from_fn`](crate::KeyBy::from_fn). Without one, this is an error.
     FromFn,
 }
