@@ -175,7 +175,7 @@ impl CoalesceMiddleware {
         }
     }
 
-    /// Exchanges all settings, for new calls of all clones.
+    /// Replaces all settings, for new calls of all clones.
     ///
     /// ```
     /// use reqwest_steady::CoalesceMiddleware;
@@ -196,7 +196,7 @@ impl CoalesceMiddleware {
         Ok(())
     }
 
-    /// Checks new settings, and returns what puts them into effect.
+    /// Checks new settings, and returns a function that puts them into effect and cannot fail.
     pub(crate) fn prepare(
         &self,
         settings: CoalesceSettings,

@@ -1,4 +1,5 @@
-//! Invalid settings: the error that names them, and the checks that several builders share.
+//! Invalid settings: the error that names them, and the checks that several builders share. Also how settings are held
+//! while calls use them, and how they are written in files.
 
 mod current;
 mod shown;
@@ -22,8 +23,9 @@ pub(crate) use timers::Timers;
 /// fails before anything is sent, in these cases:
 ///
 /// - The body of `body_with`, `multipart_with` or `file` was replaced.
-/// - The body of `body_with` begins with another boundary than `Content-Type` names.
+/// - The `Content-Type` or `Content-Length` of the request belongs to another body.
 /// - The `attempt_timeout` of the request is zero.
+/// - A download is not a `GET`, has a `Range` header or a streaming body, or has an invalid setting.
 /// - The runtime has no timers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
@@ -47,15 +49,17 @@ impl ConfigError {
 
     /// Names the setting by its place in [`SteadySettings`](crate::SteadySettings).
     pub(crate) fn within(mut self, section: &str) -> Self {
-        // `backoff base` is the base of `backoff`.
+        // A space in a name separates a section from its setting: `backoff base` becomes `retry.backoff.base`.
         self.setting = format!("{section}.{}", self.setting.replace(' ', ".")).into();
         self
     }
 }
 
 impl ConfigError {
-    /// Returns the name of the setting, as in its builder. From [`SteadySettings`](crate::SteadySettings), it is the
-    /// place there: `retry.deadline`.
+    /// Returns the name of the setting, as in its builder.
+    ///
+    /// Errors of [`Steady::from_settings`](crate::Steady::from_settings), [`Steady::replace`](crate::Steady::replace)
+    /// and [`SteadySettings::check`](crate::SteadySettings::check) have the place in the settings: `retry.deadline`.
     ///
     /// ```
     /// use std::time::Duration;

@@ -66,7 +66,7 @@ pub struct Steady {
     retry: RetryMiddleware,
     throttle: ThrottleMiddleware,
     coalesce: Option<CoalesceMiddleware>,
-    /// Held while settings are exchanged, so that two exchanges never mix.
+    /// Held while settings are replaced, so that two replacements never mix.
     exchange: Arc<Mutex<()>>,
 }
 

@@ -1,4 +1,4 @@
-//! The settings of coalescing as its calls use them, and their checks.
+//! The settings of coalescing in the form that its calls use, and their checks.
 
 use std::time::Duration;
 
@@ -6,10 +6,12 @@ use super::ignored::{Ignored, NEVER_IGNORED};
 use crate::config::{ConfigError, ensure, header_name, is_listed, longer_than_zero};
 use crate::settings::CoalesceSettings;
 
-/// The settings of coalescing, in the form that calls use. Checked when it is made, and never changed after that:
-/// [`CoalesceMiddleware::replace`](super::CoalesceMiddleware::replace) makes another one.
+/// The settings of coalescing, in the form that calls use.
+///
+/// Always valid and never changed: [`CoalesceMiddleware::replace`](super::CoalesceMiddleware::replace) makes a new
+/// one.
 pub(super) struct CoalesceConfig {
-    /// What the rest was made from.
+    /// The settings from which the other fields were made.
     pub(super) data: CoalesceSettings,
     pub(super) max_body: usize,
     /// Longer than zero.

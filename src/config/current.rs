@@ -1,10 +1,10 @@
-//! A value that can be exchanged while others use it.
+//! A value that can be replaced while calls use it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Holds the settings that are valid now.
+/// Holds the settings for new calls.
 ///
-/// A call takes them once, at its start. So it never sees half of the old and half of the new ones.
+/// A call takes them once, at its start. So it never mixes old and new settings.
 #[derive(Debug)]
 pub(crate) struct Current<T>(RwLock<Arc<T>>);
 
@@ -17,14 +17,14 @@ impl<T> Current<T> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Exchanges the value. Whoever has the old one keeps it.
+    /// Replaces the value. Calls that took the old one keep it.
     pub(crate) fn set(&self, value: T) {
         let new = Arc::new(value);
         let old = std::mem::replace(
             &mut *self.0.write().unwrap_or_else(PoisonError::into_inner),
             new,
         );
-        // Dropped without the lock, because a user's function may be dropped with it.
+        // Dropped after the lock is released, because its drop may run a user's code.
         drop(old);
     }
 }

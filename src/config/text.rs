@@ -1,6 +1,6 @@
-//! How settings are written in files: durations, rates and statuses as text, and numbers that may be text, too.
+//! How settings are written in files: durations, rates, statuses and levels as text, numbers as numbers or text.
 //!
-//! Each module is for `#[serde(with = ..)]`. Values of the environment are text, so every value can be text.
+//! Each module is for `#[serde(with = ..)]`. Numbers can be text, because variables of the environment are text.
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
@@ -105,7 +105,7 @@ pub(crate) mod rate {
     }
 }
 
-/// Values by status. The status is a key, which is text in most formats.
+/// Values by status. The status is the key of a table, and most formats allow only text there.
 pub(crate) mod by_status {
     use std::collections::BTreeMap;
 
@@ -209,8 +209,9 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Optional<V> {
     }
 }
 
-/// A value that a format can hold as it is or as text.
+/// A number or a boolean, which a file can have as it is or as text.
 pub(crate) trait Number: FromStr + for<'de> Deserialize<'de> {
+    /// What to write, for error messages.
     const NAME: &'static str;
 
     fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error>;
@@ -232,7 +233,7 @@ impl Number for f64 {
     }
 }
 
-/// TOML has no larger integers than `i64::MAX`. Those are written as text.
+/// Writes integers above `i64::MAX` as text, because TOML does not allow them as numbers.
 macro_rules! integer {
     ($type:ty, $name:literal) => {
         impl Number for $type {

@@ -1,4 +1,4 @@
-//! The settings of a retry middleware as its calls use them, their checks, and what all its calls share.
+//! The settings of a retry middleware in the form that its calls use, their checks, and what all its calls share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,32 +23,33 @@ use crate::request::DEFAULT_HEADER;
 use crate::schedule::Backoff;
 use crate::settings::{BudgetSettings, RetrySettings};
 
-/// What a builder is given besides data: functions, sinks, and what is shared with others.
+/// What a builder gets that is not data: functions, sinks, and what is shared with other middlewares.
 #[derive(Clone, Default)]
 pub(crate) struct RetryParts {
     pub(crate) classify_fn: Option<ClassifyFn>,
     pub(crate) inspect: Vec<InspectRule>,
     pub(crate) budget: Option<Budget>,
-    /// `budget_per_host` was called, perhaps with the defaults: beside `budget`, that is ambiguous.
+    /// `budget_per_host` was called. Together with `budget` that is an error, even if it was called with the defaults.
     pub(crate) has_budget_per_host: bool,
     pub(crate) fleet: Option<FleetLimits>,
     pub(crate) dead_letter_sink: Option<Arc<dyn DeadLetterSink>>,
     pub(crate) observers: Observers,
 }
 
-/// The settings of a retry middleware, in the form that calls use. Checked when it is made, and never changed after
-/// that: [`RetryMiddleware::replace`](super::RetryMiddleware::replace) makes another one.
+/// The settings of a retry middleware, in the form that calls use.
+///
+/// Always valid and never changed: [`RetryMiddleware::replace`](super::RetryMiddleware::replace) makes a new one.
 #[derive(Clone)]
 pub(crate) struct RetryConfig {
-    /// What the rest was made from.
+    /// The settings from which the other fields were made.
     pub(crate) data: RetrySettings,
     pub(crate) limits: CallLimits,
     pub(crate) classifier: Classifier,
-    /// The first one that selects a response looks at its body.
+    /// The first rule that selects a response looks at its body.
     pub(crate) inspect: Vec<InspectRule>,
     pub(crate) retry_without_key: bool,
     pub(crate) retry_unsent: bool,
-    /// Unless this is false, `retry_without_key` and `retry_unsent` are false.
+    /// If this is true, `retry_without_key` and `retry_unsent` are false.
     pub(crate) client_follows_redirects: bool,
     pub(crate) keys: KeyRule,
     pub(crate) backoff: Backoff,
@@ -86,7 +87,7 @@ impl RetryState {
     }
 }
 
-/// What a call may do at most. A request can have its own retries, deadline and timeout.
+/// The limits of a call. A request can have its own `max_retries`, `deadline` and `attempt_timeout`.
 #[derive(Clone, Copy)]
 pub(crate) struct CallLimits {
     pub(crate) max_retries: u32,

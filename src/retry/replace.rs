@@ -1,4 +1,4 @@
-//! Exchanges the settings of a retry while it runs.
+//! Replaces the settings of a retry while it runs.
 
 use super::RetryMiddleware;
 use super::config::RetryConfig;
@@ -7,10 +7,10 @@ use crate::config::{ConfigError, fixed_while_running};
 use crate::settings::RetrySettings;
 
 impl RetryMiddleware {
-    /// Exchanges all settings that are data. They hold for new calls of all clones.
+    /// Replaces all settings that are data, for new calls of all clones.
     ///
-    /// Functions, sinks, observers, a fleet and a shared budget stay. So does what was learned of hosts. If the settings
-    /// of the budget change, each host gets a new budget with what is left of its reserve.
+    /// Functions, sinks, observers, a fleet and a shared budget stay. So does what the middleware knows about hosts. If
+    /// the settings of the budget change, each host gets a new budget with what is left of its old reserve.
     ///
     /// ```
     /// use reqwest_steady::RetryMiddleware;
@@ -25,14 +25,13 @@ impl RetryMiddleware {
     ///
     /// # Errors
     ///
-    /// If a setting is invalid. Then nothing changes. The seed cannot change, and neither can the budget if a fleet
-    /// shares it.
+    /// If a setting is invalid, or cannot change: the seed, and the budget if a fleet shares it. Then nothing changes.
     pub fn replace(&self, settings: RetrySettings) -> Result<(), ConfigError> {
         self.prepare(settings)?();
         Ok(())
     }
 
-    /// Checks new settings, and returns what puts them into effect.
+    /// Checks new settings, and returns a function that puts them into effect and cannot fail.
     pub(crate) fn prepare(
         &self,
         settings: RetrySettings,

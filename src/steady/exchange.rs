@@ -1,4 +1,4 @@
-//! Settings as data: a bundle from them, back to them, and other ones while it runs.
+//! Builds a bundle from settings, returns its settings, and replaces them while it runs.
 
 use super::{Steady, SteadyBuilder};
 use crate::coalesce::CoalesceMiddleware;
@@ -11,7 +11,7 @@ use crate::throttle::ThrottleMiddleware;
 impl Steady {
     /// Builds the bundle from settings that are data.
     ///
-    /// To add functions, sinks or observers, use [`SteadyBuilder::settings`].
+    /// To add functions, sinks, observers or a fleet, use [`SteadyBuilder::settings`].
     ///
     /// ```
     /// use reqwest_steady::{Steady, SteadySettings};
@@ -59,10 +59,11 @@ impl Steady {
         }
     }
 
-    /// Exchanges all settings that are data, for all clients with clones of this bundle.
+    /// Replaces all settings that are data, for all clients with clones of this bundle.
     ///
-    /// New calls use the new settings. A call that runs keeps the settings of its retries. Budgets, learned paces, queues
-    /// and circuit breakers stay, and so do functions, sinks, observers and a fleet.
+    /// New calls use the new settings. A call that has started keeps its settings of the retry. Budgets, learned paces,
+    /// queues and circuit breakers stay, and so do functions, sinks, observers and a fleet. The page
+    /// [settings](crate::guide::settings) of the guide has the details.
     ///
     /// ```
     /// use reqwest_middleware::ClientBuilder;
@@ -79,8 +80,8 @@ impl Steady {
     ///
     /// # Errors
     ///
-    /// If a setting is invalid or cannot change while the client runs: a seed, whether there is coalescing, and what a
-    /// fleet shares. Then nothing changes.
+    /// If a setting is invalid, or cannot change while the client runs. Those are a seed, what a fleet shares, and
+    /// whether there is coalescing. After an error, all settings are as before.
     pub fn replace(&self, settings: &SteadySettings) -> Result<(), ConfigError> {
         let _exchange = lock(&self.exchange);
         let retry = self
@@ -94,7 +95,7 @@ impl Steady {
             (Some(_), None) => return Err(fixed_coalescing("missing")),
             (None, Some(_)) => return Err(fixed_coalescing("set")),
         };
-        // All are valid: nothing fails from here on.
+        // All are valid, so all take effect or none.
         retry();
         throttle();
         if let Some(coalesce) = coalesce {
@@ -107,12 +108,14 @@ impl Steady {
 impl SteadySettings {
     /// Checks all settings, as [`Steady::from_settings`] does.
     ///
+    /// Use it after a plain `Deserialize`. It accepts [`GateKey::FromFn`], which needs a function in a builder.
+    ///
     /// # Errors
     ///
     /// For the first invalid setting. The error names its place and its value.
     pub fn check(&self) -> Result<(), ConfigError> {
         let mut settings = self.clone();
-        // Whether there is a function, only the builder knows.
+        // These settings may be for a builder that has the function.
         if settings.throttle.key_by == GateKey::FromFn {
             settings.throttle.key_by = GateKey::Host;
         }
@@ -123,7 +126,9 @@ impl SteadySettings {
 impl SteadyBuilder {
     /// Sets everything that is data, and keeps functions, sinks, observers and a fleet.
     ///
-    /// Settings on this builder win, whatever the order of the calls.
+    /// Call it after [`retry`](Self::retry), [`throttle`](Self::throttle) and [`coalesce`](Self::coalesce), because
+    /// each of them replaces its settings. Without [`SteadySettings::coalesce`], coalescing is off. `attempt_timeout`,
+    /// `deadline`, `max_retries` and `log_levels` of this builder win, whatever the order of the calls.
     ///
     /// ```
     /// use reqwest_steady::{Steady, SteadySettings};

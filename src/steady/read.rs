@@ -1,4 +1,4 @@
-//! Reads settings in any format that serde knows, and says where they are wrong.
+//! Reads settings with serde, and says where they are wrong.
 
 use std::fmt::{self, Display};
 
@@ -7,9 +7,9 @@ use serde::Deserializer;
 use crate::config::ConfigError;
 use crate::settings::SteadySettings;
 
-/// Reports settings that cannot be read, or are invalid.
+/// Reports a setting that cannot be read, or that is invalid.
 ///
-/// The message names the place, the problem and the way to mend it:
+/// [`SteadySettings::read`] returns it. The message names the place, the problem and the way to mend it:
 ///
 /// ```
 /// use reqwest_steady::SteadySettings;
@@ -28,7 +28,9 @@ pub struct SettingsError {
 }
 
 impl SettingsError {
-    /// Returns the place of the invalid setting, like `retry.backoff.base`. It is empty if no setting is to blame.
+    /// Returns the place of the invalid setting, like `retry.backoff.base`.
+    ///
+    /// It is empty if no setting is at fault, for example if the text is not TOML.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -67,8 +69,8 @@ impl std::error::Error for SettingsError {}
 impl SteadySettings {
     /// Reads settings, and checks them.
     ///
-    /// A plain `Deserialize` works, too, for example inside your own configuration. Only this function checks the values
-    /// and names the place of an error. Call [`check`](Self::check) after a plain `Deserialize`.
+    /// A plain `Deserialize` works, too, for example inside your own configuration. It does not check the values, so
+    /// call [`check`](Self::check) after it. Its errors may not name the place.
     ///
     /// ```
     /// use reqwest_steady::SteadySettings;
@@ -108,7 +110,7 @@ impl<'e> UnknownName<'e> {
         let start = ["unknown field `", "unknown variant `"]
             .iter()
             .find_map(|start| Some(error.find(start)? + start.len()))?;
-        // Every second part is between backticks.
+        // Names are between backticks, so they are every second part.
         let mut names = error[start - 1..].split('`').skip(1).step_by(2);
         Some(Self {
             name: names.next()?,
@@ -118,7 +120,7 @@ impl<'e> UnknownName<'e> {
 
     fn describe(&self, path: &str) -> String {
         let Self { name, expected } = self;
-        // The path of an unknown value ends with the setting, and that of an unknown setting with its name.
+        // For an unknown setting, the path ends with its name. For an unknown value, it ends with the setting.
         let what = match path.rsplit('.').next() {
             Some(last) if last == *name => format!("{path} is unknown"),
             _ if path.is_empty() => format!("{name} is unknown"),

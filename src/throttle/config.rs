@@ -1,4 +1,4 @@
-//! The settings of a throttle as its requests use them, and their checks.
+//! The settings of a throttle in the form that its requests use, and their checks.
 
 use std::time::Duration;
 
@@ -10,25 +10,27 @@ use crate::observe::LogLevels;
 use crate::observe::{Event, Observers};
 use crate::settings::{GateKey, ThrottleSettings};
 
-/// What a builder is given besides data: a function, and what is shared with others.
+/// What a builder gets that is not data: a function, and what is shared with other middlewares.
 #[derive(Clone, Default)]
 pub(super) struct ThrottleParts {
-    /// A [`KeyBy::FromFn`], if there is one.
+    /// Always a [`KeyBy::FromFn`].
     pub(super) key_fn: Option<KeyBy>,
     pub(super) fleet: Option<FleetLimits>,
     pub(super) observers: Observers,
 }
 
-/// The settings of a throttle, in the form that requests use. Checked when it is made, and never changed after that:
-/// [`ThrottleMiddleware::replace`](super::ThrottleMiddleware::replace) makes another one.
+/// The settings of a throttle, in the form that requests use.
+///
+/// Always valid and never changed: [`ThrottleMiddleware::replace`](super::ThrottleMiddleware::replace) makes a new
+/// one.
 #[derive(Clone)]
 pub(super) struct ThrottleConfig {
-    /// What the rest was made from.
+    /// The settings from which the other fields were made.
     pub(super) data: ThrottleSettings,
     pub(super) max_in_flight: u32,
     pub(super) max_queue: usize,
     pub(super) max_queue_wait: Duration,
-    /// The fixed rate: of all workers if there is a `fleet`, else of this client alone.
+    /// The fixed rate: of all workers together if there is a `fleet`, otherwise of this client alone.
     pub(super) rate: Option<SharedRate>,
     pub(super) fleet: Option<FleetLimits>,
     pub(super) adaptive: bool,
@@ -87,7 +89,7 @@ impl ThrottleConfig {
         Ok(())
     }
 
-    /// Whether observers or the log want to know about gates. If not, that work is skipped.
+    /// Returns whether observers or the log get events of gates. If not, that work is skipped.
     pub(super) fn is_watched(&self) -> bool {
         #[cfg(feature = "tracing")]
         if self.levels.logs_throttle() {

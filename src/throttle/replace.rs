@@ -1,4 +1,4 @@
-//! Exchanges the settings of a throttle while it runs.
+//! Replaces the settings of a throttle while it runs.
 
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use crate::config::{ConfigError, fixed_while_running};
 use crate::settings::ThrottleSettings;
 
 impl ThrottleMiddleware {
-    /// Exchanges all settings that are data, for all clones.
+    /// Replaces all settings that are data, for all clones.
     ///
-    /// Every gate keeps its queue and what it has learned. Limits on requests in flight and rates hold at once, also
-    /// for the requests in the queue. All other settings hold for new requests.
+    /// Every gate keeps its queue and what it has learned. `max_in_flight`, `rate` and `adaptive` hold at once, even
+    /// for requests in the queue. All other settings hold for new requests. If `key_by` changes, new requests get new
+    /// keys and so new gates.
     ///
     /// ```
     /// use reqwest_steady::ThrottleMiddleware;
@@ -27,14 +28,14 @@ impl ThrottleMiddleware {
     ///
     /// # Errors
     ///
-    /// If a setting is invalid. Then nothing changes. The seed cannot change. If a fleet shares the limits, neither can
-    /// `rate` and `adaptive`.
+    /// If a setting is invalid, or cannot change: the seed, and with a fleet, `rate` and `adaptive`. Then nothing
+    /// changes.
     pub fn replace(&self, settings: ThrottleSettings) -> Result<(), ConfigError> {
         self.prepare(settings)?();
         Ok(())
     }
 
-    /// Checks new settings, and returns what puts them into effect.
+    /// Checks new settings, and returns a function that puts them into effect and cannot fail.
     pub(crate) fn prepare(
         &self,
         settings: ThrottleSettings,
@@ -49,7 +50,8 @@ impl ThrottleMiddleware {
         }
         Ok(move || {
             throttle.config.set(new);
-            // A gate that is created from now on has the new settings already.
+            // Gates that are created after this have the new settings already. The others are collected first, because
+            // `apply` may wake requests, and the table is locked during `update_all`.
             let mut gates = Vec::new();
             (throttle.gates).update_all(|gate: &mut Arc<Gate>| gates.push(Arc::clone(gate)));
             let config = throttle.config.get();
