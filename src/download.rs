@@ -1,8 +1,8 @@
 //! Downloads that go on where they broke off.
 //!
-//! A retry repeats a request until its response headers arrive. When the body of a large file breaks off later, the
-//! caller has half a file. A [`Download`] asks for the rest, through the same client: so each request has its retries,
-//! its budget, its throttle and its credentials.
+//! A retry repeats a request until its response headers arrive. If the body of a large file breaks off later, the
+//! caller has half a file. A [`Download`] requests the rest through the same client. So each request has the client's
+//! retries, budget, throttle and credentials.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,28 +25,30 @@
 //! # Ok(()) }
 //! ```
 //!
-//! With the feature `file`, [`save`](Download::save) writes it to a file.
+//! With the feature `file`, [`save`](Download::save) writes the download to a file.
 //!
 //! # When it goes on
 //!
 //! The first response must have a length and a strong validator: an `ETag` that is not weak or, without any `ETag`, a
 //! `Last-Modified` that is at least a minute older than `Date` (RFC 9110 §8.8.2.2). The request for the rest has
 //! `Range` and `If-Range`. The download goes on only with a 206 that has the right bytes, the same length and the same
-//! validator. So no byte comes twice, and none is missing.
+//! validator (a `Last-Modified` may be missing). So no byte comes twice, and none is missing.
 //!
 //! If the file has changed, or the server cannot send parts, `save` begins again with the first byte. A stream cannot
-//! take back what it has given out, so it ends with a [`DownloadError`].
+//! take back the bytes that you have read, so it ends with a [`DownloadError`].
 //!
 //! # What limits it
 //!
-//! - At most [`max_resumes`](DownloadRequest::max_resumes) resumes and retries in a row without a new byte. Each new
-//!   byte gives all of them back.
-//! - A [`stall_timeout`](DownloadRequest::stall_timeout) between two chunks. After it, the rest is asked for again.
+//! - At most [`max_resumes`](DownloadRequest::max_resumes) resumes in a row without a new byte. Retries of their
+//!   requests count, too. The first new byte after a resume restores the full number.
+//! - The [`stall_timeout`](DownloadRequest::stall_timeout) between two chunks. After it, the download requests the
+//!   rest.
 //! - The [`deadline`](crate::RequestBuilderExt::deadline) of the request and that of a [`Scope`](crate::Scope) around
 //!   it hold for the whole download. The deadline of a middleware holds for each request until its headers arrive.
-//! - A throttle that refuses a request for the rest ends the download. Its `save` can be repeated.
+//! - If a throttle refuses a request for the rest, the download ends. A later `save` goes on with the part file.
 //!
-//! Each resume waits for a random backoff. A resume counts as a new call, so it takes nothing from the retry budget.
+//! Before each resume, the download waits for a random backoff. A resume counts as a new call, so it takes nothing from
+//! the retry budget. Inside a `Scope`, it takes one of the scope's retries.
 
 mod error;
 mod requests;
@@ -74,11 +76,11 @@ pub use error::DownloadError;
 use requests::Requests;
 use transfer::{Item, ResumeSettings, Transfer};
 
-/// Adds `download` to requests.
+/// Adds `download` to request builders.
 pub trait DownloadExt: sealed::Sealed {
     /// Downloads a file, and goes on where its body breaks off.
     ///
-    /// Only for `GET`. Await it, or change its settings first:
+    /// Await it, or change its settings first:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -98,7 +100,13 @@ pub trait DownloadExt: sealed::Sealed {
     /// # Ok(()) }
     /// ```
     ///
-    /// The request asks for no content encoding. Its `buffer_response` has no effect.
+    /// The request has `Accept-Encoding: identity`, because offsets count the bytes of the file itself. Its
+    /// `buffer_response` has no effect.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails. Also, with a [`SteadyError`], if the request is not a `GET`, has a `Range` or `If-Range`
+    /// header or a streaming body, or if a setting of the download is invalid.
     fn download(self) -> DownloadRequest;
 }
 
@@ -123,7 +131,9 @@ pub struct DownloadRequest {
 }
 
 impl DownloadRequest {
-    /// Limits the resumes in a row without a new byte. Retries of their requests count, too.
+    /// Limits the resumes in a row without a new byte.
+    ///
+    /// Retries of their requests count, too.
     ///
     /// Default: 5. With 0, a body that breaks off ends the download.
     pub fn max_resumes(mut self, resumes: u32) -> Self {
@@ -131,16 +141,16 @@ impl DownloadRequest {
         self
     }
 
-    /// Limits the time between two chunks of a body. After it, the download asks for the rest.
+    /// Limits the time between two chunks of a body.
     ///
-    /// With a [`RetryMiddleware`](crate::RetryMiddleware), it is also the `attempt_timeout` of requests for the rest, if
-    /// the request has no `attempt_timeout` of its own.
+    /// After it, the download requests the rest. With a [`RetryMiddleware`](crate::RetryMiddleware), it is also the
+    /// `attempt_timeout` of requests for the rest, unless you set one on the request.
     ///
     /// Default: 30 s.
     ///
     /// # Errors
     ///
-    /// The download refuses a timeout of zero.
+    /// With a timeout of zero, the download fails before anything is sent.
     pub fn stall_timeout(mut self, timeout: Duration) -> Self {
         self.settings.stall_timeout = timeout;
         self
@@ -152,7 +162,8 @@ impl DownloadRequest {
     ///
     /// # Errors
     ///
-    /// The download refuses what a [`RetryMiddleware`](crate::RetryMiddleware) refuses.
+    /// With a backoff that [`RetryMiddlewareBuilder::backoff`](crate::RetryMiddlewareBuilder::backoff) refuses, the
+    /// download fails before anything is sent.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.settings.backoff = backoff;
         self
@@ -201,7 +212,7 @@ impl fmt::Debug for DownloadRequest {
     }
 }
 
-/// Tells how far a download is.
+/// Says how much of a file has been downloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     received: u64,
@@ -210,19 +221,19 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Returns how many bytes of the file are here, also those that were saved earlier.
+    /// Returns how many bytes of the file have been received.
     ///
-    /// It falls if `save` begins again.
+    /// Includes those in the part file of an earlier `save`. The number falls if `save` begins again.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Returns the length of the file, if the server says it.
+    /// Returns the length of the file, if the server announced it.
     pub fn length(&self) -> Option<u64> {
         self.length
     }
 
-    /// Returns how often the download has asked for the rest.
+    /// Returns how often the download has requested the rest.
     pub fn resumes(&self) -> u32 {
         self.resumes
     }
@@ -233,12 +244,12 @@ impl Progress {
 /// [`DownloadExt::download`] starts one. Read it with [`chunk`](Self::chunk), as a [`Stream`] of chunks, or with
 /// [`save`](Self::save) (feature `file`). The [module](self) says when it goes on.
 ///
-/// A response that is not a success is a `Download` as well, like in reqwest: check [`status`](Self::status). Its body
-/// is not resumed, and `save` refuses it.
+/// As in reqwest, a response such as a 404 is not an error here: check [`status`](Self::status). Only the body of a 200
+/// or 203 is the file. Others are not resumed, and `save` refuses them.
 #[must_use = "the file is not read yet"]
 pub struct Download {
     transfer: Transfer,
-    /// Those of the first response.
+    /// The headers of the first response.
     headers: HeaderMap,
     on_progress: Option<OnProgress>,
 }
@@ -254,12 +265,12 @@ impl Download {
         &self.headers
     }
 
-    /// Returns the length of the file, if the server says it.
+    /// Returns the length of the file, if the server announced it.
     pub fn length(&self) -> Option<u64> {
         self.transfer.version.length
     }
 
-    /// Returns how often the download has asked for the rest.
+    /// Returns how often the download has requested the rest.
     pub fn resumes(&self) -> u32 {
         self.transfer.resumes
     }
@@ -270,8 +281,13 @@ impl Download {
     ///
     /// # Errors
     ///
-    /// If the body breaks off and cannot go on: with a [`DownloadError`], a [`SteadyError`](crate::SteadyError) at the
-    /// deadline, or the error of a request that failed for good. After an error, there are no more chunks.
+    /// If the body breaks off and the download cannot go on:
+    ///
+    /// - A [`DownloadError`] says why.
+    /// - A [`SteadyError`](crate::SteadyError) ends the download at its deadline.
+    /// - The error of a request for the rest is returned unchanged, if a retry would not help.
+    ///
+    /// After an error, there are no more chunks.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
         poll_fn(|context| self.poll_chunk(context))
             .await
@@ -282,7 +298,7 @@ impl Download {
         loop {
             match ready!(self.poll_item(context)) {
                 Some(Ok(Item::Chunk(chunk))) => return Poll::Ready(Some(Ok(chunk))),
-                // Only `save` allows this.
+                // Never comes here: only `save` allows it, and `save` polls items.
                 Some(Ok(Item::StartOver)) => {}
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => return Poll::Ready(None),

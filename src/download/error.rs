@@ -10,9 +10,9 @@ use reqwest_middleware::Error;
 
 /// Reports why a download could not go on.
 ///
-/// [`DownloadError::of`] finds it in the error of [`chunk`](crate::download::Download::chunk) and `save`. A request
-/// that fails for good is not a `DownloadError`: its error is returned unchanged. So is a deadline, as a
-/// [`SteadyError`](crate::SteadyError).
+/// [`DownloadError::of`] finds it in the error of [`chunk`](crate::download::Download::chunk) and `save`. Not every
+/// failure is a `DownloadError`. If a request fails and a retry would not help, its error is returned unchanged. At its
+/// deadline, a download ends with a [`SteadyError`](crate::SteadyError).
 ///
 /// ```
 /// use reqwest_steady::download::{DownloadError, DownloadExt};
@@ -43,7 +43,7 @@ pub struct DownloadError {
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// The body broke off, and the rest could not be had, for this reason.
+    /// The body or a request failed, and the download could not request the rest, for this reason.
     Broken(&'static str, Error),
     /// A response to a request for the rest does not fit, for this reason.
     Changed(&'static str),
@@ -62,7 +62,7 @@ impl DownloadError {
         }
     }
 
-    /// Finds the error of a download in any error.
+    /// Returns the error of a download inside any error, if there is one.
     pub fn of(error: &Error) -> Option<&Self> {
         match error {
             Error::Middleware(error) => error.chain().find_map(|link| link.downcast_ref()),
@@ -70,10 +70,9 @@ impl DownloadError {
         }
     }
 
-    /// Returns whether the rest of the file does not belong to what was received.
+    /// Returns whether the server has no rest that fits the received bytes.
     ///
-    /// The file has changed on the server, or the server does not keep to the rules of range requests. What was
-    /// received is useless.
+    /// Either the file has changed, or the server breaks the rules of range requests. Discard the received bytes.
     pub fn is_changed(&self) -> bool {
         matches!(self.kind, Kind::Changed(_))
     }
@@ -99,12 +98,12 @@ impl DownloadError {
         self.received
     }
 
-    /// Returns the length of the file, if the server said it.
+    /// Returns the length of the file, if the server announced it.
     pub fn length(&self) -> Option<u64> {
         self.length
     }
 
-    /// Returns how often the download had asked for the rest.
+    /// Returns how often the download had requested the rest.
     pub fn resumes(&self) -> u32 {
         self.resumes
     }

@@ -18,25 +18,25 @@ use crate::request::RequestOptions;
 use crate::schedule::Limit;
 use crate::upstream::BoxFuture;
 
-/// Sends the same request as often as needed, through the client of the first one.
+/// Sends the request of a download as often as needed, through the same client.
 pub(super) struct Requests {
     client: ClientWithMiddleware,
     request: Request,
-    /// Without the options that make no sense for a part of the file.
+    /// Without `buffer_response`, because a download reads its body itself.
     extensions: Extensions,
     started: Instant,
-    /// From the request or the scope around it, whichever is earlier.
+    /// The earlier one of the request and of the scope around it, counted from `started`.
     deadline: Option<Duration>,
     /// The `attempt_timeout` of requests for the rest, unless the request has its own.
     stall_timeout: Duration,
 }
 
 impl Requests {
-    /// Takes a request apart.
+    /// Prepares the requests of a download.
     ///
     /// # Errors
     ///
-    /// If it cannot be built, or cannot be sent several times and in parts.
+    /// If the request cannot be built, or cannot be repeated for a part of the file.
     pub(super) fn new(mut builder: RequestBuilder, stall_timeout: Duration) -> Result<Self> {
         let mut extensions = std::mem::take(builder.extensions());
         let (client, request) = builder.build_split();
@@ -73,7 +73,7 @@ impl Requests {
         Some(Limit::new(TimeLimit::Deadline, self.started, deadline))
     }
 
-    /// Adds what the download knows to the error of its deadline.
+    /// Adds host, requests and time to the error of the deadline.
     pub(super) fn complete_error(&self, mut error: Error, requests: u32) -> Error {
         if let Some(own) = SteadyError::of_mut(&mut error) {
             if own.host().is_empty() {
@@ -120,7 +120,7 @@ impl Requests {
                 tokio::time::sleep(wait).await;
             }
             RequestOptions::change(&mut extensions, |options| {
-                // The report is that of the first request.
+                // The report stays that of the first request.
                 options.report = None;
                 // A silent server must not block the download forever.
                 options.attempt_timeout.get_or_insert(stall_timeout);
@@ -159,7 +159,7 @@ fn check(request: &Request) -> std::result::Result<(), ConfigError> {
     let is_set =
         |headers: &HeaderMap| headers.contains_key(RANGE) || headers.contains_key(IF_RANGE);
     if is_set(request.headers()) {
-        let rule = "should not be set: the download sets them by itself";
+        let rule = "should not be set: the download sets them itself";
         return Err(ConfigError::new("download", "Range or If-Range", rule));
     }
     if request.try_clone().is_none() {

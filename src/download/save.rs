@@ -1,8 +1,9 @@
 //! Saves a download to a file.
 //!
 //! The bytes go to a part file beside the target, which is renamed when it is complete. Its name contains a hash of
-//! the URL and the validator: a later download of the same version finds it, and one of another version never does.
-//! Only one download at a time writes a part file. Another one gets a file of its own, which is not used later.
+//! the URL, the validator and the length. So a later download of the same version finds it, and one of another version
+//! never does. Only one download of this process at a time writes a part file. Another one writes to a file with a
+//! random name, which no later download uses.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -25,25 +26,25 @@ use super::version::Validator;
 use crate::entropy::Uuid;
 use crate::lock::lock;
 
-/// The part files that downloads of this process write now.
+/// The part files that downloads of this process are writing.
 static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 impl Download {
     /// Saves the file, and returns its length.
     ///
     /// The bytes go to a part file beside the target, named `NAME.HASH.part`. When it is complete, it is synced and
-    /// renamed. So the target is the whole file or what it was before. A link at the target is replaced.
+    /// renamed. So the target is always the whole file, or what it was before. A link at the target is replaced.
     ///
     /// If a download fails or is dropped, its part file stays. A later `save` of the same version, from the same URL to
-    /// the same path, goes on with it. If the server has another version by then, the part file is of no use and stays,
-    /// too. A server without a strong validator leaves no part file. If several programs save to one path at the same
-    /// time, one of them may fail.
+    /// the same path, goes on with it. If the server has another version by then, delete the old part file yourself. If
+    /// the server sends no strong validator, no part file stays. If several programs save to one path at the same time,
+    /// one of them may fail.
     ///
-    /// A body without a length that ends with its connection looks whole wherever it ends. A content encoding that the
-    /// client does not decode is saved as it is.
+    /// If the file changes during the download, or the server cannot send the rest, `save` begins again. It also begins
+    /// again if you have read some chunks before.
     ///
-    /// If the file changes during the download, or the server cannot send the rest, `save` begins again. It also does
-    /// if some chunks were read before.
+    /// Two things cannot be noticed. A body without a length may be cut short by the end of its connection. A content
+    /// encoding that the client does not decode is saved as it is.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -63,8 +64,8 @@ impl Download {
     ///
     /// # Errors
     ///
-    /// Those of [`chunk`](Self::chunk), and a [`DownloadError`](super::DownloadError) if the status is not a success
-    /// or the file cannot be written.
+    /// The errors of [`chunk`](Self::chunk), and a [`DownloadError`](super::DownloadError) if the status is neither 200
+    /// nor 203, or if the file cannot be written.
     pub async fn save(mut self, path: impl AsRef<Path>) -> Result<u64> {
         let target = path.as_ref();
         let transfer = &mut self.transfer;
@@ -106,14 +107,14 @@ impl Download {
 struct Part {
     path: PathBuf,
     file: File,
-    /// How many bytes from the beginning are in it. The next one goes here.
+    /// How many bytes of the file are in it, from the first one on. It is also the position of the next one.
     length: u64,
-    /// A later download can go on with it.
+    /// Its name identifies the version, so a later download can go on with it. Otherwise it is removed when dropped.
     is_reusable: bool,
     _claim: Claim,
 }
 
-/// The right to write a part file, until it is dropped.
+/// The exclusive right in this process to write a part file. Dropping it gives the right back.
 struct Claim(PathBuf);
 
 impl Claim {
@@ -148,7 +149,7 @@ impl Part {
                 return Ok(part);
             }
         }
-        // Another download writes it, or there will be no way to tell whether it fits.
+        // Another download is writing the file of this version, or the version cannot be identified.
         let path = beside(target, &Uuid::random().to_string())?;
         let claim = Claim::of(&path).expect("a random name is not in use");
         Self::create(path, claim, false).await
@@ -183,7 +184,7 @@ impl Part {
                 return Ok(());
             }
         }
-        // The server does not have this version any more. Its file is removed when it is dropped.
+        // The server has another version now, so nothing can go on with the old file. It is removed when dropped.
         self.is_reusable = false;
         let mut other = Self::open(target, transfer).await?;
         other.file.set_len(0).await?;
@@ -193,13 +194,13 @@ impl Part {
         Ok(())
     }
 
-    /// Keeps what was received for a later download, as far as possible.
+    /// Writes what was received to disk, for a later download. Ignores errors: this download has failed already.
     async fn keep(&mut self) {
         let _ = self.file.flush().await;
         let _ = self.file.sync_all().await;
     }
 
-    /// Makes the part the target, if it has all bytes.
+    /// Renames the part file to the target, if it has all bytes.
     async fn finish(mut self, target: &Path, whole: u64) -> io::Result<()> {
         self.file.flush().await?;
         self.file.sync_all().await?;
@@ -214,16 +215,16 @@ impl Part {
 }
 
 impl Drop for Part {
-    /// Removes a file that no later download can go on with. After `finish`, it has another name.
+    /// Removes a file that no later download can use. After `finish`, nothing is at its path any more.
     fn drop(&mut self) {
         if !self.is_reusable {
-            // If this fails, a file of no use is left.
+            // An error is ignored: it only leaves a useless file.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Whether this path is free or a regular file: a link could lead to any other file.
+/// Returns whether this path is free or a regular file. A link could lead to any other file.
 fn is_file_or_missing(path: &Path) -> bool {
     match path.symlink_metadata() {
         Ok(found) => found.is_file(),
@@ -231,7 +232,7 @@ fn is_file_or_missing(path: &Path) -> bool {
     }
 }
 
-/// Whether the file at this path is the one that was opened.
+/// Returns whether the file at this path is still the one that was opened.
 fn is_at(path: &Path, opened: &Metadata) -> bool {
     let Ok(found) = path.symlink_metadata() else {
         return false;

@@ -1,7 +1,7 @@
-//! Moves the bytes of a file, and asks for the rest when a body breaks off.
+//! Reads the bytes of a file, and requests the rest when a body breaks off.
 //!
 //! A [`Transfer`] is in one of three states: it reads a body, it waits for the response to a request for the rest, or
-//! it has ended. It never gives out a byte twice and never skips one.
+//! it has ended. It never yields a byte twice and never skips one.
 
 use std::io;
 use std::pin::Pin;
@@ -45,7 +45,7 @@ impl Default for ResumeSettings {
     }
 }
 
-/// The next thing that a transfer brings.
+/// What a transfer yields.
 #[derive(Debug)]
 pub(super) enum Item {
     Chunk(Bytes),
@@ -61,22 +61,24 @@ pub(super) struct Transfer {
     /// The status of the latest response that began with the first byte.
     pub(super) status: StatusCode,
     pub(super) version: FileVersion,
-    /// How many bytes of this version were given out.
+    /// How many bytes of this version were yielded.
     pub(super) offset: u64,
     /// Where the current body ends. `None` if that is not known.
     end: Option<u64>,
-    /// The most bytes of any version that were given out. Only more than that is progress.
+    /// The most bytes of any version that were yielded. Only more than that is progress.
     most_received: u64,
+    /// All resumes so far.
     pub(super) resumes: u32,
     /// Resumes since the last progress.
     without_progress: u32,
-    /// What the resumes without progress, and the retries of their requests, draw from.
+    /// Limits the resumes without progress, together with the retries of their requests.
     allowance: Scope,
     may_start_over: bool,
-    /// The server has sent a part that does not fit, so it is not asked for parts any more.
+    /// The server has sent a part that does not fit, so no more parts are requested.
     refuses_parts: bool,
-    /// Ends a silence. `is_timed`: it is set for the current one.
+    /// Ends a silence of the body.
     timer: Pin<Box<Sleep>>,
+    /// The timer is set for the current silence.
     is_timed: bool,
 }
 
@@ -137,21 +139,21 @@ impl Transfer {
         self.requests.url()
     }
 
-    /// Begins with the first byte again if the rest cannot be had, and says so with [`Item::StartOver`].
+    /// Allows to begin with the first byte again, if the server does not send the rest. [`Item::StartOver`] says when.
     pub(super) fn allow_start_over(&mut self) {
         self.may_start_over = true;
     }
 
-    /// Goes on at this offset, because the bytes before it are there from an earlier download of this version.
+    /// Goes on at this offset, because an earlier download of this version has saved the bytes before it.
     ///
-    /// If nothing was read before, the first response goes on at 0. Otherwise the file is requested again.
+    /// With 0, the first response is read if nothing of it was read before. Otherwise this sends a new request.
     pub(super) fn continue_from(&mut self, offset: u64) {
         if offset == 0 && self.offset == 0 && matches!(self.state, State::Reading(_)) {
             return;
         }
         (self.offset, self.most_received) = (offset, offset);
         if self.version.length == Some(offset) && offset > 0 {
-            // There is no rest: `bytes=42-41` would be invalid.
+            // All bytes are saved. A range without bytes, such as `bytes=42-41`, would be invalid.
             self.state = State::Ended;
             return;
         }
@@ -197,8 +199,8 @@ impl Transfer {
         };
         let polled = Pin::new(body).poll_frame(context);
         if is_whole {
-            // Everything is here. One more look lets the client use the connection again, and finds a body that is
-            // too long.
+            // All bytes have arrived. Reading the end of the body, too, frees the connection for other requests, and
+            // notices a body that is too long.
             if let Poll::Ready(Some(Ok(frame))) = polled {
                 if frame.data_ref().is_some_and(|data| !data.is_empty()) {
                     return Poll::Ready(self.start_over("the rest is longer than its range"));
@@ -223,7 +225,7 @@ impl Transfer {
             Poll::Ready(None) => self.on_end(),
             Poll::Pending => {
                 ready!(self.poll_silence(context));
-                // At the deadline, the next poll says so.
+                // After the deadline, the next turn of the loop returns its error.
                 match self.requests.limit() {
                     Some(limit) if limit.end() <= clock::now() => Ok(None),
                     _ => self.resume(io_error(
@@ -235,7 +237,7 @@ impl Transfer {
         })
     }
 
-    /// Ready when the body has been silent for too long, or the deadline is over.
+    /// Becomes ready after the stall timeout, or at the deadline.
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !self.is_timed {
             let stalled = clock::after(clock::now(), self.settings.stall_timeout);
@@ -273,7 +275,7 @@ impl Transfer {
                 let cut_short = "the body of the response is shorter than announced";
                 self.resume(io_error(io::ErrorKind::UnexpectedEof, cut_short))
             }
-            // A server may send less than the whole rest.
+            // A server may send only a part of the range (RFC 9110 §15.3.7).
             Some(_) if self.version.length != Some(self.offset) => {
                 let more = "the server has sent only a part of the rest";
                 self.resume(io_error(io::ErrorKind::UnexpectedEof, more))
@@ -285,7 +287,7 @@ impl Transfer {
         }
     }
 
-    /// Asks for the rest after a failure, if that is possible and allowed.
+    /// Requests the rest after a failure, if that is possible and allowed.
     fn resume(&mut self, cause: Error) -> Result<Option<Item>> {
         let rest = (self.version.resumable()).filter(|_| self.offset > 0 && !self.refuses_parts);
         if !self.is_file() {
@@ -319,7 +321,7 @@ impl Transfer {
         Ok(None)
     }
 
-    /// Looks at the response to a request for the rest, or for the file from its beginning.
+    /// Handles the response to a request for the rest, or for the whole file.
     fn on_result(&mut self, result: Result<Response>) -> Result<Option<Item>> {
         let response = match result {
             Ok(response) => response,
@@ -366,7 +368,7 @@ impl Transfer {
         }
     }
 
-    /// Begins with the first byte after a part that does not fit, if that is allowed.
+    /// Requests the whole file after a part that does not fit, if that is allowed.
     fn start_over(&mut self, reason: &'static str) -> Result<Option<Item>> {
         let error = self.error(Kind::Changed(reason));
         self.refuses_parts = true;
@@ -383,7 +385,7 @@ impl Transfer {
     }
 }
 
-/// Whether a response with this status brings the whole file. A proxy that changes a file says 203.
+/// Returns whether the body of a response with this status is the whole file. A proxy that changes a file sends 203.
 fn is_whole_file(status: StatusCode) -> bool {
     matches!(
         status,

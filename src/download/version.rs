@@ -1,7 +1,7 @@
 //! One version of a file, and whether a response to a range request goes on with it.
 //!
-//! Pure: headers come in, a verdict comes out. A mistake here would double bytes or leave a hole, so everything that
-//! does not clearly fit is refused.
+//! Everything here is pure. A mistake would repeat bytes or leave a gap. So a response that does not clearly fit is
+//! refused.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use http::header::{
 };
 
 /// A `Last-Modified` is a strong validator if it is at least this much older than the `Date` of the same response
-/// (RFC 9110 §8.8.2.2): then no second change can have the same date, even with clocks that differ a little.
+/// (RFC 9110 §8.8.2.2). Then no later change can have the same date, even if clocks differ a little.
 const OLD_ENOUGH: Duration = Duration::from_secs(60);
 
 /// What identifies one version of a file.
@@ -21,7 +21,7 @@ pub(super) struct FileVersion {
     pub(super) validator: Option<Validator>,
 }
 
-/// A strong validator, for `If-Range`.
+/// A strong validator: the value of `If-Range` in a request for the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Validator {
     Tag(HeaderValue),
@@ -36,17 +36,17 @@ impl Validator {
     }
 }
 
-/// What a response to a range request says.
+/// Whether a 206 has the rest of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     /// Its body has the bytes from the offset to `end` (exclusive).
     Continues { end: u64 },
-    /// It does not fit, for this reason.
+    /// It does not, for this reason.
     DoesNotFit(&'static str),
 }
 
 impl FileVersion {
-    /// Reads the headers of a response with the whole file. `length` is that of its body.
+    /// Reads the version from the headers of a response with the whole file. `length` is that of its body.
     pub(super) fn of(headers: &HeaderMap, length: Option<u64>) -> Self {
         let is_usable = length.is_some() && !is_encoded(headers) && !refuses_ranges(headers);
         Self {
@@ -55,10 +55,10 @@ impl FileVersion {
         }
     }
 
-    /// Returns the validator and the length, if the rest of this version can be asked for.
+    /// Returns the validator and the length, if the rest of this version can be requested.
     ///
-    /// The length is necessary: without one, a decoded body looks like any other, and its offsets mean nothing to the
-    /// server.
+    /// Both are necessary. A body that the client decodes has no length, and only this shows that its offsets are not
+    /// those of the server.
     pub(super) fn resumable(&self) -> Option<(&Validator, u64)> {
         Some((self.validator.as_ref()?, self.length?))
     }
@@ -66,28 +66,28 @@ impl FileVersion {
     /// Checks a 206 to a request for the bytes from `offset` on. `length` is that of its body.
     pub(super) fn check_rest(&self, headers: &HeaderMap, length: Option<u64>, offset: u64) -> Rest {
         let Some((validator, whole)) = self.resumable() else {
-            return Rest::DoesNotFit("a range was not asked for");
+            return Rest::DoesNotFit("the server has sent a part that was not requested");
         };
         let Some(range) = only_value(headers, &CONTENT_RANGE).and_then(ContentRange::parse) else {
-            return Rest::DoesNotFit("it does not say which bytes it has");
+            return Rest::DoesNotFit("the response does not say which bytes it has");
         };
         if is_encoded(headers) {
-            return Rest::DoesNotFit("it has a content encoding");
+            return Rest::DoesNotFit("the response has a content encoding");
         }
         if range.first != offset {
-            return Rest::DoesNotFit("it has other bytes");
+            return Rest::DoesNotFit("the response has other bytes");
         }
         if range.last >= whole || range.whole.is_some_and(|other| other != whole) {
             return Rest::DoesNotFit("the file has another length");
         }
         let end = range.last + 1;
         if length.is_some_and(|length| length != end - offset) {
-            return Rest::DoesNotFit("its body has another length than its range");
+            return Rest::DoesNotFit("the response has a body of another length than its range");
         }
         let is_same = match validator {
-            // The server must repeat it (RFC 9110 §15.3.7).
+            // The server must send it again (RFC 9110 §15.3.7).
             Validator::Tag(tag) => only_value(headers, &ETAG) == Some(tag),
-            // It may be left out.
+            // The server may leave it out.
             Validator::Date(date) => {
                 let dates: Vec<_> = headers.get_all(LAST_MODIFIED).iter().collect();
                 dates.iter().all(|other| *other == date) && !headers.contains_key(ETAG)
@@ -102,7 +102,7 @@ impl FileVersion {
 
 /// Returns the strong validator of a response, if it has one (RFC 9110 §13.1.5).
 ///
-/// With a weak entity tag there is none: a date must not be used then.
+/// A response with a weak `ETag` has none, because `If-Range` must not have a date then.
 fn validator(headers: &HeaderMap) -> Option<Validator> {
     if headers.contains_key(ETAG) {
         let tag = only_value(headers, &ETAG).filter(|tag| is_strong(tag.as_bytes()));
@@ -161,7 +161,7 @@ impl ContentRange {
     }
 }
 
-/// Reads digits. `parse` alone would accept a sign.
+/// Reads a number of digits only, because `parse` would also accept a sign.
 fn number(digits: &str) -> Option<u64> {
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().ok()).flatten()
