@@ -1,4 +1,4 @@
-//! Rules that look at the beginning of a response body: which responses, how much, and what the function says.
+//! Rules that inspect the beginning of a response body: which responses, how much of it, and the function's verdict.
 //!
 //! Everything here is pure. `Call::inspect_body` reads the body.
 
@@ -16,9 +16,9 @@ use crate::config::{ConfigError, longer_than_zero};
 const DEFAULT_LIMIT: usize = 16 * 1024;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Selects the responses whose body [`inspect_body`](crate::RetryMiddlewareBuilder::inspect_body) looks at.
+/// Selects the responses whose body [`inspect_body`](crate::RetryMiddlewareBuilder::inspect_body) inspects.
 ///
-/// Responses without a body are never selected: those to a `HEAD`, 1xx, 204 and 304.
+/// It never selects responses without a body: those to a `HEAD`, 1xx, 204 and 304.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct Inspect {
     statuses: Statuses,
     limit: usize,
     timeout: Duration,
-    /// Any, if empty.
+    /// Empty for any type.
     content_types: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ impl Inspect {
 
     /// Limits how many bytes of a body are read.
     ///
-    /// The rest of a longer body stays a stream. With 0, nothing is read and the function sees an empty body.
+    /// The rest of a longer body stays a stream. With 0, nothing is read, and the function sees no bytes.
     ///
     /// Default: 16 KiB.
     pub fn limit(mut self, bytes: usize) -> Self {
@@ -82,14 +82,14 @@ impl Inspect {
 
     /// Selects only responses with this `Content-Type`.
     ///
-    /// Call it several times to select any of them. Parameters of the header, such as `charset`, and upper case do
-    /// not matter. A response without the header is not selected.
+    /// Call it several times to select several types. Parameters such as `charset` are ignored, and so is case. A
+    /// response without the header is not selected.
     ///
     /// Default: any response.
     ///
     /// # Errors
     ///
-    /// [`build`](crate::RetryMiddlewareBuilder::build) refuses text that is no media type, and parameters.
+    /// [`build`](crate::RetryMiddlewareBuilder::build) refuses text that is not a media type without parameters.
     ///
     /// ```
     /// use reqwest_steady::{Inspect, RetryMiddleware};
@@ -110,8 +110,8 @@ impl Inspect {
 
     /// Limits how long the call waits for the bytes.
     ///
-    /// After that, the function sees what has arrived, and the response goes on. The attempt's own time limits hold
-    /// as well.
+    /// After that, the function sees what has arrived, and the caller reads the rest as usual. `attempt_timeout` and
+    /// `deadline` also hold.
     ///
     /// Default: 30 s.
     ///
@@ -166,7 +166,7 @@ fn is_same(media_type: &[u8], other: &str) -> bool {
     media_type.eq_ignore_ascii_case(other.as_bytes())
 }
 
-/// Returns whether a response is a stream of events, whose beginning is its first event.
+/// Returns whether a response is a stream of events. Of such a body, only the first event is inspected.
 pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
     media_type(headers).is_some_and(|it| is_same(it, "text/event-stream"))
 }
@@ -207,15 +207,17 @@ impl<'a> BodyStart<'a> {
         self.bytes
     }
 
-    /// Returns the bytes as text. Invalid UTF-8 becomes `U+FFFD`, also a character that the limit cuts.
+    /// Returns the bytes as text.
+    ///
+    /// Invalid UTF-8 becomes `U+FFFD`, and so does a character that the limit cuts in two.
     pub fn text(&self) -> Cow<'a, str> {
         String::from_utf8_lossy(self.bytes)
     }
 
     /// Returns whether this is the whole body.
     ///
-    /// `false` if the limit or the timeout came first, or if the body broke off. Without a length in the headers, also
-    /// for a body of exactly the limit.
+    /// It is `false` if the limit or the timeout came first, or if the body broke off. It is also `false` for a body of
+    /// exactly the limit whose length is not in the headers.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -230,10 +232,11 @@ impl fmt::Debug for BodyStart<'_> {
     }
 }
 
-/// Says what the body of a response means for a retry.
+/// Says whether the body of a response allows a retry.
 ///
 /// A function of [`inspect_body`](crate::RetryMiddlewareBuilder::inspect_body) returns it. It replaces the class of the
-/// response. All later checks still apply: idempotency, number of retries, time and budget.
+/// response. All later checks still apply: idempotency, number of retries, time and budget. The
+/// [guide](crate::guide::decide) shows examples.
 ///
 /// ```
 /// use std::time::Duration;
@@ -277,16 +280,16 @@ impl BodyVerdict {
         Self::new(StatusClass::Never)
     }
 
-    /// Adds how long the server asks to wait.
+    /// Adds the wait that the server asks for in the body.
     ///
-    /// It counts like `Retry-After`, and the longer of both holds. If it is longer than
+    /// It counts like `Retry-After`. If the response has both, the longer one counts. If that is longer than
     /// [`max_server_delay`](crate::RetryMiddlewareBuilder::max_server_delay), the call stops.
     pub fn after(mut self, wait: Duration) -> Self {
         self.after = Some(wait);
         self
     }
 
-    /// Whether nothing may follow, whatever the headers say.
+    /// Returns whether no retry may follow, whatever the headers say.
     pub(crate) fn is_never(self) -> bool {
         self.class == StatusClass::Never
     }
@@ -294,7 +297,7 @@ impl BodyVerdict {
 
 type Ask = dyn Fn(&AttemptView<'_>, &BodyStart<'_>) -> Option<BodyVerdict> + Send + Sync;
 
-/// Which bodies to look at, and the function that judges them.
+/// Which bodies to inspect, and the function that returns the verdict.
 #[derive(Clone)]
 pub(crate) struct InspectRule {
     pub(crate) what: Inspect,

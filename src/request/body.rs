@@ -1,7 +1,8 @@
-//! Builds a new body for each attempt, and gets the bytes of a body without copying them.
+//! Builds a new body for each attempt, and returns the bytes of a body without copying them.
 //!
-//! A [`BodyFactory`] must notice if a request no longer has the body that it built. `Body` has no identity, so each
-//! built body carries a [`BodyMark`]. What builds the bodies is a [`BodySource`]: a function, a form or a file.
+//! A [`BodyFactory`] builds the bodies of one request from a [`BodySource`]: a function, a form or a file. It must
+//! notice if a request no longer has the body that it built. reqwest's `Body` has no identity, so each built body
+//! carries a [`BodyMark`].
 
 mod boundary;
 #[cfg(feature = "file")]
@@ -25,23 +26,23 @@ use crate::lock::lock;
 
 /// Builds the bodies of one request.
 pub(crate) trait BodySource: Send + Sync {
-    /// The method of [`RequestBuilderExt`](super::RequestBuilderExt) that set it, for errors.
+    /// Returns the method of [`RequestBuilderExt`](super::RequestBuilderExt) that made this source, for errors.
     fn method(&self) -> &'static str;
 
     /// Builds the body of a retry.
     fn build(&self) -> Result<BuiltBody, BodyError>;
 
-    /// Refuses a request whose header does not match the bodies that follow.
+    /// Refuses a request whose headers do not match the bodies of retries.
     fn check(&self, _request: &Request) -> Result<(), ConfigError> {
         Ok(())
     }
 
-    /// Refuses a first body that cannot be sent, or not any more.
+    /// Refuses a first body that cannot be sent, for example because its file has changed.
     fn check_first(&self) -> Result<(), BodyError> {
         Ok(())
     }
 
-    /// Returns the body as bytes for a dead letter, if it is ready and has at most `max` bytes.
+    /// Returns the bytes of the body for a dead letter, if they are available without waiting and at most `max`.
     fn keep(&self, max: usize) -> KeptBody;
 }
 
@@ -82,7 +83,7 @@ impl fmt::Display for BodyError {
 
 impl std::error::Error for BodyError {}
 
-/// Replaces the headers that describe a body, if another body brings its own.
+/// Replaces `Content-Type` and `Content-Length`, if the new body has its own.
 pub(crate) fn describe(headers: &mut HeaderMap, own: Option<HeaderMap>) {
     if let Some(own) = own {
         headers.remove(CONTENT_TYPE);
@@ -123,7 +124,7 @@ impl<F: Fn() -> Body + Send + Sync> BodySource for Function<F> {
 pub(crate) struct BodyFactory {
     source: Arc<dyn BodySource>,
     first: BodyMark,
-    /// The body of the latest retry. For an inner retry it is the first body.
+    /// The body of the latest retry. A retry inside this one gets it as its first body.
     latest: Arc<Mutex<Option<BodyMark>>>,
 }
 
@@ -155,7 +156,7 @@ impl BodyFactory {
         Ok(BuiltBody { body, headers })
     }
 
-    /// Refuses a request that no longer has the body that was built for it, or whose header does not match.
+    /// Refuses a request that no longer has the body that was built for it, or whose headers do not match.
     pub(super) fn check(&self, request: &Request) -> Result<(), ConfigError> {
         let Some(body) = request.body().filter(|body| self.has_built(body)) else {
             return Err(ConfigError::new(
@@ -169,7 +170,7 @@ impl BodyFactory {
         self.source.check(request)
     }
 
-    /// Refuses the `Content-Length` of another body: the server would get only a part, or wait for more.
+    /// Refuses the `Content-Length` of another body. With it, the server would get only a part, or wait for more.
     fn check_length(&self, headers: &HeaderMap, body: &Body) -> Result<(), ConfigError> {
         let (announced, length) = (headers.get(CONTENT_LENGTH), body.size_hint().exact());
         let (Some(announced), Some(length)) = (announced, length) else {
@@ -186,17 +187,17 @@ impl BodyFactory {
         }
     }
 
-    /// Refuses a first body that cannot be sent, or not any more.
+    /// Refuses a first body that cannot be sent.
     pub(crate) fn check_first(&self) -> Result<(), BodyError> {
         self.source.check_first()
     }
 
-    /// Returns the body as bytes for a dead letter.
+    /// Returns the bytes of the body for a dead letter.
     pub(crate) fn keep(&self, max: usize) -> KeptBody {
         self.source.keep(max)
     }
 
-    /// Whether this factory built the body of a request.
+    /// Returns whether this factory built the body of a request.
     fn has_built(&self, body: &Body) -> bool {
         let latest = lock(&self.latest);
         self.first.is_of(body) || latest.as_ref().is_some_and(|mark| mark.is_of(body))
@@ -212,7 +213,7 @@ impl fmt::Debug for BodyFactory {
 /// Identifies one body.
 #[derive(Clone)]
 struct BodyMark {
-    /// Has a strong count above 0 while the body or a clone of it exists.
+    /// Can be upgraded while the body or a clone of it exists.
     alive: Weak<()>,
     /// Address and length of its bytes, which no other bytes share while the body exists. `None` for a stream.
     address: Option<(usize, usize)>,

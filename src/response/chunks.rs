@@ -1,20 +1,20 @@
-//! The part of a body that was read into memory.
+//! The beginning of a body, read into memory.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// A chunk below this size is copied to the end of the chunk before it.
+/// Chunks below this size are joined.
 const SMALL_CHUNK: usize = 4096;
 
 /// Chunks of a body, in about as much memory as they have bytes.
 ///
-/// Small chunks are joined: the owner of a chunk takes a hundred times the memory of the smallest one.
+/// Small chunks are copied and joined, because each `Bytes` needs about a hundred bytes besides its content.
 #[derive(Default)]
 pub(super) struct Chunks {
     /// The first chunk, which is often the only one. Never copied, never empty.
     first: Option<Bytes>,
-    /// Large chunks, and joined small ones, after the first.
+    /// Large chunks and joined small ones, in order, after the first.
     rest: VecDeque<Bytes>,
     /// Small chunks that came after `rest`.
     tail: BytesMut,

@@ -36,12 +36,12 @@ pub(crate) async fn drain(result: &mut Result<Response>, latest: Instant) {
     clock::within(drain_end(latest), read).await;
 }
 
-/// When reading a response that is not needed any more has to stop.
+/// Returns when to stop reading a response that is not needed any more.
 pub(super) fn drain_end(latest: Instant) -> Instant {
     clock::after(clock::now(), DRAIN_TIME).min(latest)
 }
 
-/// Whether reading the body can save a connection.
+/// Returns whether reading the body can save its connection.
 ///
 /// An HTTP/2 connection is shared: dropping the response ends only its stream.
 pub(super) fn is_worth_reading(response: &Response) -> bool {

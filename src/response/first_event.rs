@@ -5,8 +5,9 @@ const DATA: &[u8] = b"data";
 
 /// Looks for the end of the first event, one byte after the other.
 ///
-/// An event ends with a blank line after at least one `data` field. Lines end with CR, LF or both. So comments such as
-/// `: ping` are no event: <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>.
+/// An event ends with a blank line after at least one `data` field. Lines end with CR, LF or both. A comment such as
+/// `: ping` is not an event. See
+/// <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>.
 #[derive(Debug, Default)]
 pub(crate) struct FirstEvent {
     line: Line,
@@ -19,9 +20,9 @@ pub(crate) struct FirstEvent {
 /// What is known of the current line.
 #[derive(Clone, Copy, Debug)]
 enum Line {
-    /// The first line, after this many bytes of a byte order mark.
+    /// The first line, with this many bytes of a byte order mark so far.
     First(usize),
-    /// This many bytes of `data`, and nothing else.
+    /// This many bytes of the name `data` so far, and nothing else.
     Name(usize),
     Data,
     Other,

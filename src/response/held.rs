@@ -8,13 +8,13 @@ use super::drain::{drain_end, is_worth_reading};
 use super::reader::{BodyReader, Extent};
 use crate::clock;
 
-/// At most this much of a held body is kept in memory. The rest stays on its connection.
+/// At most this much of a held body is read into memory. The rest stays on its connection.
 const HELD_BYTES: usize = 16 * 1024;
 
 /// The result of an attempt that the caller gets if a throttle refuses the next attempt.
 pub(crate) struct HeldResponse {
     reader: Result<BodyReader>,
-    /// How the reading of the body ended. `None` before that, and if its time was over.
+    /// How reading the body ended. `None` if it was not read, or not within its time.
     ended: Option<Result<Extent>>,
 }
 
@@ -26,8 +26,8 @@ impl HeldResponse {
         }
     }
 
-    /// Reads the body, within the same limits as [`drain`](super::drain), so that its connection can
-    /// be used again.
+    /// Reads up to 16 KiB of the body, so that its connection can be used again. The time limit is that of
+    /// [`drain`](super::drain).
     pub(crate) async fn read_ahead(&mut self, latest: Instant) {
         let Ok(reader) = &mut self.reader else {
             return;

@@ -1,4 +1,4 @@
-//! A body whose beginning was read already.
+//! A body whose beginning has already been read.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -25,7 +25,8 @@ pub(crate) async fn buffer(response: Response, limit: usize) -> Result<Response>
 
 /// Returns the length that the body should have, if its headers say so.
 ///
-/// The response to a HEAD has a length and no body. Only the request tells, so the caller must not ask then.
+/// The response to a `HEAD` has a length but no body. Callers must not ask for such a response: only the request shows
+/// what it is.
 pub(crate) fn expected_length(response: &Response) -> Option<u64> {
     match response.status() {
         // Its length is that of the body that it does not send (RFC 9110 §15.4.5).
@@ -59,14 +60,14 @@ impl BodyReader {
         }
     }
 
-    /// Reads on, up to the limit. A dropped future loses nothing that was read.
+    /// Reads on, up to the limit. If the future is dropped, the bytes that were read stay here.
     pub(crate) async fn read(&mut self, limit: usize) -> Result<Extent> {
         self.read_until(|length, _| length > limit).await
     }
 
-    /// Reads on until it is enough. A dropped future loses nothing that was read.
+    /// Reads on until `is_enough`. If the future is dropped, the bytes that were read stay here.
     ///
-    /// `is_enough` gets the length so far, and each chunk once: the first time, an empty one.
+    /// `is_enough` gets the length so far and each new chunk. Before the first chunk, it gets an empty one.
     pub(crate) async fn read_until(
         &mut self,
         mut is_enough: impl FnMut(usize, &[u8]) -> bool,
@@ -100,12 +101,14 @@ impl BodyReader {
         self.chunks.len()
     }
 
-    /// Returns whether nothing of the body is left, as far as its length tells.
+    /// Returns whether nothing of the body is left to read. `false` if its length is not known.
     pub(crate) fn is_at_end(&self) -> bool {
+        // While a body is read, `content_length` is what is left of it.
         self.response.content_length() == Some(0)
     }
 
-    /// An HTTP/2 stream that is reset without an error looks like a body that has ended.
+    /// Returns whether a body that has ended is too short. An HTTP/2 stream that is reset without an error looks like
+    /// one that has ended.
     fn is_cut_short(&self) -> bool {
         self.expected
             .is_some_and(|expected| expected > self.chunks.len() as u64)
@@ -126,7 +129,7 @@ impl BodyReader {
         self.followed_by(BodyRest::Unread)
     }
 
-    /// Returns the response with a body that fails where reading failed.
+    /// Returns the response with a body that yields what was read and then this error.
     pub(crate) fn into_broken(self, error: Error) -> Response {
         let error = match error {
             Error::Reqwest(error) => error.into(),

@@ -1,7 +1,7 @@
 //! Refuses a multipart body that does not begin with the boundary of its `Content-Type`.
 //!
-//! A function that makes a new form for each attempt makes a new boundary, too. The header has only the first one, so
-//! the server could not read the retries.
+//! A function of `body_with` that makes a new form for each attempt also makes a new boundary. But the header keeps the
+//! first boundary, so the server could not read the retries.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -13,7 +13,7 @@ use reqwest::Body;
 
 use crate::config::ConfigError;
 
-/// Builds a body for comparison, if the headers announce a boundary. Only the part that is ready at once is read.
+/// Builds a body for comparison, if the headers announce a boundary. Reads only what is available without waiting.
 pub(super) fn check(headers: &HeaderMap, build: impl Fn() -> Body) -> Result<(), ConfigError> {
     let content_type = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
     let Some(announced) = content_type.and_then(boundary_of) else {
@@ -29,14 +29,14 @@ pub(super) fn check(headers: &HeaderMap, build: impl Fn() -> Body) -> Result<(),
     }
 }
 
-/// Returns the boundary of a multipart type: RFC 2046 §5.1.1.
+/// Returns the boundary of a multipart type (RFC 2046 §5.1.1).
 fn boundary_of(content_type: &str) -> Option<String> {
     let (kind, parameters) = content_type.split_once(';')?;
     let (kind, _) = kind.trim().split_once('/')?;
     if !kind.eq_ignore_ascii_case("multipart") {
         return None;
     }
-    // No boundary has a `;`, not even a quoted one.
+    // A boundary never contains a `;`, so splitting cannot cut one.
     let mut parameters = parameters.split(';').filter_map(|it| it.split_once('='));
     let (_, value) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("boundary"))?;
     Some(value.trim().trim_matches('"').to_owned())
@@ -50,7 +50,8 @@ fn first_bytes(mut body: Body) -> Option<bytes::Bytes> {
     }
 }
 
-/// Returns the boundary with which the bytes begin, if it is another one. A preamble may come first.
+/// Returns the boundary with which the bytes begin, if it is another one. If a preamble comes first, there is nothing
+/// to compare.
 fn other_boundary(first: &[u8], announced: &str) -> Option<String> {
     let rest = first.strip_prefix(b"--")?;
     let end = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
@@ -59,7 +60,7 @@ fn other_boundary(first: &[u8], announced: &str) -> Option<String> {
     let is_same = match end {
         // The closing delimiter has two more dashes.
         Some(_) => line == announced || line.strip_suffix(b"--") == Some(announced),
-        // Only a part of the line is ready.
+        // Only a part of the line is there.
         None => announced.starts_with(line) || line.starts_with(announced),
     };
     (!is_same).then(|| String::from_utf8_lossy(line).into_owned())

@@ -1,6 +1,6 @@
-//! A file that is opened anew for each attempt, behind the feature `file`.
+//! A file that is opened again for each attempt, behind the feature `file`.
 //!
-//! It is opened with `std::fs`, because a body is built without waiting. It is read with `tokio::fs`, in chunks.
+//! `std::fs` opens it, because the functions that build a body are not async. `tokio::fs` reads it, in chunks.
 
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
@@ -20,14 +20,14 @@ use super::{BodyError, BodySource, BuiltBody, KeptBody};
 /// The most bytes of a file in memory, per attempt.
 const CHUNK: usize = 64 * 1024;
 
-/// The file of `file`, as it was when the request was made.
+/// The file of a request with `file`, as it was when that method was called.
 pub(in crate::request) struct FileSource {
     path: Arc<Path>,
-    /// Why the file could not be opened, or what it was like.
+    /// The version of the file, or the error at which opening it failed.
     first: Result<Version, String>,
 }
 
-/// What tells one content of a file from another.
+/// What shows that a file has changed.
 #[derive(Clone, Copy, PartialEq)]
 struct Version {
     length: u64,
@@ -45,7 +45,7 @@ impl Version {
 }
 
 impl FileSource {
-    /// Opens the file. Returns the first body, which fails with the error if the file cannot be opened.
+    /// Opens the file, and returns the first body. If the file cannot be opened, the body fails with that error.
     pub(in crate::request) fn open(path: PathBuf) -> (Body, Self) {
         let path: Arc<Path> = path.into();
         let (body, first) = match open(&path) {
@@ -58,7 +58,7 @@ impl FileSource {
         (body, Self { path, first })
     }
 
-    /// Opens the file again, if it is unchanged. `when` completes the text of the error.
+    /// Opens the file again, if it is unchanged. `when` is the end of the error message.
     fn reopen(&self, when: &str) -> Result<(fs::File, u64), BodyError> {
         let first = (self.first.as_ref()).map_err(|error| BodyError(error.clone()))?;
         let name = self.path.display();
@@ -112,7 +112,7 @@ impl BodySource for FileSource {
 }
 
 fn open(path: &Path) -> io::Result<(fs::File, Version)> {
-    // Before it is opened, because opening a named pipe waits for its other end.
+    // Checked before it is opened, because opening a named pipe waits for its other end.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -124,7 +124,7 @@ fn open(path: &Path) -> io::Result<(fs::File, Version)> {
     Ok((file, version))
 }
 
-/// Reads a file in chunks, as far as its length when it was opened.
+/// Reads a file in chunks, up to the length that it had when it was opened.
 struct FileBody {
     file: tokio::fs::File,
     path: Arc<Path>,
@@ -164,7 +164,7 @@ impl http_body::Body for FileBody {
         if this.left == 0 {
             return Poll::Ready(None);
         }
-        // What is left fits in memory if it is shorter than a chunk.
+        // At most `CHUNK`, so the cast is exact.
         this.buffer.resize(this.left.min(CHUNK as u64) as usize, 0);
         let mut buffer = ReadBuf::new(&mut this.buffer);
         ready!(Pin::new(&mut this.file).poll_read(context, &mut buffer))?;
@@ -178,7 +178,7 @@ impl http_body::Body for FileBody {
         Poll::Ready(Some(Ok(Frame::data(chunk.into()))))
     }
 
-    // Not the default `is_end_stream` of an empty body: so an empty file sends `Content-Length: 0`.
+    // `is_end_stream` stays `false`, even for an empty file. So an empty file is sent with `Content-Length: 0`.
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left)

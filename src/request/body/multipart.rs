@@ -1,4 +1,4 @@
-//! A multipart form that is built anew for each attempt, behind the feature `multipart`.
+//! A multipart form that is built again for each attempt, behind the feature `multipart`.
 
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -20,14 +20,14 @@ use crate::lock::lock;
 pub(in crate::request) struct FormSource<F> {
     build: F,
     url: Url,
-    /// Only its `RequestBuilder` knows the length of a form. It sends nothing.
+    /// Makes a `RequestBuilder`, because only that knows the length of a form. It sends nothing.
     client: ClientWithMiddleware,
-    /// What describes the latest form that is to be sent.
+    /// `Content-Type` and `Content-Length` of the latest form that is to be sent.
     headers: Mutex<HeaderMap>,
 }
 
 impl<F: Fn() -> Form> FormSource<F> {
-    /// Returns `None` if the request is invalid already.
+    /// Returns `None` if the request is already invalid.
     pub(in crate::request) fn new(builder: &RequestBuilder, build: F) -> Option<Self> {
         let (client, request) = builder.try_clone()?.build_split();
         Some(Self {
@@ -102,7 +102,7 @@ fn length_in(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Collects a body of this length whose parts are all in memory.
+/// Returns the bytes of a body of this length, if all its parts are in memory.
 fn collect_ready(mut body: Body, length: u64) -> Option<Bytes> {
     let mut bytes = BytesMut::new();
     let mut context = Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! Bodies of responses that belong to the attempt: inspected ones and buffered ones.
+//! Reads the body of a response as a part of the attempt, to inspect or to buffer it.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::outcome::{Effect, RetryReport};
 use crate::response::{self, BodyReader, Extent, FirstEvent, expected_length};
 use crate::schedule::Limit;
 
-/// An attempt whose response was inspected: the outcome by the verdict, and the response with all its bytes or the error
-/// that ended its body.
+/// An inspected attempt: the outcome after the verdict, the response with all its bytes or the error that ended its
+/// body, and the verdict itself.
 type Inspected = (ClassifiedOutcome, Result<Response>, Option<BodyVerdict>);
 
 impl<'a> Call<'a> {
-    /// Returns the rule that looks at the body of the response.
+    /// Returns the rule that inspects the body of this response, if there is one.
     pub(crate) fn inspect_rule(&self, result: &Result<Response>) -> Option<&'a InspectRule> {
         let rules = &self.settings.inspect;
         if rules.is_empty() || !self.reads_body {
@@ -32,8 +32,8 @@ impl<'a> Call<'a> {
 
     /// Reads the beginning of the body, and asks the rule about it.
     ///
-    /// If a body breaks off or the attempt's time is over, a response below 400 has failed. Others go on, because their
-    /// status says enough.
+    /// If the body breaks off or the attempt's time is over, an attempt with a status below 400 has failed. Errors are
+    /// returned as they are, because their status already says that the request failed.
     pub(crate) async fn inspect_body(
         &mut self,
         rule: &InspectRule,
@@ -89,17 +89,17 @@ impl<'a> Call<'a> {
         (outcome, result, verdict)
     }
 
-    /// Returns whether the body of a final response belongs to the attempt.
+    /// Returns whether a final response is buffered, so that its body is a part of the attempt.
     pub(crate) fn buffers(&self) -> bool {
         self.buffer().is_some()
     }
 
-    /// Returns how many bytes of a response to buffer.
+    /// Returns how many bytes of a final response are buffered. `None` if it is not buffered.
     fn buffer(&self) -> Option<usize> {
         self.options.as_ref()?.buffer.filter(|_| self.reads_body)
     }
 
-    /// Reads the body of a final response into memory. If that fails, the attempt has failed, so this decides anew.
+    /// Reads the body of a final response into memory. If that fails, the attempt has failed, so this decides again.
     pub(crate) async fn read_body(
         &mut self,
         decision: Decision,
@@ -126,7 +126,7 @@ impl<'a> Call<'a> {
         self.time.attempt_limit(start)
     }
 
-    /// Classifies an attempt whose body could not be read. `outcome` is that of its status.
+    /// Classifies an attempt whose body could not be read. `outcome` is that of its headers.
     fn classify_broken(
         &mut self,
         outcome: ClassifiedOutcome,
@@ -142,7 +142,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Takes back what a retry further inside concluded from the status, because the body casts doubt on it.
+/// Takes back the effect that an inner retry concluded from the status, because the body may contradict it.
 fn doubt_inner(result: &mut Result<Response>) {
     let extensions = result.as_mut().ok().map(Response::extensions_mut);
     if let Some(inner) = extensions.and_then(|it| it.get_mut::<RetryReport>()) {
