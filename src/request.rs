@@ -1,6 +1,6 @@
 //! A request before it is sent: its options, its key, and a snapshot to send it again.
 //!
-//! - [`RequestBuilderExt`] is the public side. It stores [`RequestOptions`] in the extensions of the request.
+//! - [`RequestBuilderExt`] is what users call. It stores [`RequestOptions`] in the extensions of the request.
 //! - `key` has [`IdempotencyKey`] and the rules for its text.
 //! - `body` has [`BodyFactory`], which builds a streaming body, a form or a file again for each attempt.
 //! - `snapshot` has [`RequestSnapshot`], from which retries and dead letters are made.
@@ -37,10 +37,10 @@ pub(crate) use snapshot::{RequestSnapshot, RequestTarget, SnapshotBody};
 use crate::log;
 use crate::outcome::ReportSlot;
 
-/// Adds settings for one request: key, time limits, retries, body, report.
+/// Adds options of one request: key, time limits, retries, body, report.
 ///
-/// It extends the request builder of [`ClientWithMiddleware`](reqwest_middleware::ClientWithMiddleware). See the
-/// [recipes](crate::guide::recipes) for their use.
+/// It extends the request builder of [`ClientWithMiddleware`](reqwest_middleware::ClientWithMiddleware). The
+/// [recipes](crate::guide::recipes) show how to use them.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -63,12 +63,12 @@ use crate::outcome::ReportSlot;
 /// # Ok(()) }
 /// ```
 ///
-/// The builder keeps these settings in its extensions, and [`RetryMiddleware`](crate::RetryMiddleware) reads them
-/// there. So call `send` on the builder: `build` keeps only the key and drops all other settings. A client without
-/// this middleware also ignores them. A middleware that sends additional requests should give each of them new
-/// extensions.
+/// The builder keeps these options in its extensions, and [`RetryMiddleware`](crate::RetryMiddleware) reads them
+/// there. So call `send` on the builder: `build` keeps only the key and the first body, and drops all other options. A
+/// client without this middleware ignores them, too. If a middleware sends additional requests, it should give each of
+/// them new extensions.
 pub trait RequestBuilderExt: Sized + sealed::Sealed {
-    /// Limits the number of retries of this request.
+    /// Limits the retries of this request.
     ///
     /// Default: the [`max_retries`](crate::RetryMiddlewareBuilder::max_retries) of the middleware.
     #[must_use]
@@ -172,19 +172,19 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
 
     /// Builds the body again for each attempt.
     ///
-    /// Use it for streaming bodies, because a stream can be sent only once. It replaces an earlier body. Put
-    /// middleware that changes bodies inside the retry, where it sees the body of each attempt.
+    /// Use it for streaming bodies, because a stream can be sent only once. It replaces an earlier body. If a
+    /// middleware changes bodies, add it after the retry, so that it sees the body of each attempt.
     ///
     /// # Errors
     ///
-    /// If this body is replaced, the call fails with a [`SteadyError`](crate::SteadyError) before anything is sent. A
-    /// later `body`, `json` or `form` replaces it, and so can a middleware outside the retry. Otherwise the first
-    /// attempt and its retries would send different bodies with one key. A middleware outside the retry that wraps a
-    /// stream is not detected.
+    /// The call fails with a [`SteadyError`](crate::SteadyError) before anything is sent, in these cases:
     ///
-    /// The call also fails if `Content-Type` names another boundary than the one with which a newly built body begins.
-    /// To find out, the call builds one more body. For forms with a new boundary each time, use `multipart_with`
-    /// (feature `multipart`).
+    /// - A later `body`, `json` or `form`, or a middleware outside the retry, has replaced this body. Otherwise the
+    ///   first attempt and its retries would send different bodies with one key. A middleware outside the retry that
+    ///   wraps a stream is not detected.
+    /// - The request has the `Content-Length` of another body.
+    /// - The `Content-Type` names another boundary than the one with which a new body begins. To compare them, the call
+    ///   builds one more body. For forms, use `multipart_with` (feature `multipart`).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -205,16 +205,16 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
 
     /// Builds a multipart form again for each attempt (feature `multipart`).
     ///
-    /// A form has a random boundary, and its parts may be streams. So each attempt sends a new form with the
-    /// `Content-Type` and `Content-Length` that reqwest's `multipart` would send. It replaces an earlier body and its
-    /// `Content-Type`.
+    /// Use it instead of reqwest's `multipart`, whose form can be sent only once. Each attempt sends a new form with
+    /// its own boundary, `Content-Type` and `Content-Length`. It replaces an earlier body and its `Content-Type`.
     ///
     /// Dead letters keep a form within their size limit if all its parts are in memory. `AutoKey::Content` makes no
     /// key for a form, because its content has a random boundary.
     ///
     /// # Errors
     ///
-    /// As for [`body_with`](Self::body_with), the form should stay the only body.
+    /// The call fails with a [`SteadyError`](crate::SteadyError) before anything is sent, if the form was replaced by
+    /// another body, or if the request has another `Content-Type` or `Content-Length`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -236,21 +236,22 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// Sends a file, opened again for each attempt (feature `file`).
     ///
     /// Sends the length as `Content-Length` and the content in chunks of 64 KiB. It replaces an earlier body and sets
-    /// no `Content-Type`. This method and each retry open the file with a blocking call of `std::fs`, which is short
+    /// no `Content-Type`. This method and each attempt open the file with blocking calls of `std::fs`, which are short
     /// on a local disk. The content is read on tokio's threads for blocking work.
     ///
     /// Dead letters keep an unchanged file within their size limit. `AutoKey::Content` makes no key for a file.
     ///
     /// # Errors
     ///
-    /// The call fails with a [`SteadyError`](crate::SteadyError) before an attempt is sent, if the file cannot be
-    /// opened, or if its length or modification time has changed since this method was called. Otherwise two attempts
-    /// would send different contents with one key. That error replaces the response of an earlier attempt. See
+    /// Before each attempt, the call fails with a [`SteadyError`](crate::SteadyError) if the file cannot be opened, or
+    /// if its length or modification time has changed since this method was called. Otherwise two attempts would send
+    /// different contents with one key. Before a retry, this error replaces the last response. See
     /// [`SteadyError::is_body`](crate::SteadyError::is_body).
     ///
-    /// If the file shrinks while it is sent, the attempt fails with an error of reqwest and is not retried. Bytes that
-    /// are changed or appended while it is sent are not noticed before the next attempt. Without a
-    /// [`RetryMiddleware`](crate::RetryMiddleware), a file that cannot be opened is an error of reqwest.
+    /// If the file shrinks while it is sent, the attempt fails with an error of reqwest and is not retried. Other
+    /// changes during an attempt are noticed only before the next one. As with [`body_with`](Self::body_with), the call
+    /// fails if the file was replaced by another body. Without a [`RetryMiddleware`](crate::RetryMiddleware), a file
+    /// that cannot be opened is an error of reqwest.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -270,12 +271,12 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
 
     /// Reads the response body into memory before the call returns.
     ///
-    /// So a connection that breaks inside the body is retried, too. The attempt timeout and the deadline then also
+    /// So a connection that breaks while the body arrives is retried, too. `attempt_timeout` and `deadline` then also
     /// cover the body.
     ///
     /// Only final responses are buffered: if the call gives up, you get the last response unchanged. If a body cannot
-    /// be read and no retry is allowed, the call fails with that error. A body longer than `limit` bytes is returned
-    /// as a stream once `limit` bytes have arrived. Later failures of that stream are not retried. Trailers are
+    /// be read and no retry is allowed, the call fails with that error. A longer body than `limit` bytes becomes a
+    /// stream once more than `limit` bytes have arrived. Later failures of that stream are not retried. Trailers are
     /// dropped.
     ///
     /// ```
@@ -296,7 +297,7 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     ///
     /// [`ReportSlot::effect`] then says whether the request took effect, however the call ended.
     ///
-    /// Empties the slot immediately. So a request that cannot be built leaves no report of an earlier call.
+    /// Empties the slot immediately. So if the request cannot be built, the slot has no report of an earlier call.
     #[must_use]
     fn report_to(self, slot: &ReportSlot) -> Self;
 }
@@ -361,7 +362,8 @@ impl RequestBuilderExt for RequestBuilder {
         let first =
             FormSource::new(&builder, build).and_then(|source| Some((source.next().ok()?, source)));
         let Some((first, source)) = first else {
-            // The request is invalid already. An invalid header makes sure that it is not sent without the form.
+            // The request or the form is invalid. An invalid header makes `build` fail, so that nothing is sent without
+            // the form.
             return builder.header(CONTENT_TYPE, "\n");
         };
         let (body, later) = BodyFactory::of_source(first.body, source);
@@ -396,7 +398,7 @@ impl RequestBuilderExt for RequestBuilder {
     }
 }
 
-/// Keeps the key of a replayed request in this header, because the server has seen it there.
+/// Keeps the key of a replayed request in this header, because the server knows it from there.
 pub(crate) fn keep_key_header(builder: RequestBuilder, header: &HeaderName) -> RequestBuilder {
     set(builder, |options| options.key_header = Some(header.clone()))
 }

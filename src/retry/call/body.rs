@@ -32,8 +32,8 @@ impl<'a> Call<'a> {
 
     /// Reads the beginning of the body, and asks the rule about it.
     ///
-    /// If the body breaks off or the attempt's time is over, an attempt with a status below 400 has failed. Errors are
-    /// returned as they are, because their status already says that the request failed.
+    /// If the body breaks off or the attempt's time is over, a response below 400 becomes a failed attempt. With a 4xx
+    /// or 5xx, the rule judges what has arrived, because the status already says that the request failed.
     pub(crate) async fn inspect_body(
         &mut self,
         rule: &InspectRule,
@@ -80,7 +80,7 @@ impl<'a> Call<'a> {
             bytes: &start,
             is_complete,
         };
-        let record = (self.record.as_ref()).expect("a client with rules has one for each call");
+        let record = (self.record.as_ref()).expect("a call with rules has a record");
         let target = record.request.target();
         let verdict = rule.apply(&mut outcome, &result, self.attempt, target, &start);
         if verdict.is_some() {
