@@ -40,7 +40,8 @@
 //! # What limits it
 //!
 //! - At most [`max_resumes`](DownloadRequest::max_resumes) resumes and retries in a row without a new byte. Each new
-//!   byte gives all of them back.
+//!   byte gives all of them back. So a server that sends one byte per connection is asked for each of them: only a
+//!   deadline limits that.
 //! - A [`stall_timeout`](DownloadRequest::stall_timeout) between two chunks. After it, the rest is asked for again.
 //! - The [`deadline`](crate::RequestBuilderExt::deadline) of the request and that of a [`Scope`](crate::Scope) around
 //!   it hold for the whole download. The deadline of a middleware holds for each request until its headers arrive.
@@ -133,8 +134,8 @@ impl DownloadRequest {
 
     /// Limits the time between two chunks of a body. After it, the download asks for the rest.
     ///
-    /// With a [`RetryMiddleware`](crate::RetryMiddleware), it is also the `attempt_timeout` of requests for the rest, if
-    /// the request has no `attempt_timeout` of its own.
+    /// It is also the `attempt_timeout` of requests for the rest, if the request has none. Without a
+    /// [`RetryMiddleware`](crate::RetryMiddleware) it limits them, too.
     ///
     /// Default: 30 s.
     ///
@@ -165,7 +166,7 @@ impl DownloadRequest {
     }
 
     async fn start(self) -> Result<Download> {
-        let requests = Requests::new(self.request, self.settings.stall_timeout)?;
+        let mut requests = Requests::new(self.request, self.settings.stall_timeout)?;
         SteadyError::check(check(&self.settings), requests.url())?;
         let response = requests.first().await?;
         let headers = response.headers().clone();

@@ -13,7 +13,7 @@ use http::StatusCode;
 use http_body::Body as _;
 use reqwest::{Body, Response, Url};
 use reqwest_middleware::{Error, Result};
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::error::{DownloadError, Kind};
 use super::requests::Requests;
@@ -75,9 +75,10 @@ pub(super) struct Transfer {
     may_start_over: bool,
     /// The server has sent a part that does not fit, so it is not asked for parts any more.
     refuses_parts: bool,
-    /// Ends a silence. `is_timed`: it is set for the current one.
+    /// When the current silence of a body has been too long. `None` while bytes come.
+    silent_until: Option<Instant>,
+    /// Wakes the task when a silence or the deadline ends.
     timer: Pin<Box<Sleep>>,
-    is_timed: bool,
 }
 
 enum State {
@@ -104,8 +105,8 @@ impl Transfer {
             allowance,
             may_start_over: false,
             refuses_parts: false,
+            silent_until: None,
             timer: Box::pin(sleep_until(clock::now())),
-            is_timed: false,
         };
         transfer.begin(response);
         transfer
@@ -124,7 +125,7 @@ impl Transfer {
 
     fn read(&mut self, response: Response, end: Option<u64>) {
         self.end = end;
-        self.is_timed = false;
+        self.silent_until = None;
         self.state = State::Reading(response.into());
     }
 
@@ -164,13 +165,21 @@ impl Transfer {
     /// Returns the next chunk, and `None` after the last one. An error is final.
     pub(super) fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Item>>> {
         loop {
-            let step = match &mut self.state {
-                State::Ended => return Poll::Ready(None),
-                State::Reading(_) => ready!(self.poll_body(context)),
-                State::Requesting(request) => {
-                    let result = ready!(request.as_mut().poll(context));
-                    self.on_result(result)
-                }
+            let exceeded = self.requests.limit().filter(|limit| {
+                // What is whole needs no more time.
+                limit.end() <= clock::now() && !self.is_whole()
+            });
+            let step = match (&mut self.state, exceeded) {
+                (State::Ended, _) => return Poll::Ready(None),
+                (_, Some(limit)) => Err(limit.error()),
+                (State::Reading(_), None) => ready!(self.poll_body(context)),
+                (State::Requesting(request), None) => match request.as_mut().poll(context) {
+                    Poll::Ready(result) => self.on_result(result),
+                    Poll::Pending => {
+                        ready!(self.poll_timer(context));
+                        Ok(None)
+                    }
+                },
             };
             match step {
                 Ok(None) => {}
@@ -184,14 +193,14 @@ impl Transfer {
         }
     }
 
-    /// Reads on. `Ok(None)` if the state has changed.
+    /// Whether all bytes of the file are here.
+    fn is_whole(&self) -> bool {
+        self.version.length == Some(self.offset)
+    }
+
+    /// Reads on. `Ok(None)` if the state has changed, or the deadline is over.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Item>>> {
-        let is_whole = self.version.length == Some(self.offset);
-        if let Some(limit) = self.requests.limit().filter(|_| !is_whole) {
-            if limit.end() <= clock::now() {
-                return Poll::Ready(Err(limit.error()));
-            }
-        }
+        let is_whole = self.is_whole();
         let State::Reading(body) = &mut self.state else {
             return Poll::Ready(Ok(None));
         };
@@ -222,35 +231,38 @@ impl Transfer {
             Poll::Ready(Some(Err(error))) => self.resume(error.into()),
             Poll::Ready(None) => self.on_end(),
             Poll::Pending => {
-                ready!(self.poll_silence(context));
-                // At the deadline, the next poll says so.
-                match self.requests.limit() {
-                    Some(limit) if limit.end() <= clock::now() => Ok(None),
-                    _ => self.resume(io_error(
-                        io::ErrorKind::TimedOut,
-                        "no data within the stall timeout",
-                    )),
+                let stalled = clock::after(clock::now(), self.settings.stall_timeout);
+                let silent_until = *self.silent_until.get_or_insert(stalled);
+                ready!(self.poll_timer(context));
+                match silent_until <= clock::now() {
+                    true => {
+                        let silence = "no data within the stall timeout";
+                        self.resume(io_error(io::ErrorKind::TimedOut, silence))
+                    }
+                    false => Ok(None),
                 }
             }
         })
     }
 
-    /// Ready when the body has been silent for too long, or the deadline is over.
-    fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if !self.is_timed {
-            let stalled = clock::after(clock::now(), self.settings.stall_timeout);
-            let end = self
-                .requests
-                .limit()
-                .map_or(stalled, |limit| limit.end().min(stalled));
-            self.timer.as_mut().reset(end);
-            self.is_timed = true;
+    /// Ready when a body has been silent for too long, or the deadline is over.
+    ///
+    /// The deadline is looked up at every poll: the next one may be in another scope.
+    fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.requests.limit().map(|limit| limit.end());
+        match self.silent_until.into_iter().chain(deadline).min() {
+            None => Poll::Pending,
+            Some(end) => {
+                if self.timer.deadline() != end {
+                    self.timer.as_mut().reset(end);
+                }
+                self.timer.as_mut().poll(context)
+            }
         }
-        self.timer.as_mut().poll(context)
     }
 
     fn give_out(&mut self, data: Bytes) -> Result<Item> {
-        self.is_timed = false;
+        self.silent_until = None;
         let offset = self.offset.saturating_add(data.len() as u64);
         if self.end.is_some_and(|end| offset > end) {
             return Err(self.error(Kind::Changed("the rest is longer than its range")));
@@ -258,9 +270,10 @@ impl Transfer {
         self.offset = offset;
         if offset > self.most_received {
             self.most_received = offset;
-            if self.without_progress > 0 {
-                self.without_progress = 0;
-                self.allowance = Scope::new().max_retries(self.settings.max_resumes);
+            self.without_progress = 0;
+            let all = self.settings.max_resumes;
+            if (self.allowance.retries_left()).is_some_and(|left| left < all) {
+                self.allowance = Scope::new().max_retries(all);
             }
         }
         Ok(Item::Chunk(data))
@@ -310,6 +323,7 @@ impl Transfer {
         }
         let from = rest.map(|(validator, _)| (self.offset, validator));
         let request = self.requests.again(from, wait, self.allowance.clone());
+        self.silent_until = None;
         self.state = State::Requesting(request);
         self.resumes += 1;
         self.without_progress += 1;
@@ -324,6 +338,7 @@ impl Transfer {
         let response = match result {
             Ok(response) => response,
             Err(error) => {
+                let error = self.requests.complete_error(error, self.resumes + 1);
                 return match failure_class(Failure::of(&error).kind) {
                     StatusClass::Never => Err(error),
                     _ => self.resume(error),

@@ -59,6 +59,26 @@ async fn a_later_save_goes_on_with_what_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn new_bytes_give_back_the_retries_of_a_later_save() {
+    let directory = Directory::new();
+    let file = Hosted::new(bytes(300));
+    let hosted = file.clone();
+    let server = serve(move |index, request| match index {
+        0 => hosted.reply(request, 100, Then::Fail),
+        4 => hosted.reply(request, 10, Then::Fail),
+        2 | 3 | 5 | 6 => Reply::status(503),
+        _ => hosted.reply(request, 300, Then::End),
+    });
+    let first = download(&server).max_resumes(0).await.unwrap();
+    first.save(directory.file("data")).await.unwrap_err();
+    // Two retries of the first request for the rest. Then a resume and two retries of its request.
+    let second = download(&server).max_resumes(3).await.unwrap();
+    assert_eq!(second.save(directory.file("data")).await.unwrap(), 300);
+    assert_eq!(server.count(), 8);
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_there_whole_is_not_asked_for() {
     let directory = Directory::new();
     let file = Hosted::new(bytes(300));
