@@ -45,9 +45,11 @@
 //! - A [`stall_timeout`](DownloadRequest::stall_timeout) between two chunks. After it, the rest is asked for again.
 //! - The [`deadline`](crate::RequestBuilderExt::deadline) of the request and that of a [`Scope`](crate::Scope) around
 //!   it hold for the whole download. The deadline of a middleware holds for each request until its headers arrive.
-//! - A throttle that refuses a request for the rest ends the download. Its `save` can be repeated.
+//! - What ends a call for good ends the download: a veto of the server, a `Retry-After` that is too long, an empty retry
+//!   budget, or a throttle that refuses. Its `save` can be repeated.
 //!
-//! Each resume waits for a random backoff. A resume counts as a new call, so it takes nothing from the retry budget.
+//! Each resume waits for a random backoff, and at least as long as the server asks. A resume counts as a new call, so
+//! it takes nothing from the retry budget. The retries of its request do.
 
 mod error;
 mod requests;

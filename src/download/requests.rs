@@ -13,7 +13,7 @@ use crate::admit::{Scope, current_deadline};
 use crate::clock;
 use crate::config::{ConfigError, Timers};
 use crate::host::host_of;
-use crate::outcome::{RetryReport, SteadyError, TimeLimit};
+use crate::outcome::{ReportSlot, RetryReport, SteadyError, StopReason, TimeLimit};
 use crate::request::RequestOptions;
 use crate::schedule::Limit;
 use crate::upstream::BoxFuture;
@@ -31,6 +31,8 @@ pub(super) struct Requests {
     stall_timeout: Duration,
     /// A retry is in the chain, and limits the time of each attempt.
     has_retry: bool,
+    /// What that retry says about the latest request for the rest.
+    report: ReportSlot,
 }
 
 impl Requests {
@@ -61,6 +63,7 @@ impl Requests {
             deadline,
             stall_timeout,
             has_retry: false,
+            report: ReportSlot::new(),
         })
     }
 
@@ -119,15 +122,16 @@ impl Requests {
         let mut extensions = self.extensions.clone();
         let (started, deadline) = (self.started, self.deadline);
         let (stall_timeout, has_retry) = (self.stall_timeout, self.has_retry);
-        let client = self.client.clone();
+        let (client, report) = (self.client.clone(), self.report.clone());
+        report.clear();
         Box::pin(async move {
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
             let mut timeout = stall_timeout;
             RequestOptions::change(&mut extensions, |options| {
-                // The report is that of the first request.
-                options.report = None;
+                // The caller's slot keeps the report of the first request.
+                options.report = Some(report);
                 // A silent server must not block the download forever.
                 timeout = *options.attempt_timeout.get_or_insert(stall_timeout);
                 let elapsed = clock::now().saturating_duration_since(started);
@@ -141,6 +145,21 @@ impl Requests {
                     limit.enforce(send).await
                 }
             }
+        })
+    }
+
+    /// Returns whether the retry in the chain, if there is one, allows to ask again after a failed request.
+    pub(super) fn may_ask_again(&self) -> bool {
+        let report = self.report.get();
+        !report.is_some_and(|report| {
+            matches!(
+                report.stop_reason(),
+                StopReason::NotRetryable
+                    | StopReason::ServerVeto
+                    | StopReason::ServerDelayTooLong
+                    | StopReason::BudgetEmpty
+                    | StopReason::Throttled
+            )
         })
     }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 use reqwest::{Body, Response, Url};
 use reqwest_middleware::{Error, Result};
@@ -20,12 +20,15 @@ use super::requests::Requests;
 use super::version::{FileVersion, Rest};
 use crate::admit::Scope;
 use crate::clock;
-use crate::decide::{Failure, StatusClass, default_class, failure_class};
+use crate::decide::{Failure, StatusClass, default_class, failure_class, is_veto};
 use crate::entropy::Entropy;
 use crate::host::host_of;
 use crate::log;
-use crate::schedule::Backoff;
+use crate::schedule::{self, Backoff, server_hint};
 use crate::upstream::BoxFuture;
+
+/// If the server asks for a longer wait, the download ends. The default of a retry.
+const MAX_SERVER_DELAY: Duration = Duration::from_secs(60);
 
 /// How a download goes on after a failure.
 #[derive(Clone, Debug)]
@@ -228,7 +231,7 @@ impl Transfer {
                 }
                 _ => Ok(None),
             },
-            Poll::Ready(Some(Err(error))) => self.resume(error.into()),
+            Poll::Ready(Some(Err(error))) => self.resume(error.into(), None),
             Poll::Ready(None) => self.on_end(),
             Poll::Pending => {
                 let stalled = clock::after(clock::now(), self.settings.stall_timeout);
@@ -237,7 +240,7 @@ impl Transfer {
                 match silent_until <= clock::now() {
                     true => {
                         let silence = "no data within the stall timeout";
-                        self.resume(io_error(io::ErrorKind::TimedOut, silence))
+                        self.resume(io_error(io::ErrorKind::TimedOut, silence), None)
                     }
                     false => Ok(None),
                 }
@@ -284,12 +287,12 @@ impl Transfer {
         match self.end {
             Some(end) if self.offset < end => {
                 let cut_short = "the body of the response is shorter than announced";
-                self.resume(io_error(io::ErrorKind::UnexpectedEof, cut_short))
+                self.resume(io_error(io::ErrorKind::UnexpectedEof, cut_short), None)
             }
             // A server may send less than the whole rest.
             Some(_) if self.version.length != Some(self.offset) => {
                 let more = "the server has sent only a part of the rest";
-                self.resume(io_error(io::ErrorKind::UnexpectedEof, more))
+                self.resume(io_error(io::ErrorKind::UnexpectedEof, more), None)
             }
             _ => {
                 self.state = State::Ended;
@@ -298,8 +301,8 @@ impl Transfer {
         }
     }
 
-    /// Asks for the rest after a failure, if that is possible and allowed.
-    fn resume(&mut self, cause: Error) -> Result<Option<Item>> {
+    /// Asks for the rest after a failure, if that is possible and allowed. `hint`: the server asks to wait.
+    fn resume(&mut self, cause: Error, hint: Option<Duration>) -> Result<Option<Item>> {
         let rest = (self.version.resumable()).filter(|_| self.offset > 0 && !self.refuses_parts);
         if !self.is_file() {
             return Err(cause);
@@ -311,8 +314,11 @@ impl Transfer {
             };
             return Err(self.error(Kind::Broken(reason, cause)));
         }
-        let entropy = &self.entropy;
-        let wait = entropy.with(|rng| self.settings.backoff.draw(self.without_progress, None, rng));
+        let wait = self.entropy.with(|rng| {
+            let backoff = &self.settings.backoff;
+            let backoff = backoff.draw(self.without_progress, None, rng);
+            schedule::wait(hint, backoff, rng)
+        });
         if let Some(limit) = self.requests.limit() {
             if clock::after(clock::now(), wait) >= limit.end() {
                 return Err(self.error(Kind::Broken("its deadline is too close", cause)));
@@ -339,9 +345,11 @@ impl Transfer {
             Ok(response) => response,
             Err(error) => {
                 let error = self.requests.complete_error(error, self.resumes + 1);
-                return match failure_class(Failure::of(&error).kind) {
-                    StatusClass::Never => Err(error),
-                    _ => self.resume(error),
+                let is_final = failure_class(Failure::of(&error).kind) == StatusClass::Never
+                    || !self.requests.may_ask_again();
+                return match is_final {
+                    true => Err(error),
+                    false => self.resume(error, None),
                 };
             }
         };
@@ -371,13 +379,21 @@ impl Transfer {
             }
             StatusCode::RANGE_NOT_SATISFIABLE => self.start_over("the file is shorter now"),
             StatusCode::PRECONDITION_FAILED => self.start_over("the file has changed"),
-            _ if default_class(status) == StatusClass::Never => {
-                Err(self.error(Kind::Status(status)))
-            }
-            _ => {
-                let status = self.error(Kind::Status(status));
-                self.resume(status)
-            }
+            _ => self.on_failure(status, response.headers()),
+        }
+    }
+
+    /// Asks again after an error status that may pass, unless the server or the retry in the chain says not to.
+    fn on_failure(&mut self, status: StatusCode, headers: &HeaderMap) -> Result<Option<Item>> {
+        let error = self.error(Kind::Status(status));
+        let hint = server_hint(status, headers, clock::wall());
+        let is_final = default_class(status) == StatusClass::Never
+            || is_veto(headers)
+            || hint.is_some_and(|hint| hint > MAX_SERVER_DELAY)
+            || !self.requests.may_ask_again();
+        match is_final {
+            true => Err(error),
+            false => self.resume(error, hint),
         }
     }
 
@@ -386,7 +402,7 @@ impl Transfer {
         let error = self.error(Kind::Changed(reason));
         self.refuses_parts = true;
         match self.may_start_over {
-            true => self.resume(error),
+            true => self.resume(error, None),
             false => Err(error),
         }
     }

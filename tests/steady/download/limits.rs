@@ -1,13 +1,23 @@
 //! What ends a download, or makes it wait: servers, budgets, deadlines and silence.
 
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use reqwest_steady::{CoalesceMiddleware, ThrottleMiddleware};
+use reqwest_steady::{
+    Budget, CoalesceMiddleware, RetryMiddlewareBuilder, StatusClass, ThrottleMiddleware,
+};
 
 use super::*;
 
 fn bare(server: &Arc<ScriptedServer>) -> ClientWithMiddleware {
     let client = ClientBuilder::new(reqwest::Client::new());
     client.with_arc(server.clone()).build()
+}
+
+fn retrying(
+    server: &Arc<ScriptedServer>,
+    set: impl FnOnce(RetryMiddlewareBuilder) -> RetryMiddlewareBuilder,
+) -> ClientWithMiddleware {
+    let retry = set(RetryMiddleware::builder()).build().unwrap();
+    server.client(retry)
 }
 
 /// The first body breaks off after 100 bytes, and this is the response to requests for the rest.
@@ -17,6 +27,91 @@ fn broken(rest: impl Fn() -> Reply + Send + Sync + 'static) -> Arc<ScriptedServe
         0 => file.reply(request, 100, Then::Fail),
         _ => rest(),
     })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_come_back_much_later_is_left_alone() {
+    let busy = || broken(|| Reply::status(503).header("retry-after", "3600"));
+    for with_retry in [true, false] {
+        let server = busy();
+        let client = match with_retry {
+            true => server.client(RetryMiddleware::default()),
+            false => bare(&server),
+        };
+        let start = Instant::now();
+        let (_, text, error) = failed(client.get(URL).download().backoff(exact())).await;
+        assert_eq!((server.count(), start.elapsed()), (2, SEC), "{text}");
+        let status = DownloadError::of(&error).unwrap().status();
+        assert_eq!(status.map(|status| status.as_u16()), Some(503));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rest_is_never_asked_for_sooner_than_the_server_says() {
+    for with_retry in [true, false] {
+        let file = Hosted::new(bytes(300));
+        let hosted = file.clone();
+        let server = serve(move |index, request| match index {
+            0 => hosted.reply(request, 100, Then::Fail),
+            1 | 2 => Reply::status(429).header("retry-after", "20"),
+            _ => hosted.reply(request, 300, Then::End),
+        });
+        let client = match with_retry {
+            // It gives up at once, and its last response has the hint.
+            true => retrying(&server, |retry| retry.max_retries(0)),
+            false => bare(&server),
+        };
+        let mut download = client.get(URL).download().backoff(exact()).await.unwrap();
+        assert_eq!(read(&mut download).await.unwrap(), *file.bytes);
+        let gaps = server.gaps();
+        assert_eq!((gaps.len(), gaps[0]), (3, SEC));
+        for gap in &gaps[1..] {
+            assert!((20 * SEC..=21 * SEC).contains(gap), "{gap:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_veto_of_the_server_ends_a_download() {
+    let veto = || broken(|| Reply::status(503).header("x-should-retry", "false"));
+    for with_retry in [true, false] {
+        let server = veto();
+        let client = match with_retry {
+            true => server.client(RetryMiddleware::default()),
+            false => bare(&server),
+        };
+        let (_, text, _) = failed(client.get(URL).download().backoff(exact())).await;
+        assert_eq!(server.count(), 2, "{text}");
+        assert!(text.contains("status 503"), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_retry_budget_ends_a_download() {
+    let empty = || Budget::builder().min_retries_per_sec(0.0).retry_ratio(0.0);
+    for fails in [true, false] {
+        let server = broken(move || match fails {
+            true => Reply::fail(ErrorKind::ConnectionReset),
+            false => Reply::status(503),
+        });
+        let budget = empty().build().unwrap();
+        let client = retrying(&server, |retry| retry.budget(budget));
+        let download = client.get(URL).download().backoff(exact());
+        let (received, error) = read(&mut download.await.unwrap()).await.unwrap_err();
+        assert_eq!((received.len(), server.count()), (100, 2), "{error:?}");
+        // The error of a request is returned unchanged.
+        assert_eq!(DownloadError::of(&error).is_none(), fails, "{error:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_the_client_calls_final_ends_a_download() {
+    let server = broken(|| Reply::status(503));
+    let client = retrying(&server, |retry| {
+        retry.status(503.try_into().unwrap(), StatusClass::Never)
+    });
+    let (_, text, _) = failed(client.get(URL).download().backoff(exact())).await;
+    assert_eq!(server.count(), 2, "{text}");
 }
 
 #[tokio::test(start_paused = true)]
