@@ -237,7 +237,8 @@ impl Progress {
 /// [`save`](Self::save) (feature `file`). The [module](self) says when it goes on.
 ///
 /// A response that is not a success is a `Download` as well, like in reqwest: check [`status`](Self::status). Its body
-/// is not resumed, and `save` refuses it.
+/// is not resumed, and `save` refuses it. A 206 has no place in a file, because no part was asked for: reading it is an
+/// error.
 #[must_use = "the file is not read yet"]
 pub struct Download {
     transfer: Transfer,

@@ -86,7 +86,11 @@ pub(super) struct Transfer {
 
 enum State {
     Reading(Body),
-    Requesting(BoxFuture<'static, Result<Response>>),
+    /// `is_part`: the request asks for the rest, and not for the whole file.
+    Requesting {
+        request: BoxFuture<'static, Result<Response>>,
+        is_part: bool,
+    },
     Ended,
 }
 
@@ -118,10 +122,18 @@ impl Transfer {
     /// Starts to read a response that begins with the first byte of the file.
     fn begin(&mut self, response: Response) {
         self.status = response.status();
-        self.version = match self.is_file() {
-            true => FileVersion::of(response.headers(), response.content_length()),
-            false => FileVersion::default(),
+        let length = response.content_length();
+        let version = match self.status {
+            StatusCode::OK => FileVersion::of(response.headers(), length),
+            // What a proxy has changed must not be mixed with a rest that it passes on unchanged.
+            _ if self.is_file() => FileVersion::of_length(length),
+            _ => FileVersion::default(),
         };
+        if version != self.version {
+            // A part of another version did not fit. One of this version may.
+            self.refuses_parts = false;
+        }
+        self.version = version;
         self.offset = 0;
         self.read(response, self.version.length);
     }
@@ -159,10 +171,8 @@ impl Transfer {
             self.state = State::Ended;
             return;
         }
-        let from = (self.version.resumable()).filter(|_| offset > 0);
-        let from = from.map(|(validator, _)| (offset, validator));
-        let scope = self.allowance.clone();
-        self.state = State::Requesting(self.requests.again(from, Duration::ZERO, scope));
+        let is_part = offset > 0 && self.version.resumable().is_some();
+        self.request(is_part, Duration::ZERO);
     }
 
     /// Returns the next chunk, and `None` after the last one. An error is final.
@@ -176,13 +186,18 @@ impl Transfer {
                 (State::Ended, _) => return Poll::Ready(None),
                 (_, Some(limit)) => Err(limit.error()),
                 (State::Reading(_), None) => ready!(self.poll_body(context)),
-                (State::Requesting(request), None) => match request.as_mut().poll(context) {
-                    Poll::Ready(result) => self.on_result(result),
-                    Poll::Pending => {
-                        ready!(self.poll_timer(context));
-                        Ok(None)
+                (State::Requesting { request, is_part }, None) => {
+                    match request.as_mut().poll(context) {
+                        Poll::Ready(result) => {
+                            let is_part = *is_part;
+                            self.on_result(result, is_part)
+                        }
+                        Poll::Pending => {
+                            ready!(self.poll_timer(context));
+                            Ok(None)
+                        }
                     }
-                },
+                }
             };
             match step {
                 Ok(None) => {}
@@ -203,6 +218,10 @@ impl Transfer {
 
     /// Reads on. `Ok(None)` if the state has changed, or the deadline is over.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Item>>> {
+        if self.status == StatusCode::PARTIAL_CONTENT {
+            // Nobody has asked for a part, so its bytes have no place.
+            return Poll::Ready(Err(self.error(Kind::Status(self.status))));
+        }
         let is_whole = self.is_whole();
         let State::Reading(body) = &mut self.state else {
             return Poll::Ready(Ok(None));
@@ -303,11 +322,11 @@ impl Transfer {
 
     /// Asks for the rest after a failure, if that is possible and allowed. `hint`: the server asks to wait.
     fn resume(&mut self, cause: Error, hint: Option<Duration>) -> Result<Option<Item>> {
-        let rest = (self.version.resumable()).filter(|_| self.offset > 0 && !self.refuses_parts);
+        let is_part = self.offset > 0 && self.version.resumable().is_some() && !self.refuses_parts;
         if !self.is_file() {
             return Err(cause);
         }
-        if rest.is_none() && self.offset > 0 && !self.may_start_over {
+        if !is_part && self.offset > 0 && !self.may_start_over {
             let reason = match self.refuses_parts {
                 true => "the server does not send the rest",
                 false => "its headers do not allow to ask for the rest",
@@ -327,10 +346,7 @@ impl Transfer {
         if !self.allowance.take_retry() {
             return Err(self.error(Kind::Broken("no resumes are left", cause)));
         }
-        let from = rest.map(|(validator, _)| (self.offset, validator));
-        let request = self.requests.again(from, wait, self.allowance.clone());
-        self.silent_until = None;
-        self.state = State::Requesting(request);
+        self.request(is_part, wait);
         self.resumes += 1;
         self.without_progress += 1;
         let cause = Failure::of(&cause).kind.as_str();
@@ -339,8 +355,17 @@ impl Transfer {
         Ok(None)
     }
 
-    /// Looks at the response to a request for the rest, or for the file from its beginning.
-    fn on_result(&mut self, result: Result<Response>) -> Result<Option<Item>> {
+    /// Requests the rest, or the whole file.
+    fn request(&mut self, is_part: bool, wait: Duration) {
+        let rest = self.version.resumable().filter(|_| is_part);
+        let from = rest.map(|(validator, _)| (self.offset, validator));
+        let request = self.requests.again(from, wait, self.allowance.clone());
+        self.silent_until = None;
+        self.state = State::Requesting { request, is_part };
+    }
+
+    /// Looks at the response to a request for the rest, or for the whole file.
+    fn on_result(&mut self, result: Result<Response>, is_part: bool) -> Result<Option<Item>> {
         let response = match result {
             Ok(response) => response,
             Err(error) => {
@@ -367,7 +392,7 @@ impl Transfer {
             return Err(self.error(Kind::Changed(reason)));
         }
         match status {
-            StatusCode::PARTIAL_CONTENT => {
+            StatusCode::PARTIAL_CONTENT if is_part => {
                 let length = response.content_length();
                 match (self.version).check_rest(response.headers(), length, self.offset) {
                     Rest::Continues { end } => {
@@ -377,8 +402,10 @@ impl Transfer {
                     Rest::DoesNotFit(reason) => self.start_over(reason),
                 }
             }
-            StatusCode::RANGE_NOT_SATISFIABLE => self.start_over("the file is shorter now"),
-            StatusCode::PRECONDITION_FAILED => self.start_over("the file has changed"),
+            StatusCode::RANGE_NOT_SATISFIABLE if is_part => {
+                self.start_over("the file is shorter now")
+            }
+            StatusCode::PRECONDITION_FAILED if is_part => self.start_over("the file has changed"),
             _ => self.on_failure(status, response.headers()),
         }
     }
