@@ -40,13 +40,16 @@
 //! # What limits it
 //!
 //! - At most [`max_resumes`](DownloadRequest::max_resumes) resumes and retries in a row without a new byte. Each new
-//!   byte gives all of them back.
+//!   byte gives all of them back. So a server that sends one byte per connection is asked for each of them: only a
+//!   deadline limits that.
 //! - A [`stall_timeout`](DownloadRequest::stall_timeout) between two chunks. After it, the rest is asked for again.
 //! - The [`deadline`](crate::RequestBuilderExt::deadline) of the request and that of a [`Scope`](crate::Scope) around
 //!   it hold for the whole download. The deadline of a middleware holds for each request until its headers arrive.
-//! - A throttle that refuses a request for the rest ends the download. Its `save` can be repeated.
+//! - What ends a call for good ends the download: a veto of the server, a `Retry-After` that is too long, an empty retry
+//!   budget, or a throttle that refuses. Its `save` can be repeated.
 //!
-//! Each resume waits for a random backoff. A resume counts as a new call, so it takes nothing from the retry budget.
+//! Each resume waits for a random backoff, and at least as long as the server asks. A resume counts as a new call, so
+//! it takes nothing from the retry budget. The retries of its request do.
 
 mod error;
 mod requests;
@@ -133,8 +136,8 @@ impl DownloadRequest {
 
     /// Limits the time between two chunks of a body. After it, the download asks for the rest.
     ///
-    /// With a [`RetryMiddleware`](crate::RetryMiddleware), it is also the `attempt_timeout` of requests for the rest, if
-    /// the request has no `attempt_timeout` of its own.
+    /// It is also the `attempt_timeout` of requests for the rest, if the request has none. Without a
+    /// [`RetryMiddleware`](crate::RetryMiddleware) it limits them, too.
     ///
     /// Default: 30 s.
     ///
@@ -165,7 +168,7 @@ impl DownloadRequest {
     }
 
     async fn start(self) -> Result<Download> {
-        let requests = Requests::new(self.request, self.settings.stall_timeout)?;
+        let mut requests = Requests::new(self.request, self.settings.stall_timeout)?;
         SteadyError::check(check(&self.settings), requests.url())?;
         let response = requests.first().await?;
         let headers = response.headers().clone();
@@ -234,7 +237,8 @@ impl Progress {
 /// [`save`](Self::save) (feature `file`). The [module](self) says when it goes on.
 ///
 /// A response that is not a success is a `Download` as well, like in reqwest: check [`status`](Self::status). Its body
-/// is not resumed, and `save` refuses it.
+/// is not resumed, and `save` refuses it. A 206 has no place in a file, because no part was asked for: reading it is an
+/// error.
 #[must_use = "the file is not read yet"]
 pub struct Download {
     transfer: Transfer,
