@@ -36,8 +36,8 @@ pub(crate) struct GateRequest<'a> {
     attempt: Attempt,
     /// From the retry around the throttle. A request that waits has one in any case.
     pub(crate) handoff: Option<Handoff>,
-    /// The retry reads the body of the response, and that may fail.
-    pub(crate) reads_body: bool,
+    /// The retry reads the body of a success, and that may fail.
+    pub(crate) reads_successes: bool,
     /// How long the request was in the queue.
     pub(crate) waited: Duration,
     /// `None` if neither observers nor the log want events.
@@ -89,7 +89,7 @@ impl<'a> GateRequest<'a> {
             position: GatePosition::Outside,
             attempt: Attempt::of(extensions),
             handoff: None,
-            reads_body: false,
+            reads_successes: false,
             waited: Duration::ZERO,
             watched: gate.settings.is_watched().then(watched),
         }
@@ -112,7 +112,7 @@ impl<'a> GateRequest<'a> {
             }
             None => Terms::default(),
         };
-        self.reads_body = terms.reads_body;
+        self.reads_successes = terms.reads_successes;
         let now = clock::now();
         match self.gate.enter(now, self.attempt.is_retry(), terms) {
             Ok(GateEntry::Admitted(grant, snapshot)) => {
