@@ -5,8 +5,8 @@
 //! side finds it by type. Clones of the extensions share its marks, which are nothing of value: the permit stays
 //! with the retry, so a clone that outlives the call delays no refund.
 //!
-//! The retry inserts one for a permit, an attempt timeout, earlier time in a queue, a retry with a deadline, or a body
-//! that it reads. The throttle inserts one if the attempt queues or fails: see `docs/decisions/retry.md`. A middleware
+//! The retry inserts one for a permit, an attempt timeout, earlier time in a queue, a retry with a deadline, or bodies of
+//! successes that it reads. The throttle inserts one if the attempt queues or fails: see `docs/decisions/retry.md`. A middleware
 //! that passes on empty extensions loses it. Then a retry is charged even if a throttle refuses it, and its timeout also
 //! runs in the queue.
 
@@ -62,11 +62,11 @@ pub(crate) struct Terms {
     pub(crate) queued_before: Duration,
     /// The call could be retried, so it logs how it ends.
     pub(crate) can_retry: bool,
-    /// The retry reads the body of a response, so an attempt may fail after its throttle has seen a success.
-    pub(crate) reads_body: bool,
+    /// The retry reads the body of a success, so an attempt may fail after its throttle has seen that success.
+    pub(crate) reads_successes: bool,
 }
 
-/// What a throttle leaves for the retry around it if the attempt failed or waited, or if the retry reads the body.
+/// What a throttle leaves for the retry around it if the attempt failed or waited, or if the retry reads the body of a success.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ThrottleVisit {
     /// How long the attempt waited in queues.

@@ -49,8 +49,8 @@ pub(crate) struct Call<'a> {
     has_key: bool,
     /// The method only reads.
     is_safe: bool,
-    /// The body of a response can make an attempt fail, for this retry or one around it. A response to a HEAD has none.
-    reads_body: bool,
+    /// The responses whose body can make an attempt fail, for this retry or one around it.
+    reads: ReadBodies,
     /// `None` if the call cannot be retried.
     host: Option<HostPlace>,
     /// What the client remembers of the host. `None` if the call cannot be retried.
@@ -84,6 +84,16 @@ pub(crate) struct Call<'a> {
     ///
     /// `None` if the call has no options and no time limit either: see [`is_measured`](Self::is_measured).
     url: Option<Box<str>>,
+}
+
+/// The responses whose body is read within an attempt.
+#[derive(Clone, Copy, PartialEq)]
+enum ReadBodies {
+    None,
+    /// Of 4xx and 5xx.
+    OfErrors,
+    /// Also of successes, so an attempt may fail after its throttle has seen one.
+    All,
 }
 
 /// What is known of a request before its call starts.
@@ -189,6 +199,16 @@ impl<'a> Call<'a> {
         if let Some(budget) = budget.filter(|_| makes_deposit) {
             budget.on_request(time.started);
         }
+        let buffers = own.is_some_and(|own| own.buffer.is_some());
+        let reads = match &*settings.inspect {
+            [] if !buffers => ReadBodies::None,
+            // Their responses have none.
+            _ if request.method() == Method::HEAD => ReadBodies::None,
+            rules if buffers || rules.iter().any(|rule| rule.what.selects_successes()) => {
+                ReadBodies::All
+            }
+            _ => ReadBodies::OfErrors,
+        };
         Self {
             state,
             settings,
@@ -197,9 +217,7 @@ impl<'a> Call<'a> {
             rules,
             has_key,
             is_safe: is_idempotent_method && is_safe(request.method()),
-            reads_body: (options.as_ref().is_some_and(|own| own.buffer.is_some())
-                || !settings.inspect.is_empty())
-                && request.method() != Method::HEAD,
+            reads,
             options,
             host,
             host_record,
@@ -259,7 +277,9 @@ impl<'a> Call<'a> {
             warning.warn(&TWO_RETRIES_IN_ONE_CHAIN);
         }
         self.outer = Some(outer);
-        self.reads_body |= terms.reads_body;
+        if terms.reads_successes {
+            self.reads = ReadBodies::All;
+        }
         let queued = terms.queued_before;
         if !queued.is_zero() {
             let history = self.history_or_new();

@@ -8,7 +8,7 @@ use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
 use super::super::permit::HandedOff;
-use super::Call;
+use super::{Call, ReadBodies};
 use crate::admit::in_scope;
 use crate::clock;
 use crate::decide::{ClassifiedOutcome, RequestFacts};
@@ -44,14 +44,14 @@ impl Call<'_> {
             // The throttle sees the deadline itself, and would wait for it past the retry window.
             || (is_retry && self.time.deadline.is_some())
             || !queued_before.is_zero()
-            || self.reads_body
+            || self.reads == ReadBodies::All
             || self.state.inner_retry.may_exist();
         if is_needed {
             let terms = Terms {
                 latest: is_retry.then(|| self.time.window_end()),
                 queued_before,
                 can_retry: self.could_retry(),
-                reads_body: self.reads_body,
+                reads_successes: self.reads == ReadBodies::All,
             };
             let handoff = Handoff::insert(extensions, terms);
             self.handed_off = Some(HandedOff::new(handoff, permit));

@@ -11,7 +11,7 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::super::permit::RetryPermit;
-use super::Call;
+use super::{Call, ReadBodies};
 use crate::admit::{BudgetHold, HostRecord, ScopeNode};
 use crate::clock;
 use crate::decide::{self, BodyVerdict, CallFacts, ClassifiedOutcome, StatusClass};
@@ -105,7 +105,8 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         result: &Result<Response>,
     ) -> Option<Stop> {
-        if self.reads_body && (self.buffers() || self.inspect_rule(result).is_some()) {
+        if self.reads != ReadBodies::None && (self.buffers() || self.inspect_rule(result).is_some())
+        {
             return None;
         }
         let reason = match outcome.is_success() {
