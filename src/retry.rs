@@ -5,7 +5,7 @@
 
 mod builder;
 mod call;
-mod inner_retry;
+mod inner_chain;
 mod permit;
 mod read_back;
 mod settings;

@@ -255,6 +255,10 @@ impl<'a> Call<'a> {
             let warning = &self.state.chain_warning;
             warning.warn(&TWO_RETRIES_IN_ONE_CHAIN);
         }
+        if self.scope.as_deref().is_some_and(ScopeNode::shares_host) {
+            // The retry is inside itself. Its inner attempts meet no retry, and must not teach that to the outer ones.
+            self.state.inner.learn_retry();
+        }
         self.outer = Some(outer);
         self.reads_body |= terms.reads_body;
         let queued = terms.queued_before;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::inner_retry::InnerRetry;
+use super::inner_chain::InnerChain;
 use crate::admit::{BudgetSettings, Hosts};
 use crate::config::{CREDENTIALS, ConfigError, Timers, ensure, longer_than_zero, reserved};
 use crate::dead_letter::DeadLetters;
@@ -47,7 +47,7 @@ pub(crate) struct RetryState {
     pub(crate) hosts: Hosts,
     pub(crate) entropy: Entropy,
     pub(crate) timers: Timers,
-    pub(crate) inner_retry: InnerRetry,
+    pub(crate) inner: InnerChain,
     pub(crate) chain_warning: WarnOnce,
 }
 
@@ -58,7 +58,7 @@ impl RetryState {
             hosts: Hosts::new(settings.budgets.clone()),
             entropy: Entropy::new(settings.seed),
             timers: Timers::default(),
-            inner_retry: InnerRetry::default(),
+            inner: InnerChain::default(),
             chain_warning: WarnOnce::default(),
             settings,
         }
