@@ -200,6 +200,8 @@ impl Call<'_> {
         extensions.insert(self.attempt);
         self.sent_at = self.time.elapsed(clock::now());
         match self.visit.take() {
+            // The wait took longer than planned. The attempt ends with an error before it is sent.
+            _ if self.began_too_late() => drop(retry.permit),
             // A throttle may refuse it, and then the permit is refunded.
             Some(_) => self.history_or_new().permit = Some(retry.permit),
             None => retry.permit.spend(),
