@@ -166,7 +166,6 @@ impl<'a> Call<'a> {
         // A call that cannot be retried takes no retry and makes no deposit.
         let host = could_retry.then(|| HostPlace::of(request.url()));
         let host_record = host.map(|host| state.hosts.of(host.text(request.url()), host.hash));
-        let budget = host_record.as_ref().map(|record| &record.budget);
         // A scope is needed only if this call can retry, has a deadline, or any `Scope` exists that may set one.
         let (mut scope, mut makes_deposit) = (None, true);
         if could_retry || time.deadline.is_some() || Scope::any_exists() {
@@ -176,15 +175,15 @@ impl<'a> Call<'a> {
                 false => u32::MAX,
             };
             let end = time.end();
-            let opened = ScopeNode::of_call(retries, end, budget.cloned());
+            let opened = ScopeNode::of_call(retries, end, host_record.clone());
             if opened.deadline != end {
                 time.bound_by(opened.deadline);
             }
             makes_deposit = !opened.shares_budget();
             scope = Some(opened);
         }
-        if let Some(budget) = budget.filter(|_| makes_deposit) {
-            budget.on_request(time.started);
+        if let Some(record) = host_record.as_ref().filter(|_| makes_deposit) {
+            record.budget.on_request(time.started);
         }
         Self {
             state,
@@ -276,6 +275,11 @@ impl<'a> Call<'a> {
         self.waited = self.state.entropy.with(|rng| up_to(spread, rng));
         tokio::time::sleep(self.waited).await;
         self.sent_at = self.time.elapsed(clock::now());
+    }
+
+    /// Returns whether no time was left when the attempt began, so that nothing is sent.
+    fn began_too_late(&self) -> bool {
+        (self.time.deadline).is_some_and(|deadline| self.sent_at >= deadline)
     }
 
     /// Returns when the attempt began.

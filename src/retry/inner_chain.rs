@@ -25,6 +25,11 @@ impl InnerChain {
         self.throttle.load(Ordering::Relaxed)
     }
 
+    /// Notes that there is a retry further inside.
+    pub(crate) fn learn_retry(&self) {
+        set(&self.retry, true);
+    }
+
     /// Notes what an attempt has met. An attempt without a handoff has nothing to say.
     pub(crate) fn learn(&self, trace: AttemptTrace) {
         set(&self.looked, true);

@@ -328,8 +328,16 @@ impl Call<'_> {
     }
 
     fn deposit(&self, now: Instant) {
-        if let Some(record) = &self.host_record {
-            record.on_success(now, self.makes_deposit);
+        let Some(record) = &self.host_record else {
+            return;
+        };
+        if self.makes_deposit {
+            record.on_success(now);
+        } else {
+            // A retry around this one, in the same chain, has handed it its attempt.
+            let is_same_response =
+                self.outer.is_some() && (self.scope.as_deref()).is_some_and(ScopeNode::shares_host);
+            record.on_nested_success(now, is_same_response);
         }
     }
 }
