@@ -164,10 +164,11 @@ async fn wakers_may_come_back_to_the_line() {
     assert_eq!((line.len(), Arc::strong_count(&line)), (0, 1));
 }
 
-/// Threads join, leave and succeed. Nothing is released twice, and no release is lost while a call waits.
+/// Threads join, leave and succeed. Each success sends one call: no release is used twice, and none is lost.
 #[test]
 fn racing_threads_pass_each_release_to_one_call() {
-    const CALLS: usize = 20_000;
+    const CALLS: usize = 9000;
+    const SENT: usize = CALLS / 3;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_time()
@@ -176,38 +177,54 @@ fn racing_threads_pass_each_release_to_one_call() {
     runtime.block_on(async {
         // No trickle: only successes release.
         let line = Arc::new(RetryLine::new(0.0, clock::now()));
+        let (joined, sent) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let until = async |counter: &AtomicUsize, expected| {
+            let reached = async {
+                while counter.load(Ordering::Relaxed) < expected {
+                    tokio::time::sleep(MS).await;
+                }
+            };
+            let in_time = tokio::time::timeout(60 * SEC, reached).await;
+            assert!(in_time.is_ok(), "{counter:?} of {expected}");
+        };
         let calls: Vec<_> = (0..CALLS)
             .map(|call| {
-                let line = Arc::clone(&line);
+                let (line, joined) = (Arc::clone(&line), Arc::clone(&joined));
+                let sent = Arc::clone(&sent);
                 tokio::spawn(async move {
-                    let wait = line.wait(clock::now() + 600 * SEC);
+                    let waiting = waiting(&line);
+                    joined.fetch_add(1, Ordering::Relaxed);
+                    let patience = (call % 20) as u32 * MS;
                     match call % 3 {
                         // Leaves at some point, perhaps right after its release.
-                        0 => drop(clock::within(clock::now() + MS, wait).await),
-                        1 => drop(wait.await),
-                        _ => match wait.await {
-                            Ok(release) => release.use_up(),
-                            Err(NotReleased::LineFull) => {}
-                            Err(error) => panic!("{error:?}"),
-                        },
+                        0 => drop(clock::within(clock::now() + patience, waiting).await),
+                        1 => drop(waiting.await),
+                        _ => {
+                            waiting.await.unwrap().use_up();
+                            sent.fetch_add(1, Ordering::Relaxed);
+                        }
                     }
                 })
             })
             .collect();
-        let successes = {
+        until(&joined, CALLS).await;
+        // All but one of the calls that send are released.
+        let successes = (1..SENT).map(|_| {
             let line = Arc::clone(&line);
-            tokio::spawn(async move {
-                loop {
-                    line.on_success(clock::now());
-                    tokio::task::yield_now().await;
-                }
-            })
-        };
-        for call in calls {
-            call.await.unwrap();
+            tokio::spawn(async move { line.on_success(clock::now()) })
+        });
+        for success in successes.collect::<Vec<_>>() {
+            success.await.unwrap();
         }
-        successes.abort();
-        let _ = successes.await;
+        until(&sent, SENT - 1).await;
+        tokio::time::sleep(50 * MS).await;
+        assert_eq!(sent.load(Ordering::Relaxed), SENT - 1, "one was used twice");
+        line.on_success(clock::now());
+        until(&sent, SENT).await;
+        for call in calls {
+            call.abort();
+            let _ = call.await;
+        }
         assert_eq!((line.len(), Arc::strong_count(&line)), (0, 1));
     });
 }
