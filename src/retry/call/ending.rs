@@ -64,7 +64,8 @@ impl Call<'_> {
             return Ok(());
         }
         let since = clock::now();
-        let released = self.wait_in_line(since).await;
+        let paid = retry.permit.budget.take_paid();
+        let released = self.wait_in_line(since, paid).await;
         self.notify(EventKind::BudgetWaited(BudgetWaited {
             wait: clock::now().saturating_duration_since(since),
             is_released: released.is_ok(),
@@ -92,8 +93,12 @@ impl Call<'_> {
         }
     }
 
-    /// Waits until a success of another call releases this one.
-    async fn wait_in_line(&self, now: Instant) -> std::result::Result<Release, StopReason> {
+    /// Waits until this call is the first in line, and a success of another call or a payment releases it.
+    async fn wait_in_line(
+        &self,
+        now: Instant,
+        paid: Option<BudgetHold>,
+    ) -> std::result::Result<Release, StopReason> {
         let (mut end, mut reason) = (clock::after(now, MAX_TIME_IN_LINE), StopReason::BudgetEmpty);
         let deadline = (self.time.longest_wait(now)).map(|wait| clock::after(now, wait));
         for (limit, limit_reason) in [
@@ -105,7 +110,8 @@ impl Call<'_> {
             }
         }
         let record = (self.host_record.as_ref()).expect("only calls with a budget wait in line");
-        let release = record.line.wait(end).await.map_err(|error| match error {
+        let released = record.line.wait(end, paid).await;
+        let release = released.map_err(|error| match error {
             NotReleased::LineFull => StopReason::BudgetEmpty,
             NotReleased::TooLate => reason,
         })?;
