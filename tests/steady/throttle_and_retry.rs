@@ -491,3 +491,41 @@ async fn behind_a_throttle_a_deadline_takes_no_reserve() {
         }
     }
 }
+
+/// Refuses one call because a quota is used up. Its reset is a timestamp, 20 s after `date`.
+fn spent_until(date: &str) -> (Arc<Server>, ClientWithMiddleware) {
+    let date = date.to_owned();
+    let server = Server::new(move |index| {
+        let mut headers = vec![
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", "4102444820"),
+        ];
+        if !date.is_empty() {
+            headers.push(("date", &date));
+        }
+        match index {
+            0 => respond_with(429, &headers),
+            _ => respond(200),
+        }
+    });
+    let client = throttled(&server, retry(), throttle());
+    (server, client)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timestamp_without_a_date_pauses_no_other_call() {
+    // By the clock of the client, the reset is decades away. By that of the server it may be near.
+    for (date, waits) in [("Fri, 01 Jan 2100 00:00:00 GMT", true), ("", false)] {
+        let (server, client) = spent_until(date);
+        assert_eq!(
+            client.get(URL).no_retry().send().await.unwrap().status(),
+            429
+        );
+        let start = Instant::now();
+        let _ = call(&client, 1).await;
+        let took = start.elapsed();
+        assert_eq!(server.count(), 2, "{date}");
+        assert_eq!(took >= 20 * SEC, waits, "{date}: {took:?}");
+        assert!(took < 22 * SEC, "{date}: {took:?}");
+    }
+}
