@@ -179,7 +179,6 @@ impl<'a> Call<'a> {
             let name = host.text(request.url());
             (state.hosts).of(name, host.hash, &settings.budgets)
         });
-        let budget = host_record.as_ref().map(|record| &record.budget);
         // A scope is needed only if this call can retry, has a deadline, or any `Scope` exists that may set one.
         let (mut scope, mut makes_deposit) = (None, true);
         if could_retry || time.deadline.is_some() || Scope::any_exists() {
@@ -189,15 +188,15 @@ impl<'a> Call<'a> {
                 false => u32::MAX,
             };
             let end = time.end();
-            let opened = ScopeNode::of_call(retries, end, budget.cloned());
+            let opened = ScopeNode::of_call(retries, end, host_record.clone());
             if opened.deadline != end {
                 time.bound_by(opened.deadline);
             }
             makes_deposit = !opened.shares_budget();
             scope = Some(opened);
         }
-        if let Some(budget) = budget.filter(|_| makes_deposit) {
-            budget.on_request(time.started);
+        if let Some(record) = host_record.as_ref().filter(|_| makes_deposit) {
+            record.budget.on_request(time.started);
         }
         let buffers = own.is_some_and(|own| own.buffer.is_some());
         let reads = match &*settings.inspect {
@@ -276,6 +275,10 @@ impl<'a> Call<'a> {
             let warning = &self.state.chain_warning;
             warning.warn(&TWO_RETRIES_IN_ONE_CHAIN);
         }
+        if self.scope.as_deref().is_some_and(ScopeNode::shares_host) {
+            // The retry is inside itself. Its inner attempts meet no retry, and must not teach that to the outer ones.
+            self.state.inner.learn_retry();
+        }
         self.outer = Some(outer);
         if terms.reads_successes {
             self.reads = ReadBodies::All;
@@ -295,6 +298,11 @@ impl<'a> Call<'a> {
         self.waited = self.state.entropy.with(|rng| up_to(spread, rng));
         tokio::time::sleep(self.waited).await;
         self.sent_at = self.time.elapsed(clock::now());
+    }
+
+    /// Returns whether no time was left when the attempt began, so that nothing is sent.
+    fn began_too_late(&self) -> bool {
+        (self.time.deadline).is_some_and(|deadline| self.sent_at >= deadline)
     }
 
     /// Returns when the attempt began.
