@@ -111,6 +111,11 @@ enum Directive {
     Stop,
 }
 
+/// Returns whether the server says not to send the request again.
+pub(crate) fn is_veto(headers: &HeaderMap) -> bool {
+    directive(headers) == Some(Directive::Stop)
+}
+
 /// Reads the directive from the headers of a response. If several lines disagree, `false` wins.
 fn directive(headers: &HeaderMap) -> Option<Directive> {
     let mut directive = None;

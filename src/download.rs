@@ -29,10 +29,10 @@
 //!
 //! # When it goes on
 //!
-//! The first response must have a length and a strong validator: an `ETag` that is not weak or, without any `ETag`, a
-//! `Last-Modified` that is at least a minute older than `Date` (RFC 9110 §8.8.2.2). The request for the rest has
-//! `Range` and `If-Range`. The download goes on only with a 206 that has the right bytes, the same length and the same
-//! validator (a `Last-Modified` may be missing). So no byte comes twice, and none is missing.
+//! The first response must be a 200 with a length and a strong validator. That is an `ETag` that is not weak or,
+//! without any `ETag`, a `Last-Modified` that is at least a minute older than `Date` (RFC 9110 §8.8.2.2). The request
+//! for the rest has `Range` and `If-Range`. The download goes on only with a 206 that has the right bytes, the same
+//! length and the same validator (a `Last-Modified` may be missing). So no byte comes twice, and none is missing.
 //!
 //! If the file has changed, or the server cannot send parts, `save` begins again with the first byte. A stream cannot
 //! take back the bytes that you have read, so it ends with a [`DownloadError`].
@@ -40,15 +40,19 @@
 //! # What limits it
 //!
 //! - At most [`max_resumes`](DownloadRequest::max_resumes) resumes in a row without a new byte. Retries of their
-//!   requests count, too. The first new byte after a resume restores the full number.
+//!   requests count, too. A new byte restores the full number. So if a server sends one byte per connection, only a
+//!   deadline limits the requests.
 //! - The [`stall_timeout`](DownloadRequest::stall_timeout) between two chunks. After it, the download requests the
 //!   rest.
 //! - The [`deadline`](crate::RequestBuilderExt::deadline) of the request and that of a [`Scope`](crate::Scope) around
 //!   it hold for the whole download. The deadline of a middleware holds for each request until its headers arrive.
-//! - If a throttle refuses a request for the rest, the download ends. A later `save` goes on with the part file.
+//! - If a request for the rest must not be repeated, the download ends. Examples are a veto of the server, a
+//!   `Retry-After` over 60 s, an empty retry budget, and a throttle that refuses. A later `save` goes on with the part
+//!   file.
 //!
-//! Before each resume, the download waits for a random backoff. A resume counts as a new call, so it takes nothing from
-//! the retry budget. Inside a `Scope`, it takes one of the scope's retries.
+//! Before each resume, the download waits for a random backoff, and at least as long as the server asks. A resume
+//! counts as a new call, so it takes nothing from the retry budget. The retries of its request do. Inside a `Scope`, a
+//! resume takes one of the scope's retries.
 
 mod error;
 mod requests;
@@ -143,8 +147,8 @@ impl DownloadRequest {
 
     /// Limits the time between two chunks of a body.
     ///
-    /// After it, the download requests the rest. With a [`RetryMiddleware`](crate::RetryMiddleware), it is also the
-    /// `attempt_timeout` of requests for the rest, unless you set one on the request.
+    /// After it, the download requests the rest. It also limits each attempt of those requests until its headers
+    /// arrive, unless you set `attempt_timeout` on the request.
     ///
     /// Default: 30 s.
     ///
@@ -176,7 +180,7 @@ impl DownloadRequest {
     }
 
     async fn start(self) -> Result<Download> {
-        let requests = Requests::new(self.request, self.settings.stall_timeout)?;
+        let mut requests = Requests::new(self.request, self.settings.stall_timeout)?;
         SteadyError::check(check(&self.settings), requests.url())?;
         let response = requests.first().await?;
         let headers = response.headers().clone();
@@ -245,7 +249,8 @@ impl Progress {
 /// [`save`](Self::save) (feature `file`). The [module](self) says when it goes on.
 ///
 /// As in reqwest, a response such as a 404 is not an error here: check [`status`](Self::status). Only the body of a 200
-/// or 203 is the file. Others are not resumed, and `save` refuses them.
+/// or 203 is the file. Others are not resumed, and `save` refuses them. Reading a 206 is an error, because the first
+/// request is for the whole file.
 #[must_use = "the file is not read yet"]
 pub struct Download {
     transfer: Transfer,

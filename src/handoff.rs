@@ -5,8 +5,8 @@
 //! side finds it by type. Clones of the extensions share its marks, which are nothing of value: the permit stays
 //! with the retry, so a clone that outlives the call delays no refund.
 //!
-//! The retry inserts one for a permit, an attempt timeout, earlier time in a queue, a retry with a deadline, or a body
-//! that it reads. The throttle inserts one if the attempt queues or fails: see `docs/decisions/retry.md`. A middleware
+//! The retry inserts one for a permit, an attempt timeout, earlier time in a queue, a retry with a deadline, or bodies of
+//! successes that it reads. The throttle inserts one if the attempt queues or fails: see `docs/decisions/retry.md`. A middleware
 //! that passes on empty extensions loses it. Then a retry is charged even if a throttle refuses it, and its timeout also
 //! runs in the queue.
 
@@ -45,7 +45,9 @@ struct Marks {
     refused: bool,
     /// The permit is spent, however the attempt ends.
     paid: bool,
-    /// The attempt's timeout is over. Set before the attempt is dropped.
+    /// The deadline or the attempt's timeout is over. Set before the attempt is dropped.
+    cut_off: bool,
+    /// The same, and the attempt had a timeout. So the server was too slow.
     timed_out: bool,
     /// The retry has seen the end of the attempt. From then on, throttles ignore the terms.
     over: bool,
@@ -62,11 +64,11 @@ pub(crate) struct Terms {
     pub(crate) queued_before: Duration,
     /// The call could be retried, so it logs how it ends.
     pub(crate) can_retry: bool,
-    /// The retry reads the body of a response, so an attempt may fail after its throttle has seen a success.
-    pub(crate) reads_body: bool,
+    /// The retry reads the body of a success, so an attempt may fail after its throttle has seen that success.
+    pub(crate) reads_successes: bool,
 }
 
-/// What a throttle leaves for the retry around it if the attempt failed or waited, or if the retry reads the body.
+/// What a throttle leaves for the retry around it if the attempt failed or waited, or if the retry reads the body of a success.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ThrottleVisit {
     /// How long the attempt waited in queues.
@@ -95,6 +97,8 @@ pub(crate) struct AttemptTrace {
     pub(crate) visit: Option<ThrottleVisit>,
     /// Another retry was inside the attempt.
     pub(crate) inner_retry: bool,
+    /// A throttle was inside the attempt.
+    pub(crate) throttle: bool,
     /// The permit for the attempt is spent.
     pub(crate) paid: bool,
 }
@@ -150,9 +154,12 @@ impl Handoff {
         }
     }
 
-    /// Notes that the attempt's timeout is over, before the attempt is dropped.
-    pub(crate) fn mark_timed_out(&self) {
-        lock(&self.marks).timed_out = true;
+    /// Notes that a time limit is over, before the attempt is dropped. `timed_out`: the attempt had a timeout, and not
+    /// only what was left of a deadline.
+    pub(crate) fn mark_cut_off(&self, timed_out: bool) {
+        let mut marks = lock(&self.marks);
+        marks.cut_off = true;
+        marks.timed_out = timed_out;
     }
 
     /// Ends the attempt and the retry's part in it. If no throttle saw the attempt, it may have been sent.
@@ -172,6 +179,7 @@ impl Handoff {
         if let Some(other) = other.map(Self::trace) {
             trace.visit = other.visit.or(trace.visit);
             trace.inner_retry |= other.inner_retry;
+            trace.throttle |= other.throttle;
         }
         trace
     }
@@ -237,8 +245,9 @@ impl Handoff {
 
 impl Marks {
     fn trace(&self, left: Option<&ThrottleVisit>) -> AttemptTrace {
+        let reached_throttle = self.reached_throttle();
         // The throttle may have been dropped with the attempt, and then it has left nothing.
-        let was_cut_off = (self.timed_out && self.reached_throttle()) || !self.queue_time.is_zero();
+        let was_cut_off = (self.cut_off && reached_throttle) || !self.queue_time.is_zero();
         let visit = left.copied().or(was_cut_off.then(ThrottleVisit::default));
         AttemptTrace {
             visit: visit.map(|visit| ThrottleVisit {
@@ -246,6 +255,7 @@ impl Marks {
                 ..visit
             }),
             inner_retry: self.inner_retry,
+            throttle: reached_throttle || visit.is_some(),
             paid: self.paid,
         }
     }
@@ -263,8 +273,8 @@ impl Drop for QueueStay {
     fn drop(&mut self) {
         let mut marks = lock(&self.0.marks);
         marks.queued = marks.queued.saturating_sub(1);
-        // The attempt timed out in the queue, so it was never sent.
-        marks.refused |= marks.timed_out;
+        // The attempt ended in the queue, so it was never sent.
+        marks.refused |= marks.cut_off;
         if marks.queued == 0 {
             if let Some(since) = marks.queued_since.take() {
                 let waited = clock::now().saturating_duration_since(since);

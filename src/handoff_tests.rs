@@ -30,7 +30,11 @@ fn an_attempt_is_paid_if_it_was_or_may_have_been_sent() {
     };
     let times_out_in_queue: Acts = |it| {
         let _stay = it.enter_queue(clock::now());
-        it.mark_timed_out();
+        it.mark_cut_off(true);
+    };
+    let deadline_in_queue: Acts = |it| {
+        let _stay = it.enter_queue(clock::now());
+        it.mark_cut_off(false);
     };
     for (name, throttle, dropped, ended) in [
         ("none", (|_| ()) as Acts, false, true),
@@ -39,6 +43,7 @@ fn an_attempt_is_paid_if_it_was_or_may_have_been_sent() {
         ("refused", refuses, false, false),
         ("two copies", sends_one_refuses_one, true, true),
         ("timed out in the queue", times_out_in_queue, false, false),
+        ("a deadline in the queue", deadline_in_queue, false, false),
     ] {
         assert_eq!(is_paid(false, throttle), dropped, "{name}, dropped");
         assert_eq!(is_paid(true, throttle), ended, "{name}, ended");
@@ -72,16 +77,22 @@ async fn the_clock_stands_still_while_any_copy_waits() {
 
 #[test]
 fn only_a_throttle_with_something_to_say_leaves_a_visit() {
-    let (_, retry) = handoff();
-    retry.mark_sent(clock::now());
-    assert_eq!(retry.trace().visit, None);
-    // It was dropped with the attempt, and could not say so itself.
-    retry.mark_timed_out();
-    assert_eq!(retry.trace().visit, Some(ThrottleVisit::default()));
+    for timed_out in [false, true] {
+        let (_, retry) = handoff();
+        retry.mark_sent(clock::now());
+        assert_eq!(retry.trace().visit, None);
+        assert!(retry.trace().throttle);
+        // It was dropped with the attempt, and could not say so itself.
+        retry.mark_cut_off(timed_out);
+        assert_eq!(retry.trace().visit, Some(ThrottleVisit::default()));
+        // A deadline says nothing about the server.
+        assert_eq!(retry.has_timed_out(), timed_out);
+    }
 
     let (mut extensions, retry) = handoff();
-    retry.mark_timed_out();
+    retry.mark_cut_off(true);
     assert_eq!(retry.trace().visit, None);
+    assert!(!retry.trace().throttle);
     extensions
         .get_mut::<Handoff>()
         .unwrap()

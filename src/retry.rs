@@ -6,7 +6,7 @@
 mod builder;
 mod call;
 mod config;
-mod inner_retry;
+mod inner_chain;
 mod permit;
 mod read_back;
 mod replace;

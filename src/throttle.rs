@@ -153,7 +153,7 @@ impl ThrottleMiddleware {
             }
             let is_limit = at_gate.on_response(&signal);
             let is_ok = (result.as_ref()).is_ok_and(|response| response.status().as_u16() < 400);
-            if !is_ok || at_gate.reads_body || !at_gate.waited.is_zero() {
+            if !is_ok || at_gate.reads_successes || !at_gate.waited.is_zero() {
                 let pacing = match signal.kind {
                     SignalKind::Refused if config.adaptive => Pacing::Paused,
                     _ if is_limit => Pacing::Limited,

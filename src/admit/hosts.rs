@@ -73,13 +73,20 @@ impl HostRecord {
         self.streak.on_failure(self.age(sent), self.age(now));
     }
 
-    /// Counts a call that succeeded. `is_credited` is false inside another call with the same budget.
-    pub(crate) fn on_success(&self, now: Instant, is_credited: bool) {
-        if is_credited {
-            self.budget.on_success(now);
-        }
+    /// Counts a call that succeeded.
+    pub(crate) fn on_success(&self, now: Instant) {
+        self.budget.on_success(now);
         self.streak.on_success();
         self.line.on_success(now);
+    }
+
+    /// Counts a call that succeeded inside another one with the same budget. `is_same_response`: the other one ends
+    /// with the same response and the same line, so it is that one which releases a call.
+    pub(crate) fn on_nested_success(&self, now: Instant, is_same_response: bool) {
+        self.streak.on_success();
+        if !is_same_response {
+            self.line.on_success(now);
+        }
     }
 
     fn age(&self, now: Instant) -> Duration {

@@ -2,7 +2,8 @@
 //!
 //! A 429 says "not now", so its retry waits for its turn instead of failing. Each success at the host releases the
 //! first call in line: the server's own acceptances set the pace, as acknowledgements do in TCP. While nothing
-//! succeeds, a trickle releases one call at a time, and ever more rarely.
+//! succeeds, a trickle releases one call at a time, and ever more rarely. A call that the budget can pay for while others
+//! wait goes behind them, and what it pays releases the first.
 //!
 //! A released call holds a [`Release`]. If it drops the release without sending, the next call in line gets it. A call
 //! that leaves the line, for whatever reason, leaves nothing there.
@@ -15,6 +16,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::budget::BudgetHold;
 use crate::clock;
 use crate::lock::lock;
 
@@ -86,20 +88,25 @@ pub(crate) struct Release {
     /// The usual time between successes. The call waits up to that long before it is sent, because the room that the
     /// success has used may not be free yet.
     pub(crate) gap: Duration,
+    /// What a later call has paid. `None` if a success or the trickle has released the call. Boxed, because a hold may
+    /// be a release itself.
+    paid: Option<Box<BudgetHold>>,
 }
 
 impl Release {
     /// Marks it as used, because the retry is sent. Then dropping it passes nothing on.
     pub(crate) fn use_up(mut self) {
         self.line = None;
+        if let Some(paid) = self.paid.take() {
+            paid.spend();
+        }
     }
 }
 
 impl Drop for Release {
     fn drop(&mut self) {
         if let Some(line) = self.line.take() {
-            let gap = self.gap;
-            line.release(gap);
+            line.release(self.gap, self.paid.take());
         }
     }
 }
@@ -145,7 +152,7 @@ impl RetryLine {
         let gap = state.gap;
         state.next_trickle = clock::after(now, self.trickle_after(gap) + gap);
         drop(state);
-        self.release(gap);
+        self.release(gap, None);
     }
 
     /// Returns how long the trickle waits for a success before its next release.
@@ -161,8 +168,19 @@ impl RetryLine {
     }
 
     /// Waits until a success or the trickle releases this call, until `end` at most.
-    pub(crate) async fn wait(self: &Arc<Self>, end: Instant) -> Result<Release, NotReleased> {
-        let place = self.join(clock::now()).ok_or(NotReleased::LineFull)?;
+    ///
+    /// What was paid for this call goes to the first in line, which may be this call.
+    pub(crate) async fn wait(
+        self: &Arc<Self>,
+        end: Instant,
+        paid: Option<BudgetHold>,
+    ) -> Result<Release, NotReleased> {
+        let place = self.join(clock::now(), paid.is_some());
+        let place = place.ok_or(NotReleased::LineFull)?;
+        if let Some(paid) = paid {
+            // The first has waited for longer than this call, so it is sent at once.
+            self.release(Duration::ZERO, Some(Box::new(paid)));
+        }
         loop {
             if let Some(release) = place.take_release() {
                 return Ok(release);
@@ -186,9 +204,10 @@ impl RetryLine {
         }
     }
 
-    fn join(self: &Arc<Self>, now: Instant) -> Option<InLine<'_>> {
+    /// Takes the last place. A call that pays finds one in a full line, too, because the first leaves at once.
+    fn join(self: &Arc<Self>, now: Instant, pays: bool) -> Option<InLine<'_>> {
         let mut state = lock(&self.state);
-        if state.queue.len() >= MAX_WAITING {
+        if state.queue.len() >= MAX_WAITING && !pays {
             return None;
         }
         if state.queue.is_empty() {
@@ -217,13 +236,14 @@ impl RetryLine {
         self.fruitless.fetch_add(1, Ordering::Relaxed);
         state.next_trickle = clock::after(now, self.trickle_after(state.gap));
         drop(state);
-        self.release(Duration::ZERO);
+        self.release(Duration::ZERO, None);
     }
 
-    /// Gives a release to the first call in line. If there is none, nothing waits for it.
-    fn release(self: &Arc<Self>, gap: Duration) {
+    /// Gives a release to the first call in line. If there is none, nothing waits for it, and what was paid goes back.
+    fn release(self: &Arc<Self>, gap: Duration, paid: Option<Box<BudgetHold>>) {
         let mut state = lock(&self.state);
         let Some((_, first)) = state.queue.pop_first() else {
+            drop(state);
             return;
         };
         self.length.store(state.queue.len(), Ordering::Relaxed);
@@ -231,6 +251,7 @@ impl RetryLine {
         *lock(&first.release) = Some(Release {
             line: Some(Arc::clone(self)),
             gap,
+            paid,
         });
         let next = state.first();
         drop(state);

@@ -2,6 +2,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::*;
+use crate::admit::budget::Budget;
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -15,10 +16,15 @@ type Waiting = Pin<Box<dyn Future<Output = Result<Release, NotReleased>> + Send>
 
 /// A call in line, for an hour at most.
 fn waiting(line: &Arc<RetryLine>) -> Waiting {
-    let line = Arc::clone(line);
-    let mut waiting: Waiting = Box::pin(async move { line.wait(clock::now() + 3600 * SEC).await });
+    let mut waiting = joining(line, None);
     assert!(poll(&mut waiting).is_none());
     waiting
+}
+
+/// A call that joins the line with its first poll.
+fn joining(line: &Arc<RetryLine>, paid: Option<BudgetHold>) -> Waiting {
+    let line = Arc::clone(line);
+    Box::pin(async move { line.wait(clock::now() + 3600 * SEC, paid).await })
 }
 
 fn poll(waiting: &mut Waiting) -> Option<Release> {
@@ -75,12 +81,41 @@ async fn a_release_that_is_not_used_goes_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_call_pays_is_for_the_first_in_line() {
+    let line = line();
+    let budget = Budget::builder().retry_ratio(0.0).build().unwrap();
+    let full = budget.balance();
+    let pay = || budget.withdraw_at(clock::now());
+    let (first, second, mut third) = (waiting(&line), waiting(&line), waiting(&line));
+    let mut late = joining(&line, pay());
+    assert!(poll(&mut late).is_none(), "it overtook the others");
+    assert_eq!((line.len(), full - budget.balance()), (3, 1.0));
+    // Released, and dropped before it is polled. So is the next.
+    drop(first);
+    drop(second);
+    // Polled, and dropped before it is sent.
+    drop(poll(&mut third).unwrap());
+    poll(&mut late).unwrap().use_up();
+    assert_eq!((line.len(), full - budget.balance()), (0, 1.0));
+
+    // In an empty line it pays for itself.
+    let release = poll(&mut joining(&line, pay())).unwrap();
+    assert_eq!(full - budget.balance(), 2.0);
+    drop(release);
+    assert_eq!(full - budget.balance(), 1.0, "not refunded");
+    // Before it joins the line, it has given nothing away.
+    drop(joining(&line, pay()));
+    assert_eq!(full - budget.balance(), 1.0, "not refunded");
+    assert_eq!(Arc::strong_count(&line), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_trickle_slows_down_while_nothing_succeeds() {
     let line = line();
     let start = clock::now();
     let mut at = Vec::new();
     for _ in 0..5 {
-        let released = line.wait(start + 3600 * SEC).await.unwrap();
+        let released = line.wait(start + 3600 * SEC, None).await.unwrap();
         assert_eq!(released.gap, Duration::ZERO);
         released.use_up();
         at.push((clock::now() - start).as_millis());
@@ -90,7 +125,7 @@ async fn the_trickle_slows_down_while_nothing_succeeds() {
     // A success makes it fast again.
     line.on_success(clock::now());
     let since = clock::now();
-    line.wait(start + 3600 * SEC).await.unwrap().use_up();
+    line.wait(start + 3600 * SEC, None).await.unwrap().use_up();
     assert_eq!(clock::now() - since, 500 * MS);
 }
 
@@ -99,7 +134,7 @@ async fn the_trickle_goes_on_whoever_leaves() {
     let line = line();
     let start = clock::now();
     let wait = |line: Arc<RetryLine>| async move {
-        line.wait(start + 3600 * SEC).await.unwrap().use_up();
+        line.wait(start + 3600 * SEC, None).await.unwrap().use_up();
         clock::now() - start
     };
     let first = tokio::spawn(wait(Arc::clone(&line)));
@@ -117,15 +152,24 @@ async fn the_trickle_goes_on_whoever_leaves() {
 async fn a_call_leaves_at_its_end_and_the_line_is_bounded() {
     let line = line();
     let end = clock::now() + 300 * MS;
-    assert_eq!(line.wait(end).await.unwrap_err(), NotReleased::TooLate);
+    assert_eq!(
+        line.wait(end, None).await.unwrap_err(),
+        NotReleased::TooLate
+    );
     assert_eq!((clock::now(), line.len()), (end, 0));
     let calls: Vec<_> = (0..MAX_WAITING).map(|_| waiting(&line)).collect();
-    let late = line.wait(clock::now() + SEC).await;
+    let late = line.wait(clock::now() + SEC, None).await;
     assert_eq!(late.unwrap_err(), NotReleased::LineFull);
     assert_eq!(clock::now(), end, "it waited");
+    // A call that pays finds room, because the first leaves.
+    let budget = Budget::builder().build().unwrap();
+    let mut paying = joining(&line, budget.withdraw_at(clock::now()));
+    assert!(poll(&mut paying).is_none());
+    assert_eq!(line.len(), MAX_WAITING);
     // The first has a release that all of them pass on, one after the other.
     line.on_success(clock::now());
     drop(calls);
+    drop(paying);
     assert_eq!((line.len(), Arc::strong_count(&line)), (0, 1));
     drop(waiting(&line));
 }
@@ -164,10 +208,11 @@ async fn wakers_may_come_back_to_the_line() {
     assert_eq!((line.len(), Arc::strong_count(&line)), (0, 1));
 }
 
-/// Threads join, leave and succeed. Nothing is released twice, and no release is lost while a call waits.
+/// Threads join, leave and succeed. Each success sends one call: no release is used twice, and none is lost.
 #[test]
 fn racing_threads_pass_each_release_to_one_call() {
-    const CALLS: usize = 20_000;
+    const CALLS: usize = 9000;
+    const SENT: usize = CALLS / 3;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_time()
@@ -176,38 +221,54 @@ fn racing_threads_pass_each_release_to_one_call() {
     runtime.block_on(async {
         // No trickle: only successes release.
         let line = Arc::new(RetryLine::new(0.0, clock::now()));
+        let (joined, sent) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let until = async |counter: &AtomicUsize, expected| {
+            let reached = async {
+                while counter.load(Ordering::Relaxed) < expected {
+                    tokio::time::sleep(MS).await;
+                }
+            };
+            let in_time = tokio::time::timeout(60 * SEC, reached).await;
+            assert!(in_time.is_ok(), "{counter:?} of {expected}");
+        };
         let calls: Vec<_> = (0..CALLS)
             .map(|call| {
-                let line = Arc::clone(&line);
+                let (line, joined) = (Arc::clone(&line), Arc::clone(&joined));
+                let sent = Arc::clone(&sent);
                 tokio::spawn(async move {
-                    let wait = line.wait(clock::now() + 600 * SEC);
+                    let waiting = waiting(&line);
+                    joined.fetch_add(1, Ordering::Relaxed);
+                    let patience = (call % 20) as u32 * MS;
                     match call % 3 {
                         // Leaves at some point, perhaps right after its release.
-                        0 => drop(clock::within(clock::now() + MS, wait).await),
-                        1 => drop(wait.await),
-                        _ => match wait.await {
-                            Ok(release) => release.use_up(),
-                            Err(NotReleased::LineFull) => {}
-                            Err(error) => panic!("{error:?}"),
-                        },
+                        0 => drop(clock::within(clock::now() + patience, waiting).await),
+                        1 => drop(waiting.await),
+                        _ => {
+                            waiting.await.unwrap().use_up();
+                            sent.fetch_add(1, Ordering::Relaxed);
+                        }
                     }
                 })
             })
             .collect();
-        let successes = {
+        until(&joined, CALLS).await;
+        // All but one of the calls that send are released.
+        let successes = (1..SENT).map(|_| {
             let line = Arc::clone(&line);
-            tokio::spawn(async move {
-                loop {
-                    line.on_success(clock::now());
-                    tokio::task::yield_now().await;
-                }
-            })
-        };
-        for call in calls {
-            call.await.unwrap();
+            tokio::spawn(async move { line.on_success(clock::now()) })
+        });
+        for success in successes.collect::<Vec<_>>() {
+            success.await.unwrap();
         }
-        successes.abort();
-        let _ = successes.await;
+        until(&sent, SENT - 1).await;
+        tokio::time::sleep(50 * MS).await;
+        assert_eq!(sent.load(Ordering::Relaxed), SENT - 1, "one was used twice");
+        line.on_success(clock::now());
+        until(&sent, SENT).await;
+        for call in calls {
+            call.abort();
+            let _ = call.await;
+        }
         assert_eq!((line.len(), Arc::strong_count(&line)), (0, 1));
     });
 }

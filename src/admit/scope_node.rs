@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU32;
 
 use tokio::time::Instant;
 
-use super::budget::Budget;
 use super::current::{carried_scope, current};
+use super::hosts::HostRecord;
 use super::retries_left;
 use super::scope::Scope;
 
@@ -19,8 +19,8 @@ pub(crate) struct ScopeNode {
     left: RetriesLeft,
     /// No later than the deadline of any node around it.
     pub(crate) deadline: Option<Instant>,
-    /// `None` for a scope, and for a call that cannot be retried.
-    call: Option<Budget>,
+    /// The record of its host. `None` for a scope, and for a call that cannot be retried.
+    call: Option<Arc<HostRecord>>,
     around: Option<ScopeHandle>,
 }
 
@@ -36,14 +36,14 @@ enum RetriesLeft {
 }
 
 impl ScopeNode {
-    /// Opens a node for a call that begins here. `budget`: if it could be retried.
+    /// Opens a node for a call that begins here. `host`: if it could be retried.
     pub(crate) fn of_call(
         retries: u32,
         deadline: Option<Instant>,
-        budget: Option<Budget>,
+        host: Option<Arc<HostRecord>>,
     ) -> ScopeHandle {
         let left = RetriesLeft::Call(retries.into());
-        Self::new(left, deadline, budget, around())
+        Self::new(left, deadline, host, around())
     }
 
     /// Opens a node for a scope that is entered here.
@@ -63,7 +63,7 @@ impl ScopeNode {
     fn new(
         left: RetriesLeft,
         deadline: Option<Instant>,
-        call: Option<Budget>,
+        call: Option<Arc<HostRecord>>,
         around: Option<ScopeHandle>,
     ) -> ScopeHandle {
         let limit = around.as_ref().and_then(|around| around.deadline);
@@ -96,8 +96,8 @@ impl ScopeNode {
         })
     }
 
-    /// Returns the budgets of all calls around this node that could be retried.
-    fn calls_around(&self) -> impl Iterator<Item = &Budget> {
+    /// Returns the hosts of all calls around this node that could be retried.
+    fn calls_around(&self) -> impl Iterator<Item = &Arc<HostRecord>> {
         self.chain().skip(1).filter_map(|node| node.call.as_ref())
     }
 
@@ -108,8 +108,17 @@ impl ScopeNode {
 
     /// Returns whether a call around this one has the same budget.
     pub(crate) fn shares_budget(&self) -> bool {
-        let is_own = |other: &Budget| self.call.as_ref().is_some_and(|own| own.is_same(other));
-        self.calls_around().any(is_own)
+        let is_own = |own: &HostRecord| {
+            let mut around = self.calls_around();
+            around.any(|other| own.budget.is_same(&other.budget))
+        };
+        self.call.as_deref().is_some_and(is_own)
+    }
+
+    /// Returns whether a call around this one has the same host and the same retry.
+    pub(crate) fn shares_host(&self) -> bool {
+        let is_own = |own| self.calls_around().any(|other| Arc::ptr_eq(own, other));
+        self.call.as_ref().is_some_and(is_own)
     }
 
     /// Takes a retry, if this call and all around it have one left.

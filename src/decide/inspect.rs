@@ -146,6 +146,11 @@ impl Inspect {
         is_status && (self.content_types.is_empty() || self.content_types.iter().any(is_type))
     }
 
+    /// Returns whether this selects responses below 400.
+    pub(crate) fn selects_successes(&self) -> bool {
+        self.statuses == Statuses::All
+    }
+
     pub(crate) fn max_bytes(&self) -> usize {
         self.limit
     }

@@ -13,7 +13,7 @@ use crate::admit::{Scope, current_deadline};
 use crate::clock;
 use crate::config::{ConfigError, Timers};
 use crate::host::host_of;
-use crate::outcome::{SteadyError, TimeLimit};
+use crate::outcome::{ReportSlot, RetryReport, SteadyError, StopReason, TimeLimit};
 use crate::request::RequestOptions;
 use crate::schedule::Limit;
 use crate::upstream::BoxFuture;
@@ -29,6 +29,10 @@ pub(super) struct Requests {
     deadline: Option<Duration>,
     /// The `attempt_timeout` of requests for the rest, unless the request has its own.
     stall_timeout: Duration,
+    /// A retry is in the chain, and limits the time of each attempt.
+    has_retry: bool,
+    /// What that retry says about the latest request for the rest.
+    report: ReportSlot,
 }
 
 impl Requests {
@@ -58,6 +62,8 @@ impl Requests {
             started,
             deadline,
             stall_timeout,
+            has_retry: false,
+            report: ReportSlot::new(),
         })
     }
 
@@ -85,14 +91,16 @@ impl Requests {
     }
 
     /// Requests the whole file.
-    pub(super) async fn first(&self) -> Result<Response> {
+    pub(super) async fn first(&mut self) -> Result<Response> {
         let (request, extensions) = (self.copy(), self.extensions.clone());
         let send = send(self.client.clone(), request, extensions);
         let result = match self.limit() {
             None => send.await,
             Some(limit) => limit.enforce(send).await,
         };
-        result.map_err(|error| self.complete_error(error, 1))
+        let response = result.map_err(|error| self.complete_error(error, 1))?;
+        self.has_retry = RetryReport::of(&response).is_some();
+        Ok(response)
     }
 
     /// Requests the file again after a wait, in a scope: from its beginning, or from an offset if it is still the
@@ -113,25 +121,46 @@ impl Requests {
         }
         let mut extensions = self.extensions.clone();
         let (started, deadline) = (self.started, self.deadline);
-        let stall_timeout = self.stall_timeout;
-        let (client, limit) = (self.client.clone(), self.limit());
+        let (stall_timeout, has_retry) = (self.stall_timeout, self.has_retry);
+        let (client, report) = (self.client.clone(), self.report.clone());
+        report.clear();
         Box::pin(async move {
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
+            let mut timeout = stall_timeout;
             RequestOptions::change(&mut extensions, |options| {
-                // The report stays that of the first request.
-                options.report = None;
+                // The slot of the caller keeps the report of the first request.
+                options.report = Some(report);
                 // A silent server must not block the download forever.
-                options.attempt_timeout.get_or_insert(stall_timeout);
+                timeout = *options.attempt_timeout.get_or_insert(stall_timeout);
                 let elapsed = clock::now().saturating_duration_since(started);
                 options.deadline = deadline.map(|deadline| deadline.saturating_sub(elapsed));
             });
             let send = scope.run(send(client, request, extensions));
-            match limit {
-                None => send.await,
-                Some(limit) => limit.enforce(send).await,
+            match has_retry {
+                true => send.await,
+                false => {
+                    let limit = Limit::new(TimeLimit::Attempt, clock::now(), timeout);
+                    limit.enforce(send).await
+                }
             }
+        })
+    }
+
+    /// Returns whether a failed request may be sent again: not if the retry in the chain stopped for a reason that
+    /// still holds.
+    pub(super) fn may_ask_again(&self) -> bool {
+        let report = self.report.get();
+        !report.is_some_and(|report| {
+            matches!(
+                report.stop_reason(),
+                StopReason::NotRetryable
+                    | StopReason::ServerVeto
+                    | StopReason::ServerDelayTooLong
+                    | StopReason::BudgetEmpty
+                    | StopReason::Throttled
+            )
         })
     }
 

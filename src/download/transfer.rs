@@ -9,23 +9,26 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 use reqwest::{Body, Response, Url};
 use reqwest_middleware::{Error, Result};
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::error::{DownloadError, Kind};
 use super::requests::Requests;
 use super::version::{FileVersion, Rest};
 use crate::admit::Scope;
 use crate::clock;
-use crate::decide::{Failure, StatusClass, default_class, failure_class};
+use crate::decide::{Failure, StatusClass, default_class, failure_class, is_veto};
 use crate::entropy::Entropy;
 use crate::host::host_of;
 use crate::log;
-use crate::schedule::Backoff;
+use crate::schedule::{self, Backoff, server_hint};
 use crate::upstream::BoxFuture;
+
+/// If the server asks for a longer wait, the download ends. It is the default `max_server_delay` of a retry.
+const MAX_SERVER_DELAY: Duration = Duration::from_secs(60);
 
 /// How a download goes on after a failure.
 #[derive(Clone, Debug)]
@@ -76,15 +79,19 @@ pub(super) struct Transfer {
     may_start_over: bool,
     /// The server has sent a part that does not fit, so no more parts are requested.
     refuses_parts: bool,
-    /// Ends a silence of the body.
+    /// When the current silence of the body becomes a stall. `None` while bytes arrive.
+    silent_until: Option<Instant>,
+    /// Wakes the task when a silence or the deadline ends.
     timer: Pin<Box<Sleep>>,
-    /// The timer is set for the current silence.
-    is_timed: bool,
 }
 
 enum State {
     Reading(Body),
-    Requesting(BoxFuture<'static, Result<Response>>),
+    /// `is_part`: the request is for the rest, and not for the whole file.
+    Requesting {
+        request: BoxFuture<'static, Result<Response>>,
+        is_part: bool,
+    },
     Ended,
 }
 
@@ -106,8 +113,8 @@ impl Transfer {
             allowance,
             may_start_over: false,
             refuses_parts: false,
+            silent_until: None,
             timer: Box::pin(sleep_until(clock::now())),
-            is_timed: false,
         };
         transfer.begin(response);
         transfer
@@ -116,21 +123,29 @@ impl Transfer {
     /// Starts to read a response that begins with the first byte of the file.
     fn begin(&mut self, response: Response) {
         self.status = response.status();
-        self.version = match self.is_file() {
-            true => FileVersion::of(response.headers(), response.content_length()),
-            false => FileVersion::default(),
+        let length = response.content_length();
+        let version = match self.status {
+            StatusCode::OK => FileVersion::of(response.headers(), length),
+            // A 203 was changed by a proxy. It must not be mixed with a rest that the proxy passes on unchanged.
+            _ if self.is_file() => FileVersion::of_length(length),
+            _ => FileVersion::default(),
         };
+        if version != self.version {
+            // A part of another version did not fit, but a part of this version may.
+            self.refuses_parts = false;
+        }
+        self.version = version;
         self.offset = 0;
         self.read(response, self.version.length);
     }
 
     fn read(&mut self, response: Response, end: Option<u64>) {
         self.end = end;
-        self.is_timed = false;
+        self.silent_until = None;
         self.state = State::Reading(response.into());
     }
 
-    /// Whether the response has the file, and not an error.
+    /// Returns whether the body of the response is the file, and not an error.
     pub(super) fn is_file(&self) -> bool {
         is_whole_file(self.status)
     }
@@ -157,21 +172,32 @@ impl Transfer {
             self.state = State::Ended;
             return;
         }
-        let from = (self.version.resumable()).filter(|_| offset > 0);
-        let from = from.map(|(validator, _)| (offset, validator));
-        let scope = self.allowance.clone();
-        self.state = State::Requesting(self.requests.again(from, Duration::ZERO, scope));
+        let is_part = offset > 0 && self.version.resumable().is_some();
+        self.request(is_part, Duration::ZERO);
     }
 
     /// Returns the next chunk, and `None` after the last one. An error is final.
     pub(super) fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Item>>> {
         loop {
-            let step = match &mut self.state {
-                State::Ended => return Poll::Ready(None),
-                State::Reading(_) => ready!(self.poll_body(context)),
-                State::Requesting(request) => {
-                    let result = ready!(request.as_mut().poll(context));
-                    self.on_result(result)
+            let exceeded = self.requests.limit().filter(|limit| {
+                // A download with all its bytes needs no more time.
+                limit.end() <= clock::now() && !self.is_whole()
+            });
+            let step = match (&mut self.state, exceeded) {
+                (State::Ended, _) => return Poll::Ready(None),
+                (_, Some(limit)) => Err(limit.error()),
+                (State::Reading(_), None) => ready!(self.poll_body(context)),
+                (State::Requesting { request, is_part }, None) => {
+                    match request.as_mut().poll(context) {
+                        Poll::Ready(result) => {
+                            let is_part = *is_part;
+                            self.on_result(result, is_part)
+                        }
+                        Poll::Pending => {
+                            ready!(self.poll_timer(context));
+                            Ok(None)
+                        }
+                    }
                 }
             };
             match step {
@@ -186,14 +212,18 @@ impl Transfer {
         }
     }
 
-    /// Reads on. `Ok(None)` if the state has changed.
+    /// Returns whether all bytes of the file were yielded.
+    fn is_whole(&self) -> bool {
+        self.version.length == Some(self.offset)
+    }
+
+    /// Reads on. `Ok(None)` means that the state has changed, or that the deadline is over.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Item>>> {
-        let is_whole = self.version.length == Some(self.offset);
-        if let Some(limit) = self.requests.limit().filter(|_| !is_whole) {
-            if limit.end() <= clock::now() {
-                return Poll::Ready(Err(limit.error()));
-            }
+        if self.status == StatusCode::PARTIAL_CONTENT {
+            // Only the first response can be one. No part was requested, so its bytes have no place in the file.
+            return Poll::Ready(Err(self.error(Kind::Status(self.status))));
         }
+        let is_whole = self.is_whole();
         let State::Reading(body) = &mut self.state else {
             return Poll::Ready(Ok(None));
         };
@@ -221,38 +251,41 @@ impl Transfer {
                 }
                 _ => Ok(None),
             },
-            Poll::Ready(Some(Err(error))) => self.resume(error.into()),
+            Poll::Ready(Some(Err(error))) => self.resume(error.into(), None),
             Poll::Ready(None) => self.on_end(),
             Poll::Pending => {
-                ready!(self.poll_silence(context));
-                // After the deadline, the next turn of the loop returns its error.
-                match self.requests.limit() {
-                    Some(limit) if limit.end() <= clock::now() => Ok(None),
-                    _ => self.resume(io_error(
-                        io::ErrorKind::TimedOut,
-                        "no data within the stall timeout",
-                    )),
+                let stalled = clock::after(clock::now(), self.settings.stall_timeout);
+                let silent_until = *self.silent_until.get_or_insert(stalled);
+                ready!(self.poll_timer(context));
+                match silent_until <= clock::now() {
+                    true => {
+                        let silence = "no data within the stall timeout";
+                        self.resume(io_error(io::ErrorKind::TimedOut, silence), None)
+                    }
+                    false => Ok(None),
                 }
             }
         })
     }
 
     /// Becomes ready after the stall timeout, or at the deadline.
-    fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if !self.is_timed {
-            let stalled = clock::after(clock::now(), self.settings.stall_timeout);
-            let end = self
-                .requests
-                .limit()
-                .map_or(stalled, |limit| limit.end().min(stalled));
-            self.timer.as_mut().reset(end);
-            self.is_timed = true;
+    ///
+    /// Each poll looks up the deadline, because it may run in another scope than the last one.
+    fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.requests.limit().map(|limit| limit.end());
+        match self.silent_until.into_iter().chain(deadline).min() {
+            None => Poll::Pending,
+            Some(end) => {
+                if self.timer.deadline() != end {
+                    self.timer.as_mut().reset(end);
+                }
+                self.timer.as_mut().poll(context)
+            }
         }
-        self.timer.as_mut().poll(context)
     }
 
     fn give_out(&mut self, data: Bytes) -> Result<Item> {
-        self.is_timed = false;
+        self.silent_until = None;
         let offset = self.offset.saturating_add(data.len() as u64);
         if self.end.is_some_and(|end| offset > end) {
             return Err(self.error(Kind::Changed("the rest is longer than its range")));
@@ -260,9 +293,10 @@ impl Transfer {
         self.offset = offset;
         if offset > self.most_received {
             self.most_received = offset;
-            if self.without_progress > 0 {
-                self.without_progress = 0;
-                self.allowance = Scope::new().max_retries(self.settings.max_resumes);
+            self.without_progress = 0;
+            let all = self.settings.max_resumes;
+            if (self.allowance.retries_left()).is_some_and(|left| left < all) {
+                self.allowance = Scope::new().max_retries(all);
             }
         }
         Ok(Item::Chunk(data))
@@ -273,12 +307,12 @@ impl Transfer {
         match self.end {
             Some(end) if self.offset < end => {
                 let cut_short = "the body of the response is shorter than announced";
-                self.resume(io_error(io::ErrorKind::UnexpectedEof, cut_short))
+                self.resume(io_error(io::ErrorKind::UnexpectedEof, cut_short), None)
             }
             // A server may send only a part of the range (RFC 9110 §15.3.7).
             Some(_) if self.version.length != Some(self.offset) => {
                 let more = "the server has sent only a part of the rest";
-                self.resume(io_error(io::ErrorKind::UnexpectedEof, more))
+                self.resume(io_error(io::ErrorKind::UnexpectedEof, more), None)
             }
             _ => {
                 self.state = State::Ended;
@@ -287,21 +321,24 @@ impl Transfer {
         }
     }
 
-    /// Requests the rest after a failure, if that is possible and allowed.
-    fn resume(&mut self, cause: Error) -> Result<Option<Item>> {
-        let rest = (self.version.resumable()).filter(|_| self.offset > 0 && !self.refuses_parts);
+    /// Requests the rest after a failure, if that is possible and allowed. `hint` is how long the server asks to wait.
+    fn resume(&mut self, cause: Error, hint: Option<Duration>) -> Result<Option<Item>> {
+        let is_part = self.offset > 0 && self.version.resumable().is_some() && !self.refuses_parts;
         if !self.is_file() {
             return Err(cause);
         }
-        if rest.is_none() && self.offset > 0 && !self.may_start_over {
+        if !is_part && self.offset > 0 && !self.may_start_over {
             let reason = match self.refuses_parts {
                 true => "the server does not send the rest",
                 false => "its headers do not allow to ask for the rest",
             };
             return Err(self.error(Kind::Broken(reason, cause)));
         }
-        let entropy = &self.entropy;
-        let wait = entropy.with(|rng| self.settings.backoff.draw(self.without_progress, None, rng));
+        let wait = self.entropy.with(|rng| {
+            let backoff = &self.settings.backoff;
+            let backoff = backoff.draw(self.without_progress, None, rng);
+            schedule::wait(hint, backoff, rng)
+        });
         if let Some(limit) = self.requests.limit() {
             if clock::after(clock::now(), wait) >= limit.end() {
                 return Err(self.error(Kind::Broken("its deadline is too close", cause)));
@@ -310,9 +347,7 @@ impl Transfer {
         if !self.allowance.take_retry() {
             return Err(self.error(Kind::Broken("no resumes are left", cause)));
         }
-        let from = rest.map(|(validator, _)| (self.offset, validator));
-        let request = self.requests.again(from, wait, self.allowance.clone());
-        self.state = State::Requesting(request);
+        self.request(is_part, wait);
         self.resumes += 1;
         self.without_progress += 1;
         let cause = Failure::of(&cause).kind.as_str();
@@ -321,14 +356,26 @@ impl Transfer {
         Ok(None)
     }
 
+    /// Requests the rest, or the whole file.
+    fn request(&mut self, is_part: bool, wait: Duration) {
+        let rest = self.version.resumable().filter(|_| is_part);
+        let from = rest.map(|(validator, _)| (self.offset, validator));
+        let request = self.requests.again(from, wait, self.allowance.clone());
+        self.silent_until = None;
+        self.state = State::Requesting { request, is_part };
+    }
+
     /// Handles the response to a request for the rest, or for the whole file.
-    fn on_result(&mut self, result: Result<Response>) -> Result<Option<Item>> {
+    fn on_result(&mut self, result: Result<Response>, is_part: bool) -> Result<Option<Item>> {
         let response = match result {
             Ok(response) => response,
             Err(error) => {
-                return match failure_class(Failure::of(&error).kind) {
-                    StatusClass::Never => Err(error),
-                    _ => self.resume(error),
+                let error = self.requests.complete_error(error, self.resumes + 1);
+                let is_final = failure_class(Failure::of(&error).kind) == StatusClass::Never
+                    || !self.requests.may_ask_again();
+                return match is_final {
+                    true => Err(error),
+                    false => self.resume(error, None),
                 };
             }
         };
@@ -346,7 +393,7 @@ impl Transfer {
             return Err(self.error(Kind::Changed(reason)));
         }
         match status {
-            StatusCode::PARTIAL_CONTENT => {
+            StatusCode::PARTIAL_CONTENT if is_part => {
                 let length = response.content_length();
                 match (self.version).check_rest(response.headers(), length, self.offset) {
                     Rest::Continues { end } => {
@@ -356,15 +403,25 @@ impl Transfer {
                     Rest::DoesNotFit(reason) => self.start_over(reason),
                 }
             }
-            StatusCode::RANGE_NOT_SATISFIABLE => self.start_over("the file is shorter now"),
-            StatusCode::PRECONDITION_FAILED => self.start_over("the file has changed"),
-            _ if default_class(status) == StatusClass::Never => {
-                Err(self.error(Kind::Status(status)))
+            StatusCode::RANGE_NOT_SATISFIABLE if is_part => {
+                self.start_over("the file is shorter now")
             }
-            _ => {
-                let status = self.error(Kind::Status(status));
-                self.resume(status)
-            }
+            StatusCode::PRECONDITION_FAILED if is_part => self.start_over("the file has changed"),
+            _ => self.on_failure(status, response.headers()),
+        }
+    }
+
+    /// Sends the request again after a temporary error status, unless the server or the retry in the chain forbids it.
+    fn on_failure(&mut self, status: StatusCode, headers: &HeaderMap) -> Result<Option<Item>> {
+        let error = self.error(Kind::Status(status));
+        let hint = server_hint(status, headers, clock::wall());
+        let is_final = default_class(status) == StatusClass::Never
+            || is_veto(headers)
+            || hint.is_some_and(|hint| hint > MAX_SERVER_DELAY)
+            || !self.requests.may_ask_again();
+        match is_final {
+            true => Err(error),
+            false => self.resume(error, hint),
         }
     }
 
@@ -373,7 +430,7 @@ impl Transfer {
         let error = self.error(Kind::Changed(reason));
         self.refuses_parts = true;
         match self.may_start_over {
-            true => self.resume(error),
+            true => self.resume(error, None),
             false => Err(error),
         }
     }

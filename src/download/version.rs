@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use http::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue,
-    LAST_MODIFIED,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderMap,
+    HeaderName, HeaderValue, LAST_MODIFIED,
 };
 
 /// A `Last-Modified` is a strong validator if it is at least this much older than the `Date` of the same response
@@ -55,6 +55,14 @@ impl FileVersion {
         }
     }
 
+    /// Describes a body that cannot be continued.
+    pub(super) fn of_length(length: Option<u64>) -> Self {
+        Self {
+            length,
+            validator: None,
+        }
+    }
+
     /// Returns the validator and the length, if the rest of this version can be requested.
     ///
     /// Both are necessary. A body that the client decodes has no length, and only this shows that its offsets are not
@@ -73,6 +81,9 @@ impl FileVersion {
         };
         if is_encoded(headers) {
             return Rest::DoesNotFit("the response has a content encoding");
+        }
+        if has_several_parts(headers) {
+            return Rest::DoesNotFit("the response has several parts");
         }
         if range.first != offset {
             return Rest::DoesNotFit("the response has other bytes");
@@ -129,6 +140,18 @@ fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a Heade
 fn is_encoded(headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(CONTENT_ENCODING).iter();
     values.any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// Whether the body is a list of parts with headers between them (RFC 9110 §14.6).
+fn has_several_parts(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(CONTENT_TYPE).iter();
+    values.any(|value| {
+        let media_type = value.as_bytes().split(|byte| *byte == b';').next();
+        media_type
+            .unwrap_or_default()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"multipart/byteranges")
+    })
 }
 
 fn refuses_ranges(headers: &HeaderMap) -> bool {
@@ -260,6 +283,11 @@ mod tests {
                 tag,
                 ("content-range", "bytes 4-9/10"),
                 ("content-encoding", "gzip"),
+            ],
+            &[
+                tag,
+                ("content-range", "bytes 4-9/10"),
+                ("content-type", "Multipart/ByteRanges ; boundary=b"),
             ],
             &[("content-range", "bytes 4-9/10")],
             &[("etag", "\"b\""), ("content-range", "bytes 4-9/10")],

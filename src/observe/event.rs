@@ -113,7 +113,7 @@ pub struct RetryScheduled {
     pub hint: Option<Duration>,
     /// What made the wait as long as it is.
     pub reason: WaitReason,
-    /// Whether the budget is empty, so that the call waits in line after its wait: see
+    /// Whether the call waits in line after its wait, because the budget is empty or others wait already: see
     /// [`BudgetWaited`](EventKind::BudgetWaited).
     pub in_line: bool,
     /// The most attempts that the call may make, including the first.

@@ -9,7 +9,7 @@ labelled! {
         HostFailures = "host_failures",
         /// The server asked for it.
         ServerHint = "server_hint",
-        /// The budget was empty. The call waited in line until another call to the host succeeded.
+        /// The budget was empty, or others waited in line already. The call waited there until it was released.
         Budget = "budget",
     }
 }

@@ -19,8 +19,12 @@ pub(super) struct PrefixedBody {
 /// What follows the chunks that were read.
 pub(super) enum BodyRest {
     Unread(Body),
-    /// The error at which reading stopped, until it is yielded.
-    Failed(Option<BodyError>),
+    Failed {
+        /// The error at which reading stopped, until it is yielded.
+        error: Option<BodyError>,
+        /// How many bytes the response has announced besides those that were read.
+        missing: Option<u64>,
+    },
 }
 
 impl http_body::Body for PrefixedBody {
@@ -36,7 +40,7 @@ impl http_body::Body for PrefixedBody {
         }
         match &mut self.rest {
             BodyRest::Unread(rest) => Pin::new(rest).poll_frame(context).map_err(Into::into),
-            BodyRest::Failed(error) => Poll::Ready(error.take().map(Err)),
+            BodyRest::Failed { error, .. } => Poll::Ready(error.take().map(Err)),
         }
     }
 
@@ -44,7 +48,7 @@ impl http_body::Body for PrefixedBody {
         self.chunks.is_empty()
             && match &self.rest {
                 BodyRest::Unread(rest) => rest.is_end_stream(),
-                BodyRest::Failed(error) => error.is_none(),
+                BodyRest::Failed { error, .. } => error.is_none(),
             }
     }
 
@@ -52,8 +56,10 @@ impl http_body::Body for PrefixedBody {
         let read: u64 = self.chunks.iter().map(|chunk| chunk.len() as u64).sum();
         let rest = match &self.rest {
             BodyRest::Unread(rest) => rest.size_hint(),
-            // The length that the body should have had is not known here.
-            BodyRest::Failed(_) => SizeHint::new(),
+            // As a body from the network, which keeps the length of its headers when it breaks off.
+            BodyRest::Failed { missing, .. } => {
+                missing.map_or_else(SizeHint::new, SizeHint::with_exact)
+            }
         };
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower().saturating_add(read));

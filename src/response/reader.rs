@@ -46,6 +46,8 @@ pub(crate) enum Extent {
 /// A response whose body is being read into memory.
 pub(crate) struct BodyReader {
     pub(super) response: Response,
+    /// The length of the whole body, as far as it is known.
+    announced: Option<u64>,
     /// A body that ends before this length is an error.
     expected: Option<u64>,
     chunks: Chunks,
@@ -54,6 +56,7 @@ pub(crate) struct BodyReader {
 impl BodyReader {
     pub(crate) fn new(response: Response, expected: Option<u64>) -> Self {
         Self {
+            announced: response.content_length(),
             response,
             expected,
             chunks: Chunks::default(),
@@ -135,7 +138,10 @@ impl BodyReader {
             Error::Reqwest(error) => error.into(),
             Error::Middleware(error) => error.into(),
         };
-        self.followed_by(|_| BodyRest::Failed(Some(error)))
+        let read = self.chunks.len() as u64;
+        let missing = (self.announced).map(|announced| announced.saturating_sub(read));
+        let error = Some(error);
+        self.followed_by(|_| BodyRest::Failed { error, missing })
     }
 
     fn followed_by(self, rest: impl FnOnce(Body) -> BodyRest) -> Response {

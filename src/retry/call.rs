@@ -49,8 +49,8 @@ pub(crate) struct Call<'a> {
     has_key: bool,
     /// The method only reads.
     is_safe: bool,
-    /// The body of a response can make an attempt fail, for this retry or one around it. A response to a HEAD has none.
-    reads_body: bool,
+    /// The responses whose body can make an attempt fail, for this retry or one around it.
+    reads: ReadBodies,
     /// `None` if the call cannot be retried.
     host: Option<HostPlace>,
     /// What the client remembers of the host. `None` if the call cannot be retried.
@@ -84,6 +84,16 @@ pub(crate) struct Call<'a> {
     ///
     /// `None` if the call has no options and no time limit either: see [`is_measured`](Self::is_measured).
     url: Option<Box<str>>,
+}
+
+/// The responses whose body is read within an attempt.
+#[derive(Clone, Copy, PartialEq)]
+enum ReadBodies {
+    None,
+    /// Of 4xx and 5xx.
+    OfErrors,
+    /// Also of successes, so an attempt may fail after its throttle has seen one.
+    All,
 }
 
 /// What is known of a request before its call starts.
@@ -169,7 +179,6 @@ impl<'a> Call<'a> {
             let name = host.text(request.url());
             (state.hosts).of(name, host.hash, &settings.budgets)
         });
-        let budget = host_record.as_ref().map(|record| &record.budget);
         // A scope is needed only if this call can retry, has a deadline, or any `Scope` exists that may set one.
         let (mut scope, mut makes_deposit) = (None, true);
         if could_retry || time.deadline.is_some() || Scope::any_exists() {
@@ -179,16 +188,26 @@ impl<'a> Call<'a> {
                 false => u32::MAX,
             };
             let end = time.end();
-            let opened = ScopeNode::of_call(retries, end, budget.cloned());
+            let opened = ScopeNode::of_call(retries, end, host_record.clone());
             if opened.deadline != end {
                 time.bound_by(opened.deadline);
             }
             makes_deposit = !opened.shares_budget();
             scope = Some(opened);
         }
-        if let Some(budget) = budget.filter(|_| makes_deposit) {
-            budget.on_request(time.started);
+        if let Some(record) = host_record.as_ref().filter(|_| makes_deposit) {
+            record.budget.on_request(time.started);
         }
+        let buffers = own.is_some_and(|own| own.buffer.is_some());
+        let reads = match &*settings.inspect {
+            [] if !buffers => ReadBodies::None,
+            // Their responses have none.
+            _ if request.method() == Method::HEAD => ReadBodies::None,
+            rules if buffers || rules.iter().any(|rule| rule.what.selects_successes()) => {
+                ReadBodies::All
+            }
+            _ => ReadBodies::OfErrors,
+        };
         Self {
             state,
             settings,
@@ -197,9 +216,7 @@ impl<'a> Call<'a> {
             rules,
             has_key,
             is_safe: is_idempotent_method && is_safe(request.method()),
-            reads_body: (options.as_ref().is_some_and(|own| own.buffer.is_some())
-                || !settings.inspect.is_empty())
-                && request.method() != Method::HEAD,
+            reads,
             options,
             host,
             host_record,
@@ -258,8 +275,14 @@ impl<'a> Call<'a> {
             let warning = &self.state.chain_warning;
             warning.warn(&TWO_RETRIES_IN_ONE_CHAIN);
         }
+        if self.scope.as_deref().is_some_and(ScopeNode::shares_host) {
+            // The retry is inside itself. Its inner attempts meet no retry, and must not teach that to the outer ones.
+            self.state.inner.learn_retry();
+        }
         self.outer = Some(outer);
-        self.reads_body |= terms.reads_body;
+        if terms.reads_successes {
+            self.reads = ReadBodies::All;
+        }
         let queued = terms.queued_before;
         if !queued.is_zero() {
             let history = self.history_or_new();
@@ -275,6 +298,11 @@ impl<'a> Call<'a> {
         self.waited = self.state.entropy.with(|rng| up_to(spread, rng));
         tokio::time::sleep(self.waited).await;
         self.sent_at = self.time.elapsed(clock::now());
+    }
+
+    /// Returns whether no time was left when the attempt began, so that nothing is sent.
+    fn began_too_late(&self) -> bool {
+        (self.time.deadline).is_some_and(|deadline| self.sent_at >= deadline)
     }
 
     /// Returns when the attempt began.

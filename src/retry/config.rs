@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::inner_retry::InnerRetry;
+use super::inner_chain::InnerChain;
 use crate::admit::{Budget, BudgetConfig, Hosts};
 use crate::config::{
     CREDENTIALS, ConfigError, Current, Timers, ensure, longer_than_zero, reserved,
@@ -69,7 +69,7 @@ pub(crate) struct RetryState {
     pub(crate) hosts: Hosts,
     pub(crate) entropy: Entropy,
     pub(crate) timers: Timers,
-    pub(crate) inner_retry: InnerRetry,
+    pub(crate) inner: InnerChain,
     pub(crate) chain_warning: WarnOnce,
 }
 
@@ -79,7 +79,7 @@ impl RetryState {
             hosts: Hosts::default(),
             entropy: Entropy::new(config.data.seed),
             timers: Timers::default(),
-            inner_retry: InnerRetry::default(),
+            inner: InnerChain::default(),
             chain_warning: WarnOnce::default(),
             config: Current::new(config),
             parts,

@@ -2,7 +2,8 @@
 //!
 //! `Retry-After` comes from RFC 9110 §10.2.3, the other headers are what servers send in practice. Values are not
 //! trusted: an unreadable value is no hint, and a number that is too large is a very long wait. Dates are compared with
-//! the `Date` of the response, so that a wrong clock on either side does no harm.
+//! the `Date` of the response, so that a wrong clock on either side does no harm. Without a `Date`, the reset of a quota
+//! that is a date delays only the call that got it.
 
 use std::cmp::Reverse;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,8 +11,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{HeaderMap, HeaderName, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
-
-use crate::clock;
 
 /// Headers that say how long to wait, and how to read them. The first that can be read counts.
 const WAIT_HEADERS: [(&str, ReadWait); 3] = [
@@ -71,21 +70,28 @@ pub(crate) fn server_hint(
     headers: &HeaderMap,
     received: SystemTime,
 ) -> Option<Duration> {
-    hint_with_source(status, headers, received).map(|(hint, _)| hint)
+    if !has_hint(headers) {
+        return None;
+    }
+    let now = response_date(headers).unwrap_or(received);
+    asked_wait(headers, now).or_else(|| quota_wait(status, headers, Some(now)))
 }
 
 /// Returns how long all calls to the host should pause.
 ///
-/// The same as [`server_hint`], except for the reset of a quota that is too near to be exact: see
-/// [`is_exact_reset`].
+/// The same as [`server_hint`], except for the reset of a quota that is too near to be exact (see
+/// [`is_exact_reset`]), or that is a date without a `Date` beside it: if the clocks differ, it may be off by any time.
 pub(crate) fn pause_hint(
     status: StatusCode,
     headers: &HeaderMap,
     received: SystemTime,
 ) -> Option<Duration> {
-    let (hint, source) = hint_with_source(status, headers, received)?;
-    let is_exact = source == HintSource::WaitHeader || is_exact_reset(hint);
-    is_exact.then_some(hint)
+    if !has_hint(headers) {
+        return None;
+    }
+    let date = response_date(headers);
+    asked_wait(headers, date.unwrap_or(received))
+        .or_else(|| quota_wait(status, headers, date).filter(|reset| is_exact_reset(*reset)))
 }
 
 /// Returns whether a reset says when a quota refills, and not only in which second.
@@ -96,29 +102,16 @@ pub(crate) fn is_exact_reset(reset: Duration) -> bool {
     reset >= MIN_EXACT_RESET || reset.subsec_nanos() > 0
 }
 
-/// Which headers a hint comes from.
-#[derive(PartialEq)]
-enum HintSource {
-    WaitHeader,
-    QuotaReset,
+/// Most responses have none of these headers. One pass is ten times faster than a lookup of each.
+fn has_hint(headers: &HeaderMap) -> bool {
+    let mut names = headers.keys().map(HeaderName::as_str);
+    names.any(|name| is_wait_header(name) || is_rate_limit_header(name))
 }
 
-fn hint_with_source(
-    status: StatusCode,
-    headers: &HeaderMap,
-    received: SystemTime,
-) -> Option<(Duration, HintSource)> {
-    let mut names = headers.keys().map(HeaderName::as_str);
-    if !names.any(|name| is_wait_header(name) || is_rate_limit_header(name)) {
-        // Most responses have none of these headers. One pass is ten times faster than a lookup of each.
-        return None;
-    }
-    let now = response_date(headers).unwrap_or(received);
+/// Returns the wait that the server asks for in so many words.
+fn asked_wait(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let mut waits = WAIT_HEADERS.iter();
-    waits
-        .find_map(|(name, read)| parsed_lines(headers, name, |text| read(text, now)).max())
-        .map(|wait| (wait, HintSource::WaitHeader))
-        .or_else(|| quota_wait(status, headers, now).map(|reset| (reset, HintSource::QuotaReset)))
+    waits.find_map(|(name, read)| parsed_lines(headers, name, |text| read(text, now)).max())
 }
 
 /// Parses each line of a header, and skips what it cannot parse.
@@ -155,7 +148,8 @@ impl QuotaWindow {
 
 /// Returns how many requests the server will still accept, and for how long that holds.
 ///
-/// Servers send this with successful responses, too. Of several windows, the one with the fewest requests counts.
+/// Servers send this with successful responses, too. Of several windows, the one with the fewest requests counts. A
+/// reset that is a date counts only with a `Date` beside it.
 pub(crate) fn quota_left(headers: &HeaderMap) -> Option<(u64, Duration)> {
     if !headers
         .keys()
@@ -163,8 +157,7 @@ pub(crate) fn quota_left(headers: &HeaderMap) -> Option<(u64, Duration)> {
     {
         return None;
     }
-    let now = response_date(headers).unwrap_or_else(clock::wall);
-    let windows = quotas(headers, now).find(|windows| !windows.is_empty())?;
+    let windows = quotas(headers, response_date(headers)).find(|windows| !windows.is_empty())?;
     let left = |window: QuotaWindow| Some((window.requests_left()?, window.reset));
     let windows = windows.into_iter().filter_map(left);
     windows.min_by_key(|(left, reset)| (*left, Reverse(*reset)))
@@ -192,8 +185,12 @@ fn response_date(headers: &HeaderMap) -> Option<SystemTime> {
 ///
 /// Many servers send their quota with every response. A reset says when a quota refills, not when a server recovers. So
 /// it counts only if its window is spent, or may be spent: after a 429, if the server does not say what remains. A
-/// window with quota left did not refuse the request.
-fn quota_wait(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+/// window with quota left did not refuse the request. Without `now`, resets that are dates do not count.
+fn quota_wait(
+    status: StatusCode,
+    headers: &HeaderMap,
+    now: Option<SystemTime>,
+) -> Option<Duration> {
     quotas(headers, now).find_map(|windows| {
         let spent = windows.iter().filter(|window| window.is_spent());
         // All spent windows must refill before the next request.
@@ -208,13 +205,17 @@ fn quota_wait(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Optio
 }
 
 /// Reads the windows of each form of quota headers, one form after the other.
-fn quotas(headers: &HeaderMap, now: SystemTime) -> impl Iterator<Item = Vec<QuotaWindow>> {
+fn quotas(headers: &HeaderMap, now: Option<SystemTime>) -> impl Iterator<Item = Vec<QuotaWindow>> {
     let named = QUOTA_HEADERS.iter();
     let named = named.map(move |names| named_windows(headers, names, now));
     structured_windows(headers).into_iter().chain(named)
 }
 
-fn named_windows(headers: &HeaderMap, names: &[(&str, &str)], now: SystemTime) -> Vec<QuotaWindow> {
+fn named_windows(
+    headers: &HeaderMap,
+    names: &[(&str, &str)],
+    now: Option<SystemTime>,
+) -> Vec<QuotaWindow> {
     let windows = names.iter().filter_map(|(remaining, reset)| {
         // Two gateways may each add a line. A request has to pass both, so the smaller number counts.
         let left = parsed_lines(headers, remaining, seconds).min();
@@ -273,11 +274,14 @@ fn as_u64(item: &BareItem) -> Option<u64> {
 }
 
 /// Parses a reset time: seconds, Unix time in seconds or milliseconds, date, timestamp or duration.
-fn parse_reset(text: &str, now: SystemTime) -> Option<Duration> {
+///
+/// `None` for a date without `now`.
+fn parse_reset(text: &str, now: Option<SystemTime>) -> Option<Duration> {
     if let Some(number) = decimal(text) {
         if number < 1e9 {
             return Some(from_secs(number));
         }
+        let now = now?;
         let unix_time = from_secs(if number < 1e11 { number } else { number / 1e3 });
         let date = UNIX_EPOCH.checked_add(unix_time);
         return date.map_or(Some(Duration::MAX), |date| time_until(date, now));
@@ -286,10 +290,10 @@ fn parse_reset(text: &str, now: SystemTime) -> Option<Duration> {
         return None;
     }
     if let Ok(date) = httpdate::parse_http_date(text) {
-        return time_until(date, now);
+        return time_until(date, now?);
     }
     if let Ok(timestamp) = text.parse::<Timestamp>() {
-        return time_until(timestamp.into(), now);
+        return time_until(timestamp.into(), now?);
     }
     // `6m0s`, `12ms`.
     match text.parse::<SignedDuration>() {

@@ -465,3 +465,39 @@ fn a_reset_in_the_next_two_seconds_pauses_one_call_and_not_all() {
         assert_eq!(pause_hint(status, &headers, noon()), pause, "{lines:?}");
     }
 }
+
+#[test]
+fn a_timestamp_pauses_all_calls_only_with_a_date_beside_it() {
+    const DATE: (&str, &str) = ("date", "Sun, 09 Sep 2001 01:46:40 GMT");
+    let received = httpdate::parse_http_date(DATE.1).unwrap() + Duration::from_millis(300);
+    let minute = Duration::from_secs(60);
+    for (reset, needs_date) in [
+        ("1000000060", true),
+        ("1000000060000", true),
+        ("2001-09-09T01:47:40Z", true),
+        ("Sun, 09 Sep 2001 01:47:40 GMT", true),
+        // The same by any clock.
+        ("60", false),
+        ("1m", false),
+    ] {
+        let quota = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", reset)];
+        let dated = header_map(&[&quota[..], &[DATE]].concat());
+        let headers = header_map(&quota);
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        for headers in [&dated, &headers] {
+            let hint = server_hint(status, headers, received).unwrap();
+            assert!(hint.abs_diff(minute) < Duration::from_secs(1), "{hint:?}");
+        }
+        assert_eq!(pause_hint(status, &dated, received), Some(minute));
+        assert_eq!(quota_left(&dated), Some((0, minute)));
+        // The clocks may differ by any time, so the other calls do not wait.
+        let known = Some(minute).filter(|_| !needs_date);
+        assert_eq!(pause_hint(status, &headers, received), known, "{reset}");
+        let left = known.map(|reset| (0, reset));
+        assert_eq!(quota_left(&headers), left, "{reset}");
+    }
+    // A `Retry-After` is meant for all, whatever it says.
+    let asks = header_map(&[("retry-after", "Sun, 09 Sep 2001 01:47:40 GMT")]);
+    let hint = pause_hint(StatusCode::SERVICE_UNAVAILABLE, &asks, received);
+    assert_eq!(hint, secs(59.7));
+}

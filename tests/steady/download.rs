@@ -1,5 +1,7 @@
 //! Downloads that go on where they broke off.
 
+mod limits;
+mod responses;
 #[cfg(feature = "file")]
 mod save;
 
@@ -15,7 +17,7 @@ use reqwest_steady::testing::{Reply, ScriptedServer};
 use reqwest_steady::{Backoff, Jitter, RequestBuilderExt, RetryMiddleware, Scope, SteadyError};
 use tokio::time::Instant;
 
-use crate::support::file_server::{Hosted, Then, cut, serve};
+use crate::support::file_server::{Hosted, Then, cut, cut_of, serve};
 
 const URL: &str = "http://files.example/data.bin";
 const SEC: Duration = Duration::from_secs(1);
@@ -370,6 +372,11 @@ pub(crate) fn lies(file: &Hosted) -> Vec<(&'static str, Reply)> {
             one(Reply::status(206))
                 .header("content-type", "multipart/byteranges; boundary=b")
                 .body(all[100..].to_vec()),
+        ),
+        (
+            "several parts in one range",
+            one(part("bytes 100-299/300", &all[100..]))
+                .header("content-type", "multipart/byteranges; boundary=b"),
         ),
         (
             "not satisfiable",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use reqwest::Response;
-use reqwest_middleware::{ClientWithMiddleware, Result};
+use reqwest_middleware::{ClientWithMiddleware, Middleware, Result};
 use reqwest_steady::observe::{BudgetWaited, EventKind, RetryScheduled, WaitReason};
 use reqwest_steady::{
     Budget, KeyBy, ReportSlot, RequestBuilderExt, RetryMiddleware, RetryMiddlewareBuilder,
@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 
 use crate::support::scripted::{Reply, Server, URL, late, respond, respond_with, throttled};
-use crate::support::stacks::{MS, SEC, constant, empty_budget};
+use crate::support::stacks::{MS, SEC, constant, empty_budget, middleware, saved_budget};
 
 /// Waits of 10 ms, and a budget that never pays. Nothing but a success releases a call.
 fn retry() -> RetryMiddlewareBuilder {
@@ -96,6 +96,91 @@ async fn a_released_call_that_succeeds_releases_the_next() {
     for gap in &gaps[6..] {
         assert!((50 * MS..=100 * MS).contains(gap), "{gaps:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_with_money_goes_behind_those_in_line() {
+    let server = refusing();
+    let budget = saved_budget(0);
+    let client = server.client(retry().budget(budget.clone()).build().unwrap());
+    let mut calls = Vec::from(["a", "b"].map(|path| start(&client, path)));
+    sleep(SEC).await;
+    budget.deposit();
+    calls.push(start(&client, "c"));
+    sleep(SEC).await;
+    // What the third call pays is for the first in line, and goes when its own retry would.
+    assert_eq!(paths(&server), ["a", "b", "c", "a"]);
+    assert_eq!(server.gaps()[2], 11 * MS);
+    assert_eq!(budget.balance(), 0.0);
+    // The line is "b", "c", "a". The first that is paid is refused, and so pays for the next.
+    budget.deposit();
+    budget.deposit();
+    calls.push(start(&client, "d"));
+    sleep(SEC).await;
+    assert_eq!(paths(&server)[4..], ["d", "b", "c"]);
+    assert_eq!(server.gaps()[4..], [11 * MS, 11 * MS]);
+    assert_eq!(budget.balance(), 0.0);
+    calls.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paid_call_that_finds_the_line_empty_is_sent() {
+    let server = refusing();
+    let budget = saved_budget(0);
+    let client = server.client(retry().budget(budget.clone()).build().unwrap());
+    let waiting = start(&client, "a");
+    sleep(SEC).await;
+    budget.deposit();
+    let call = start(&client, "b");
+    sleep(5 * MS).await;
+    waiting.abort();
+    sleep(SEC).await;
+    assert_eq!(paths(&server), ["a", "b", "b"]);
+    assert_eq!(server.gaps()[1], 11 * MS);
+    assert_eq!(budget.balance(), 0.0);
+    call.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_success_releases_one_call_of_two_retries() {
+    let server = refusing();
+    // The same retry twice, so that a call is nested in itself.
+    let retry: Arc<dyn Middleware> = Arc::new(retry().build().unwrap());
+    let client = server.client_behind([Arc::clone(&retry), retry]);
+    let calls = ["a", "b", "c"].map(|path| start(&client, path));
+    sleep(SEC).await;
+    for sent in 4..=6 {
+        succeed(&client).await;
+        sleep(SEC).await;
+        assert_eq!(paths(&server).len(), sent, "one retry for one success");
+    }
+    assert_eq!(paths(&server), ["a", "b", "c", "a", "b", "c"]);
+    calls.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_and_the_one_inside_it_release_one_each() {
+    let server = refusing();
+    let retry: Arc<dyn Middleware> = Arc::new(retry().build().unwrap());
+    let client = server.client_behind([Arc::clone(&retry)]);
+    let first = client.clone();
+    let asks_first = middleware(move |request, extensions, next| {
+        let first = first.get("http://api.example.com/ok").send();
+        Box::pin(async move {
+            first.await?;
+            next.run(request, extensions).await
+        })
+    });
+    let nested = server.client_behind([retry, Arc::new(asks_first)]);
+    let calls = ["a", "b", "c", "d"].map(|path| start(&client, path));
+    sleep(SEC).await;
+    for sent in [6, 8] {
+        // Two requests succeed.
+        succeed(&nested).await;
+        sleep(SEC).await;
+        assert_eq!(paths(&server).len(), sent, "one retry for one success");
+    }
+    calls.iter().for_each(JoinHandle::abort);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,8 @@ use reqwest::Response;
 use reqwest_middleware::{ClientWithMiddleware, Result};
 use reqwest_steady::observe::Attempt;
 use reqwest_steady::{
-    Budget, CoalesceMiddleware, RetryMiddlewareBuilder, Scope, SteadyError, ThrottleMiddleware,
+    Budget, CoalesceMiddleware, RequestBuilderExt, RetryMiddlewareBuilder, Scope, SteadyError,
+    ThrottleMiddleware,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -163,6 +164,38 @@ async fn a_dropped_queued_retry_is_refunded_despite_another_throttle() {
 }
 
 /// Whether an unrelated scope exists anywhere must make no difference.
+/// Looks at the rest of the chain once, and then no more.
+fn stalls() -> Link {
+    link(middleware(|request, extensions, next| {
+        Box::pin(async move {
+            let mut rest = next.run(request, extensions);
+            match (&mut rest).now_or_never() {
+                Some(result) => result,
+                None => {
+                    sleep(LONG).await;
+                    rest.await
+                }
+            }
+        })
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_still_queued_at_the_deadline_is_refunded() {
+    let (budget, full) = budget(LONG);
+    let server = fails_once_then(Reply::silence);
+    let retry = retry().max_retries(1).budget(budget.clone());
+    let client = chain(&server, retry, [stalls(), one_slot()]);
+    let call = client.get(URL).deadline(3 * SEC).send();
+    let begun = Instant::now();
+    let (result, ()) = tokio::join!(call, take_the_slot(&client, 10 * SEC));
+    let error = result.unwrap_err();
+    assert!(SteadyError::of(&error).is_some_and(SteadyError::is_deadline));
+    assert_eq!(begun.elapsed(), 10 * SEC + 500 * MS);
+    assert_eq!(server.count(), 2, "the retry was sent");
+    assert_eq!(full - budget.balance(), 0.0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_scope_elsewhere_makes_no_difference() {
     let mut took = vec![];

@@ -5,12 +5,12 @@ use std::time::Duration;
 use reqwest_middleware::Error;
 use reqwest_steady::{
     Backoff, Budget, Jitter, ReportSlot, RequestBuilderExt, RetryMiddleware,
-    RetryMiddlewareBuilder, RetryReport, SteadyError, StopReason,
+    RetryMiddlewareBuilder, RetryReport, Scope, SteadyError, StopReason, ThrottleMiddleware,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use crate::support::scripted::{Reply, Server, URL, late, respond, respond_with};
-use crate::support::stacks::{MS, SEC, doubling};
+use crate::support::scripted::{Reply, Server, URL, late, respond, respond_with, throttled};
+use crate::support::stacks::{MS, SEC, doubling, fixed_budget};
 
 fn exact() -> RetryMiddlewareBuilder {
     RetryMiddleware::builder().backoff(Backoff::default().jitter(Jitter::None))
@@ -319,6 +319,34 @@ async fn without_time_nothing_is_sent() {
     let error = client.get(URL).deadline(Duration::ZERO).send().await;
     assert!(SteadyError::of(&error.unwrap_err()).is_some_and(SteadyError::is_timeout));
     assert_eq!(server.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_oversleeps_the_deadline_is_not_paid() {
+    for is_throttled in [false, true] {
+        let server = Server::statuses([503]);
+        let (budget, full) = fixed_budget();
+        let retry = exact().budget(budget.clone());
+        let client = match is_throttled {
+            true => throttled(&server, retry, ThrottleMiddleware::builder()),
+            false => server.client(retry.build().unwrap()),
+        };
+        let scope = Scope::new().max_retries(1);
+        let call = tokio::spawn({
+            let (scope, call) = (scope.clone(), client.get(URL).deadline(2 * SEC).send());
+            async move { scope.run(call).await }
+        });
+        sleep(MS).await;
+        // The runtime is busy while the retry becomes due and the deadline passes.
+        tokio::time::advance(5 * SEC).await;
+        let error = call.await.unwrap().unwrap_err();
+        assert!(SteadyError::of(&error).is_some_and(SteadyError::is_deadline));
+        assert_eq!(server.count(), 1);
+        assert_eq!(budget.balance(), full, "{is_throttled}");
+        // The scope has its retry again.
+        scope.run(client.get(URL).send()).await.unwrap();
+        assert_eq!(server.count(), 3, "{is_throttled}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,11 +1,11 @@
 //! The backoff of a call follows the failures of its host as well as its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use reqwest_middleware::ClientWithMiddleware;
-use reqwest_steady::observe::WaitReason;
+use reqwest_steady::observe::{EventKind, WaitReason};
 use reqwest_steady::{
     Backoff, Budget, Jitter, RequestBuilderExt, RetryMiddleware, RetryReport, StopReason,
     ThrottleMiddleware,
@@ -108,6 +108,36 @@ async fn behind_a_throttle_a_call_backs_off_alone() {
         assert_eq!(waits(&client, URL).await, [(100, Own), (200, Own)]);
     }
     assert_eq!(server.count(), 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_an_adaptive_throttle_a_call_backs_off_alone() {
+    let server = Server::new(|_| late(MS, respond(503)));
+    // Without the time in the queue, which the report adds to each wait.
+    let backoffs = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&backoffs);
+    let retry = RetryMiddleware::builder().backoff(doubling(100 * MS));
+    let retry = retry.max_retries(2).budget(Budget::unlimited());
+    let retry = retry.observe_fn(move |event| {
+        if let EventKind::RetryScheduled(retry) = event.kind {
+            let mut kept = kept.lock().unwrap();
+            kept.push((retry.wait.as_millis(), retry.reason));
+        }
+    });
+    let client = throttled(&server, retry, ThrottleMiddleware::builder().seed(1));
+    for calls in 1..=4 {
+        let response = client.get(URL).send().await.unwrap();
+        assert_eq!(response.status(), 503);
+        assert_eq!(server.count(), 3 * calls);
+    }
+    assert_eq!(
+        *backoffs.lock().unwrap(),
+        [(100, Own), (200, Own)].repeat(4)
+    );
+    // From the fifth failure on, the gate lets one probe go at a time, and the waits between them grow.
+    let gaps = server.gaps();
+    assert_eq!(gaps[..2], [101 * MS, 201 * MS]);
+    assert!(gaps[4..].iter().sum::<Duration>() > 2 * SEC, "{gaps:?}");
 }
 
 #[tokio::test(start_paused = true)]

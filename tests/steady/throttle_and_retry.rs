@@ -1,6 +1,7 @@
 //! How a throttle and the retry around it work together, and ways in which a gate could get stuck.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use futures_util::future::join_all;
@@ -35,6 +36,14 @@ fn one_slot() -> ThrottleMiddlewareBuilder {
 fn succeeded(results: &[Result<u16, Error>]) -> usize {
     let successes = results.iter().filter(|result| matches!(result, Ok(200)));
     successes.count()
+}
+
+/// Sends these statuses, one after another, and then nothing.
+fn then_silence(statuses: Vec<u16>) -> Arc<Server> {
+    Server::new(move |index| match statuses.get(index) {
+        Some(status) => respond(*status),
+        None => Reply::silence(),
+    })
 }
 
 /// Takes the only slot for a minute, after 500 ms.
@@ -449,4 +458,74 @@ async fn a_timeout_comes_back_if_its_retry_is_refused() {
     assert_eq!(report.stop_reason(), StopReason::Throttled);
     assert_eq!(report.attempts().count(), 1);
     assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_a_throttle_a_deadline_takes_no_reserve() {
+    // Behind a throttle, only the retry that was sent is paid. Alone, the last failure takes half a retry.
+    for (is_throttled, statuses, taken) in [
+        (true, &[][..], 0.0),
+        (true, &[503], 1.0),
+        (false, &[], 0.5),
+        (false, &[503], 1.5),
+    ] {
+        // The first call of a client looks for what is further inside. Later calls have to know.
+        for calls_before in [0, 1] {
+            let server = then_silence([&[200][..calls_before], statuses].concat());
+            let (budget, full) = fixed_budget();
+            let retry = retry().budget(budget.clone());
+            let client = match is_throttled {
+                true => throttled(&server, retry, throttle()),
+                false => server.client(retry.build().unwrap()),
+            };
+            for name in 0..calls_before {
+                assert_eq!(call(&client, name).await.unwrap(), 200);
+            }
+            let start = Instant::now();
+            let error = client.get(URL).deadline(3 * SEC).send().await.unwrap_err();
+            assert!(SteadyError::of(&error).is_some_and(SteadyError::is_deadline));
+            assert_eq!(start.elapsed(), 3 * SEC);
+            assert_eq!(server.count(), calls_before + statuses.len() + 1);
+            let case = format!("{is_throttled}, {statuses:?} after {calls_before}");
+            assert_eq!(full - budget.balance(), taken, "{case}");
+        }
+    }
+}
+
+/// Refuses one call because a quota is used up. Its reset is a timestamp, 20 s after `date`.
+fn spent_until(date: &str) -> (Arc<Server>, ClientWithMiddleware) {
+    let date = date.to_owned();
+    let server = Server::new(move |index| {
+        let mut headers = vec![
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", "4102444820"),
+        ];
+        if !date.is_empty() {
+            headers.push(("date", &date));
+        }
+        match index {
+            0 => respond_with(429, &headers),
+            _ => respond(200),
+        }
+    });
+    let client = throttled(&server, retry(), throttle());
+    (server, client)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timestamp_without_a_date_pauses_no_other_call() {
+    // By the clock of the client, the reset is decades away. By that of the server it may be near.
+    for (date, waits) in [("Fri, 01 Jan 2100 00:00:00 GMT", true), ("", false)] {
+        let (server, client) = spent_until(date);
+        assert_eq!(
+            client.get(URL).no_retry().send().await.unwrap().status(),
+            429
+        );
+        let start = Instant::now();
+        let _ = call(&client, 1).await;
+        let took = start.elapsed();
+        assert_eq!(server.count(), 2, "{date}");
+        assert_eq!(took >= 20 * SEC, waits, "{date}: {took:?}");
+        assert!(took < 22 * SEC, "{date}: {took:?}");
+    }
 }

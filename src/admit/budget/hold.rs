@@ -1,5 +1,6 @@
 //! A retry that the budget has paid for and that is not sent yet.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::fleet_budget::FleetBudget;
@@ -36,11 +37,28 @@ impl BudgetHold {
         Self(HoldSource::Line(release))
     }
 
+    /// Whether dropping it gives something back.
+    pub(crate) fn is_paid(&self) -> bool {
+        !matches!(self.0, HoldSource::Free)
+    }
+
+    /// Takes out what was paid, and leaves a retry that costs nothing.
+    pub(crate) fn take_paid(&mut self) -> Option<Self> {
+        let paid = Self(std::mem::replace(&mut self.0, HoldSource::Free));
+        paid.is_paid().then_some(paid)
+    }
+
     /// Keeps what was paid, because the retry is sent.
     pub(crate) fn spend(mut self) {
         if let HoldSource::Line(release) = std::mem::replace(&mut self.0, HoldSource::Free) {
             release.use_up();
         }
+    }
+}
+
+impl fmt::Debug for BudgetHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BudgetHold")
     }
 }
 

@@ -8,7 +8,7 @@ use reqwest_middleware::{Error, Result};
 use tokio::time::Instant;
 
 use super::super::permit::HandedOff;
-use super::Call;
+use super::{Call, ReadBodies};
 use crate::admit::in_scope;
 use crate::clock;
 use crate::decide::{ClassifiedOutcome, RequestFacts};
@@ -44,14 +44,14 @@ impl Call<'_> {
             // The throttle sees the deadline itself, and would wait for it past the retry window.
             || (is_retry && self.time.deadline.is_some())
             || !queued_before.is_zero()
-            || self.reads_body
-            || self.state.inner_retry.may_exist();
+            || self.reads == ReadBodies::All
+            || self.state.inner.may_have_retry();
         if is_needed {
             let terms = Terms {
                 latest: is_retry.then(|| self.time.window_end()),
                 queued_before,
                 can_retry: self.could_retry(),
-                reads_body: self.reads_body,
+                reads_successes: self.reads == ReadBodies::All,
             };
             let handoff = Handoff::insert(extensions, terms);
             self.handed_off = Some(HandedOff::new(handoff, permit));
@@ -70,7 +70,7 @@ impl Call<'_> {
         }
         let limit = |now| self.attempt_limit(now).expect("there is one, as checked");
         let error = match self.time.deadline {
-            Some(deadline) if self.sent_at >= deadline => {
+            Some(deadline) if self.began_too_late() => {
                 Error::middleware(SteadyError::too_late(deadline))
             }
             _ => {
@@ -81,8 +81,9 @@ impl Call<'_> {
                 limit(clock::now()).error()
             }
         };
-        if let Some(handoff) = self.timeout_handoff() {
-            handoff.mark_timed_out();
+        if let Some(handed_off) = &self.handed_off {
+            let has_timeout = self.time.attempt_timeout.is_some();
+            handed_off.handoff.mark_cut_off(has_timeout);
         }
         Err(error)
     }
@@ -115,9 +116,10 @@ impl Call<'_> {
             Some(handed_off) => Some(handed_off.end(left)),
             None => left.map(Handoff::trace),
         };
+        if let Some(trace) = trace {
+            self.state.inner.learn(trace);
+        }
         self.visit = trace.and_then(|trace| trace.visit);
-        let has_inner_retry = trace.is_some_and(|trace| trace.inner_retry);
-        self.state.inner_retry.learn(has_inner_retry);
         self.classify(result)
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use reqwest::Response;
 use reqwest_middleware::Result;
 
-use super::Call;
 use super::decision::Decision;
+use super::{Call, ReadBodies};
 use crate::clock;
 use crate::decide::{
     BodyStart, BodyVerdict, ClassifiedOutcome, InspectRule, is_event_stream, matching_rule,
@@ -23,7 +23,7 @@ impl<'a> Call<'a> {
     /// Returns the rule that inspects the body of this response, if there is one.
     pub(crate) fn inspect_rule(&self, result: &Result<Response>) -> Option<&'a InspectRule> {
         let rules = &self.settings.inspect;
-        if rules.is_empty() || !self.reads_body {
+        if rules.is_empty() || self.reads == ReadBodies::None {
             return None;
         }
         let response = result.as_ref().ok()?;
@@ -96,7 +96,10 @@ impl<'a> Call<'a> {
 
     /// Returns how many bytes of a final response are buffered. `None` if it is not buffered.
     fn buffer(&self) -> Option<usize> {
-        self.options.as_ref()?.buffer.filter(|_| self.reads_body)
+        self.options
+            .as_ref()?
+            .buffer
+            .filter(|_| self.reads != ReadBodies::None)
     }
 
     /// Reads the body of a final response into memory. If that fails, the attempt has failed, so this decides again.

@@ -11,7 +11,7 @@ use reqwest_middleware::Result;
 use tokio::time::Instant;
 
 use super::super::permit::RetryPermit;
-use super::Call;
+use super::{Call, ReadBodies};
 use crate::admit::{BudgetHold, HostRecord, ScopeNode};
 use crate::clock;
 use crate::decide::{self, BodyVerdict, CallFacts, ClassifiedOutcome, StatusClass};
@@ -47,12 +47,20 @@ impl Decision {
 pub(crate) struct Retry {
     pub(super) outcome: ClassifiedOutcome,
     pub(super) permit: RetryPermit,
-    /// The budget is empty, so the call waits in line after its wait, and is paid for by its release.
+    /// The call waits in line after its wait, and is paid for by its release. The budget is empty, or others wait
+    /// already: then the permit is for the first of them.
     pub(super) in_line: bool,
     pub(super) plan: RetryPlan,
     pub(super) hint: Option<Duration>,
     /// The wait begins here.
     pub(super) decided: Instant,
+}
+
+impl Retry {
+    /// Whether it was allowed without a payment, because the budget is empty.
+    fn is_unpaid(&self) -> bool {
+        self.in_line && !self.permit.budget.is_paid()
+    }
 }
 
 /// When a retry is sent.
@@ -105,7 +113,8 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         result: &Result<Response>,
     ) -> Option<Stop> {
-        if self.reads_body && (self.buffers() || self.inspect_rule(result).is_some()) {
+        if self.reads != ReadBodies::None && (self.buffers() || self.inspect_rule(result).is_some())
+        {
             return None;
         }
         let reason = match outcome.is_success() {
@@ -143,7 +152,7 @@ impl Call<'_> {
         let mut hint = verdict.and_then(|verdict| verdict.after);
         self.count_streak(outcome);
         let decided = self.stages(outcome, verdict, result, &mut hint).await;
-        if !matches!(&decided, Ok(retry) if !retry.in_line) {
+        if decided.as_ref().map_or(true, Retry::is_unpaid) {
             self.count_unpaid_failure(outcome);
         }
         match decided {
@@ -184,6 +193,10 @@ impl Call<'_> {
         let (in_line, permit) = match admitted {
             Err(StopReason::BudgetEmpty) if self.may_wait_in_line(outcome, *hint) => {
                 (true, self.permit(BudgetHold::free())?)
+            }
+            // First in, first out, though there is money now.
+            Ok(permit) if self.others_wait_in_line() && self.may_wait_in_line(outcome, *hint) => {
+                (true, permit)
             }
             admitted => (false, admitted?),
         };
@@ -299,11 +312,19 @@ impl Call<'_> {
     ///
     /// `None` with a throttle in the chain: it keeps calls away from a host that fails, and more would come on top.
     fn failed_host(&self, outcome: ClassifiedOutcome) -> Option<&HostRecord> {
-        let is_too_late = (self.time.deadline).is_some_and(|deadline| self.sent_at >= deadline);
-        let is_failure =
-            outcome.class != StatusClass::Never && !outcome.is_throttled() && !is_too_late;
+        let is_failure = outcome.class != StatusClass::Never
+            && !outcome.is_throttled()
+            && !self.began_too_late();
         let record = self.host_record.as_deref();
-        record.filter(|_| is_failure && self.visit.is_none())
+        record.filter(|_| is_failure && self.visit.is_none() && !self.was_cut_off_in_throttle())
+    }
+
+    /// Returns whether the deadline may have ended the attempt inside a throttle, which could leave no visit then.
+    ///
+    /// A handoff would tell. But one in each attempt with a deadline would cost calls that succeed 1,160 instructions.
+    fn was_cut_off_in_throttle(&self) -> bool {
+        let is_over = |deadline| self.ended.elapsed >= deadline;
+        self.time.deadline.is_some_and(is_over) && self.state.inner.has_throttle()
     }
 
     /// Counts a failed attempt, for the backoff of all calls to the host. A 429 is no failure: the host works.
@@ -331,7 +352,7 @@ impl Call<'_> {
         }
     }
 
-    /// Returns whether an empty budget makes the call wait for a success of another one.
+    /// Returns whether the call may wait for a success of another one, if the budget is empty or others wait already.
     ///
     /// A 429 says that the server works and that the request came too early. So does a 503 that says when to come
     /// back. Behind a throttle, it is a 503 of a server that seems to limit its rate. Other failures end the call.
@@ -345,6 +366,10 @@ impl Call<'_> {
             Pacing::Limited => outcome.status() == Some(StatusCode::SERVICE_UNAVAILABLE),
             _ => asks_to_wait && self.visit.is_none(),
         }
+    }
+
+    fn others_wait_in_line(&self) -> bool {
+        (self.host_record.as_ref()).is_some_and(|record| record.line.len() > 0)
     }
 
     /// Ends the call where a retry would follow.

@@ -64,7 +64,8 @@ impl Call<'_> {
             return Ok(());
         }
         let since = clock::now();
-        let released = self.wait_in_line(since).await;
+        let paid = retry.permit.budget.take_paid();
+        let released = self.wait_in_line(since, paid).await;
         self.notify(EventKind::BudgetWaited(BudgetWaited {
             wait: clock::now().saturating_duration_since(since),
             is_released: released.is_ok(),
@@ -92,8 +93,12 @@ impl Call<'_> {
         }
     }
 
-    /// Waits until a success of another call releases this one.
-    async fn wait_in_line(&self, now: Instant) -> std::result::Result<Release, StopReason> {
+    /// Waits until this call is the first in line, and a success of another call or a payment releases it.
+    async fn wait_in_line(
+        &self,
+        now: Instant,
+        paid: Option<BudgetHold>,
+    ) -> std::result::Result<Release, StopReason> {
         let (mut end, mut reason) = (clock::after(now, MAX_TIME_IN_LINE), StopReason::BudgetEmpty);
         let deadline = (self.time.longest_wait(now)).map(|wait| clock::after(now, wait));
         for (limit, limit_reason) in [
@@ -105,7 +110,8 @@ impl Call<'_> {
             }
         }
         let record = (self.host_record.as_ref()).expect("only calls with a budget wait in line");
-        let release = record.line.wait(end).await.map_err(|error| match error {
+        let released = record.line.wait(end, paid).await;
+        let release = released.map_err(|error| match error {
             NotReleased::LineFull => StopReason::BudgetEmpty,
             NotReleased::TooLate => reason,
         })?;
@@ -200,6 +206,8 @@ impl Call<'_> {
         extensions.insert(self.attempt);
         self.sent_at = self.time.elapsed(clock::now());
         match self.visit.take() {
+            // The wait took longer than planned. The attempt ends with an error before it is sent.
+            _ if self.began_too_late() => drop(retry.permit),
             // A throttle may refuse it, and then the permit is refunded.
             Some(_) => self.history_or_new().permit = Some(retry.permit),
             None => retry.permit.spend(),
@@ -326,8 +334,16 @@ impl Call<'_> {
     }
 
     fn deposit(&self, now: Instant) {
-        if let Some(record) = &self.host_record {
-            record.on_success(now, self.makes_deposit);
+        let Some(record) = &self.host_record else {
+            return;
+        };
+        if self.makes_deposit {
+            record.on_success(now);
+        } else {
+            // A retry around this one, in the same chain, has handed it its attempt.
+            let is_same_response =
+                self.outer.is_some() && (self.scope.as_deref()).is_some_and(ScopeNode::shares_host);
+            record.on_nested_success(now, is_same_response);
         }
     }
 }

@@ -31,6 +31,9 @@ const SEARCH_CUT: f64 = 0.5;
 const FIRST_CUT_FACTOR: f64 = 0.5;
 /// A reference is at least this part of the rate that the server refused.
 const MIN_ACCEPTED_SHARE: f64 = 0.7;
+/// No curve takes longer, in seconds: five times a pause of a minute. The controller forgets a pace after a longer pause,
+/// but the curve does not rely on that.
+const MAX_RISE_TIME: f64 = 300.0;
 /// A pace that reopens has at least this part of the rate before.
 const MIN_REOPEN_SHARE: f64 = 0.2;
 
@@ -229,13 +232,14 @@ impl Pace {
 }
 
 /// Longer for low rates, for servers that are far, and for servers that ask for long pauses: the more a refusal costs,
-/// the less often one is risked.
-fn rise_time(rate: f64, round_trip: Duration, hint: Duration) -> f64 {
+/// the less often one is risked. Never longer than [`MAX_RISE_TIME`].
+pub(super) fn rise_time(rate: f64, round_trip: Duration, hint: Duration) -> f64 {
     let round_trip = round_trip.as_secs_f64().min(1.0);
     (6.0 / rate)
         .clamp(0.5, 5.0)
         .max(4.0 * round_trip)
         .max(5.0 * hint.as_secs_f64())
+        .min(MAX_RISE_TIME)
 }
 
 /// The time between two requests.

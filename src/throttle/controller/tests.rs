@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::super::signal::Quota;
 use super::half_open::LONG_HOLD;
-use super::pace::{MIN_FIRST_RATE, MIN_RATE, interval};
+use super::pace::{MIN_FIRST_RATE, MIN_RATE, interval, rise_time};
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -318,6 +318,30 @@ fn a_pace_rises_slowly_if_a_refusal_costs_a_second() {
     world.sent_in(4900 * MS);
     let rate = world.rate().unwrap();
     assert!(rate < reference && rate > 0.99 * reference, "{rate}");
+}
+
+#[test]
+fn no_hint_keeps_a_pace_low_for_longer_than_5_minutes() {
+    for (hint, secs) in [(1, 5.0), (60, 300.0), (61, 300.0), (3600, 300.0)] {
+        let rise_time = rise_time(100.0, 10 * MS, hint * SEC);
+        assert_eq!(rise_time, secs, "{hint} s");
+    }
+    // After a pause of more than a minute, there is no pace at all.
+    for (hint, is_kept) in [(59 * SEC, true), (61 * SEC, false), (Duration::MAX, false)] {
+        let mut world = on_the_curve();
+        world.pass(SHORT_HOLD);
+        assert_eq!(world.send_all(), 1);
+        let hint = Some(hint);
+        world.respond(ACCEPTED);
+        let wait = world.wait();
+        world.pass(wait);
+        assert_eq!(world.send_all(), 1);
+        world.respond(Signal { hint, ..REFUSED });
+        let wait = world.wait();
+        world.pass(wait);
+        assert!(world.send_all() > 0);
+        assert_eq!(world.rate().is_some(), is_kept, "{hint:?}");
+    }
 }
 
 #[test]

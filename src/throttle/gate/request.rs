@@ -38,8 +38,8 @@ pub(crate) struct GateRequest<'a> {
     attempt: Attempt,
     /// From the retry around the throttle. A request that waits has one in any case.
     pub(crate) handoff: Option<Handoff>,
-    /// The retry reads the body of the response, and that may fail.
-    pub(crate) reads_body: bool,
+    /// The retry reads the body of a success, and that may fail.
+    pub(crate) reads_successes: bool,
     /// How long the request was in the queue.
     pub(crate) waited: Duration,
     /// `None` if neither observers nor the log want events.
@@ -97,7 +97,7 @@ impl<'a> GateRequest<'a> {
             position: GatePosition::Outside,
             attempt: Attempt::of(extensions),
             handoff: None,
-            reads_body: false,
+            reads_successes: false,
             waited: Duration::ZERO,
             watched: config.is_watched().then(watched),
         }
@@ -120,7 +120,7 @@ impl<'a> GateRequest<'a> {
             }
             None => Terms::default(),
         };
-        self.reads_body = terms.reads_body;
+        self.reads_successes = terms.reads_successes;
         let now = clock::now();
         let is_retry = self.attempt.is_retry();
         match self.gate.enter(self.config, now, is_retry, terms) {

@@ -63,19 +63,22 @@ const SETUPS: [Setup; 5] = [
         retry: |retry| retry.attempt_timeout(300 * MS),
         throttle: |throttle| throttle,
         nested: false,
-        in_line: true,
+        empty_budget: true,
+        no_throttle: true,
     },
     Setup {
         retry: |retry| retry.attempt_timeout(300 * MS),
         throttle: |throttle| throttle,
         nested: false,
-        in_line: false,
+        empty_budget: false,
+        no_throttle: false,
     },
     Setup {
         retry: |retry| retry.attempt_timeout(300 * MS).launch_spread(30 * MS),
         throttle: |throttle| throttle.max_in_flight(1),
         nested: false,
-        in_line: false,
+        empty_budget: false,
+        no_throttle: false,
     },
     Setup {
         retry: |retry| retry.attempt_timeout(300 * MS),
@@ -86,13 +89,15 @@ const SETUPS: [Setup; 5] = [
                 .max_queue_wait(100 * MS)
         },
         nested: false,
-        in_line: false,
+        empty_budget: false,
+        no_throttle: false,
     },
     Setup {
         retry: |retry| retry.attempt_timeout(300 * MS).max_retries(2),
         throttle: |throttle| throttle.rate(20.0, 2),
         nested: true,
-        in_line: false,
+        empty_budget: false,
+        no_throttle: false,
     },
 ];
 
@@ -191,13 +196,15 @@ const AMONG_THREADS: [Setup; 2] = [
         retry: |retry| retry,
         throttle: |throttle| throttle.adaptive(false).max_in_flight(8),
         nested: false,
-        in_line: false,
+        empty_budget: false,
+        no_throttle: false,
     },
     Setup {
         retry: |retry| retry.attempt_timeout(HOUR),
         throttle: |throttle| throttle,
         nested: true,
-        in_line: false,
+        empty_budget: false,
+        no_throttle: false,
     },
 ];
 

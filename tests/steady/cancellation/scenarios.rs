@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest_middleware::RequestBuilder;
 use reqwest_steady::{BodyVerdict, Inspect, RequestBuilderExt};
 
-use super::script::Action::{self, Breaks, Drips, Pause, Reset, Silence, Slow, Status};
+use super::script::Action::{self, Breaks, Drips, Limited, Pause, Reset, Silence, Slow, Status};
 use super::stack::Setup;
 use crate::support::stacks::MS;
 
@@ -35,7 +35,8 @@ const PLAIN: Scenario = Scenario {
         retry: |retry| retry,
         throttle: |throttle| throttle,
         nested: false,
-        in_line: false,
+        empty_budget: false,
+        no_throttle: false,
     },
     script: |_, _| Status(200),
     path: "/own",
@@ -47,7 +48,7 @@ const PLAIN: Scenario = Scenario {
     points: 1,
 };
 
-pub(super) const SCENARIOS: [Scenario; 16] = [
+pub(super) const SCENARIOS: [Scenario; 17] = [
     PLAIN,
     Scenario {
         name: "responses to drain, and waits between them",
@@ -259,7 +260,8 @@ pub(super) const SCENARIOS: [Scenario; 16] = [
     Scenario {
         name: "in line for an empty budget, between other calls",
         setup: Setup {
-            in_line: true,
+            empty_budget: true,
+            no_throttle: true,
             ..PLAIN.setup
         },
         script: |path, before| match (path, before) {
@@ -271,6 +273,25 @@ pub(super) const SCENARIOS: [Scenario; 16] = [
         // The last two succeed at once and release the first in line.
         others: &[(0, "/1"), (10, "/2"), (300, "/3"), (600, "/4")],
         points: 12,
+        ..PLAIN
+    },
+    Scenario {
+        name: "in line after the 503 of a limiter, behind a throttle",
+        setup: Setup {
+            empty_budget: true,
+            ..PLAIN.setup
+        },
+        script: |path, before| match (path, before) {
+            // From here on, the throttle has a pace.
+            ("/1", 0) => Pause(0),
+            ("/own", 0 | 1) => Limited,
+            ("/2", 0) => Limited,
+            _ => Status(200),
+        },
+        begins: 300,
+        // The last two succeed at once and release the first in line.
+        others: &[(0, "/1"), (310, "/2"), (600, "/3"), (1000, "/4")],
+        points: 8,
         ..PLAIN
     },
 ];

@@ -27,6 +27,8 @@ pub(super) enum Action {
     Status(u16),
     /// 429 with a pause in seconds.
     Pause(u32),
+    /// 503 of a server that limits its rate. With an empty budget, its retry waits in line.
+    Limited,
     /// A body in this many parts, 10 ms apart.
     Drips(u16, usize),
     /// 200 with a body that breaks off.
@@ -41,6 +43,7 @@ impl Action {
     fn reply(self) -> Reply {
         let reply = match self {
             Self::Status(status) => respond(status),
+            Self::Limited => respond(503),
             Self::Pause(seconds) => respond_with(429, &[("retry-after", &seconds.to_string())]),
             Self::Drips(status, drops) => dripping(status, drops),
             Self::Breaks => Reply::status(200).body(broken()),
@@ -83,7 +86,7 @@ impl Record {
     }
 
     /// How many retries all callers or one caller sent, and how many of these the budget pays for. Retries
-    /// after a 429 are free because the throttle keeps the pause.
+    /// after a 429 are free because the throttle keeps the pause, and those in line because of a success.
     pub(super) fn retries(&self, caller: Option<&str>) -> (usize, usize) {
         let (mut sent, mut paid) = (0, 0);
         let mut last = HashMap::new();
@@ -95,7 +98,8 @@ impl Record {
             let before = last.insert(call, served.action);
             if served.is_retry {
                 sent += 1;
-                paid += usize::from(!matches!(before, Some(Action::Pause(_))));
+                let is_free = matches!(before, Some(Action::Pause(_) | Action::Limited));
+                paid += usize::from(!is_free);
             }
         }
         (sent, paid)

@@ -42,8 +42,10 @@ pub(super) struct Setup {
     pub(super) throttle: fn(ThrottleMiddlewareBuilder) -> ThrottleMiddlewareBuilder,
     /// Inside the retry, another client fetches a token before every attempt.
     pub(super) nested: bool,
-    /// There is no throttle, and the budget is empty. So calls wait in line after a 429, until another call succeeds.
-    pub(super) in_line: bool,
+    /// So calls that are refused for their rate wait in line until another call succeeds.
+    pub(super) empty_budget: bool,
+    /// A throttle keeps calls that get a 429 out of the line.
+    pub(super) no_throttle: bool,
 }
 
 /// Counts the calls that feed the budget.
@@ -73,7 +75,7 @@ impl Stack {
         let events = Arc::new(EventCounter::default());
         let letters = Letters::default();
         // Each success adds a retry. What is missing otherwise was spent.
-        let budget = match setup.in_line {
+        let budget = match setup.empty_budget {
             true => empty_budget(),
             false => saved_budget(1000),
         };
@@ -108,7 +110,7 @@ impl Stack {
             let throttle = Arc::new(throttle().build().unwrap());
             chain.push(Arc::new(Token(server.client_behind([retry, throttle]))));
         }
-        if !setup.in_line {
+        if !setup.no_throttle {
             chain.push(Arc::new(inner.build().unwrap()));
         }
         Self {

@@ -59,6 +59,91 @@ async fn a_later_save_goes_on_with_what_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn new_bytes_give_back_the_retries_of_a_later_save() {
+    let directory = Directory::new();
+    let file = Hosted::new(bytes(300));
+    let hosted = file.clone();
+    let server = serve(move |index, request| match index {
+        0 => hosted.reply(request, 100, Then::Fail),
+        4 => hosted.reply(request, 10, Then::Fail),
+        2 | 3 | 5 | 6 => Reply::status(503),
+        _ => hosted.reply(request, 300, Then::End),
+    });
+    let first = download(&server).max_resumes(0).await.unwrap();
+    first.save(directory.file("data")).await.unwrap_err();
+    // Two retries of the first request for the rest. Then a resume and two retries of its request.
+    let second = download(&server).max_resumes(3).await.unwrap();
+    assert_eq!(second.save(directory.file("data")).await.unwrap(), 300);
+    assert_eq!(server.count(), 8);
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_file_is_saved() {
+    let directory = Directory::new();
+    for etag in [Some("\"one\""), None] {
+        let file = Hosted {
+            etag,
+            ..Hosted::new(Vec::new())
+        };
+        let server = serve(move |_, request| file.reply(request, 0, Then::End));
+        fs::write(directory.file("data"), "old").unwrap();
+        let download = download(&server).await.unwrap();
+        assert_eq!(download.save(directory.file("data")).await.unwrap(), 0);
+        assert_eq!(fs::read(directory.file("data")).unwrap(), b"");
+        assert_eq!((server.count(), directory.names().len()), (1, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_that_fails_for_the_whole_file_is_not_repeated() {
+    let file = Hosted::new(bytes(300));
+    for status in [412, 416] {
+        let directory = Directory::new();
+        let hosted = file.clone();
+        let server = serve(move |index, request| match index {
+            0 => hosted.reply(request, 100, Then::Fail),
+            _ => Reply::status(status),
+        });
+        let saved = download(&server)
+            .await
+            .unwrap()
+            .save(directory.file("data"));
+        let error = saved.await.unwrap_err();
+        let found = DownloadError::of(&error).unwrap().status();
+        assert_eq!(found.map(|found| found.as_u16()), Some(status));
+        // The rest does not fit, and the whole file cannot be had.
+        assert_eq!(server.count(), 3);
+        assert!(!directory.file("data").exists());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_version_is_asked_for_in_parts_again() {
+    let directory = Directory::new();
+    let old = Hosted::new(bytes(300));
+    let new = Hosted {
+        etag: Some("\"two\""),
+        ..Hosted::new(vec![7; 300])
+    };
+    let hosted = new.clone();
+    // The server ignores `If-Range`, so that the first part has another tag.
+    let server = serve(move |index, request| match (index, asked_from(request)) {
+        (0, _) => old.reply(request, 100, Then::Fail),
+        (_, Some(first)) => hosted.rest(first, 60, Then::Fail),
+        (_, None) => hosted.whole(60, Then::Fail),
+    });
+    let saved = download(&server)
+        .await
+        .unwrap()
+        .save(directory.file("data"));
+    assert_eq!(saved.await.unwrap(), 300);
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *new.bytes);
+    // The old version, a part that does not fit, and the new one in five parts.
+    assert_eq!(server.count(), 2 + 5);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_there_whole_is_not_asked_for() {
     let directory = Directory::new();
     let file = Hosted::new(bytes(300));
@@ -179,7 +264,7 @@ async fn starting_over_without_getting_further_is_limited() {
 #[tokio::test(start_paused = true)]
 async fn an_error_page_is_not_saved() {
     let directory = Directory::new();
-    for status in [404, 206, 301, 503] {
+    for status in [204, 206, 301, 304, 404, 416, 503] {
         let server = ScriptedServer::new(move |_| Reply::status(status).body("not the file"));
         let client = server.client(RetryMiddleware::builder().max_retries(0).build().unwrap());
         let download = client.get(URL).download().await.unwrap();
@@ -439,7 +524,7 @@ struct Step {
 }
 
 /// Behind the last of the other lies: the server sends the rest of whatever version it has.
-const IGNORES_IF_RANGE: usize = 17;
+const IGNORES_IF_RANGE: usize = 18;
 
 fn step() -> impl Strategy<Value = Step> {
     let then = prop_oneof![Just(Then::End), Just(Then::Fail), Just(Then::Stall)];

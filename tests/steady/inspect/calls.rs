@@ -10,7 +10,7 @@ use reqwest_steady::{CoalesceMiddleware, RetryMiddleware, StatusClass};
 
 use super::*;
 use crate::support::scripted::stacked;
-use crate::support::stacks::fixed_budget;
+use crate::support::stacks::{fixed_budget, middleware};
 
 /// Retries a body that says "again" after this time.
 fn again_after(wait: Duration) -> RetryMiddlewareBuilder {
@@ -305,6 +305,32 @@ async fn a_doubt_about_an_error_is_a_doubt_about_its_effect() {
             "{status} {word}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_for_errors_adds_nothing_to_a_request() {
+    let extensions = async |retry: RetryMiddlewareBuilder, method: &str| {
+        let server = Server::statuses([200]);
+        let seen = Arc::new(Mutex::new(None));
+        let count = seen.clone();
+        let counts = middleware(move |request, extensions, next| {
+            *count.lock().unwrap() = Some(extensions.len());
+            Box::pin(async move { next.run(request, extensions).await })
+        });
+        // Without the first call, the retry leaves a mark in case another one is inside.
+        let client = server.client_behind([link(retry.build().unwrap()), link(counts)]);
+        for _ in 0..2 {
+            let method = method.parse().unwrap();
+            client.request(method, URL).send().await.unwrap();
+        }
+        seen.lock().unwrap().unwrap()
+    };
+    let with = |what| quick().inspect_body(what, by_word);
+    let plain = extensions(quick(), "GET").await;
+    assert_eq!(extensions(with(Inspect::errors()), "GET").await, plain);
+    // A throttle has to know that its successes may fail.
+    assert_eq!(extensions(with(Inspect::all()), "GET").await, plain + 1);
+    assert_eq!(extensions(with(Inspect::all()), "HEAD").await, plain);
 }
 
 #[tokio::test(start_paused = true)]

@@ -116,6 +116,12 @@ pub(crate) fn asked_from(request: &reqwest::Request) -> Option<usize> {
 
 /// A body that announces `length` bytes.
 pub(crate) fn cut(bytes: Bytes, length: usize, then: Then) -> reqwest::Body {
+    cut_of(bytes, Some(length as u64), then)
+}
+
+/// A body that announces any length, or none.
+pub(crate) fn cut_of(bytes: impl Into<Bytes>, announced: Option<u64>, then: Then) -> reqwest::Body {
+    let bytes = bytes.into();
     let middle = bytes.len() / 2;
     let chunks = [bytes.slice(..middle), bytes.slice(middle..)];
     reqwest::Body::wrap(CutBody {
@@ -123,7 +129,7 @@ pub(crate) fn cut(bytes: Bytes, length: usize, then: Then) -> reqwest::Body {
             .into_iter()
             .filter(|chunk| !chunk.is_empty())
             .collect(),
-        announced: Some(length as u64),
+        announced,
         then,
     })
 }
