@@ -48,7 +48,8 @@ pub(crate) struct CallFacts {
 
 /// Returns why no retry may follow an attempt, or `Ok` if one may. `headers` are those of its response.
 ///
-/// Checks in this order: a final verdict on the body, success, class and directive, idempotency, the number of retries, the body.
+/// Checks in this order: a final verdict on the body, success, class and directive, idempotency, the number of retries,
+/// whether the body can be sent again.
 pub(crate) fn decide(
     classified: ClassifiedOutcome,
     headers: Option<&HeaderMap>,

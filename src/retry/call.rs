@@ -1,8 +1,9 @@
 //! One call: what it may do, what it has done, and how long it may take.
 //!
 //! [`Call`] is the state of the loop in `retry.rs`. Its methods are grouped by the part of the loop that they do:
-//! [`attempt`] begins, runs and ends an attempt; [`body`] reads its response; [`decision`] decides what follows; [`ending`] goes on to the next
-//! attempt or ends the call; [`events`] notifies observers and the log; [`letter`] writes the dead letter.
+//! [`attempt`] begins, runs and ends an attempt; [`body`] reads its response; [`decision`] decides what follows;
+//! [`ending`] goes on to the next attempt or ends the call; [`events`] notifies observers and the log; [`letter`] writes
+//! the dead letter.
 
 mod attempt;
 mod body;

@@ -122,9 +122,9 @@ impl Backoff {
 
     /// Ignores the failures of other calls: the wait follows the call's own attempts only.
     ///
-    /// By default the ceiling also follows the failures in a row at the host, except for 429. A call that starts late in an outage
-    /// does not spend its first retries on what other calls have just found out. After five failures in a row, it
-    /// starts with the ceiling of the fifth retry. The first failure after a success gets the plain formula either
+    /// By default the ceiling also follows the failures in a row at the host, except for 429. So a call that starts late
+    /// in an outage does not spend its first retries on what other calls have just found out. After five failures in a
+    /// row, it starts with the ceiling of the fifth retry. The first failure after a success gets the plain formula either
     /// way. A throttle in the chain does this work, so calls behind one always back off alone.
     #[must_use]
     pub fn alone(mut self) -> Self {
