@@ -101,6 +101,7 @@ mod log;
 pub mod observe;
 mod outcome;
 // With `testing`, because `fuzzing` is also set when a crate that depends on this one is fuzzed.
+mod presets;
 #[cfg(any(test, all(fuzzing, feature = "testing")))]
 #[doc(hidden)]
 pub mod properties;
@@ -121,6 +122,7 @@ pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};
 pub use config::ConfigError;
 pub use decide::{AttemptView, AutoKey, BodyStart, BodyVerdict, Inspect, StatusClass};
 pub use outcome::{Effect, ReportSlot, RetryReport, SteadyError, StopReason};
+pub use presets::Preset;
 pub use request::{IdempotencyKey, InvalidKeyError, RequestBuilderExt};
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter};

@@ -4,12 +4,13 @@ use super::RetryMiddleware;
 use super::config::RetryConfig;
 use crate::clock;
 use crate::config::{ConfigError, fixed_while_running};
+use crate::presets::Preset;
 use crate::settings::RetrySettings;
 
 impl RetryMiddleware {
     /// Exchanges all settings that are data. They hold for new calls of all clones.
     ///
-    /// Functions, sinks, observers, a fleet and a shared budget stay. So does what was learned of hosts. If the settings
+    /// Functions, sinks, observers, a fleet, a shared budget and a preset stay. So does what was learned of hosts. If the settings
     /// of the budget change, each host gets a new budget with what is left of its reserve.
     ///
     /// ```
@@ -28,7 +29,7 @@ impl RetryMiddleware {
     /// If a setting is invalid. Then nothing changes. The seed cannot change, and neither can the budget if a fleet
     /// shares it.
     pub fn replace(&self, settings: RetrySettings) -> Result<(), ConfigError> {
-        self.prepare(settings)?();
+        self.prepare(settings, self.preset())?();
         Ok(())
     }
 
@@ -36,8 +37,9 @@ impl RetryMiddleware {
     pub(crate) fn prepare(
         &self,
         settings: RetrySettings,
+        preset: Option<Preset>,
     ) -> Result<impl FnOnce() + use<'_>, ConfigError> {
-        let new = RetryConfig::new(settings, &self.state.parts)?;
+        let new = RetryConfig::new(settings, preset, &self.state.parts)?;
         let old = &self.state.config.get().data;
         fixed_while_running("seed", old.seed, new.data.seed)?;
         if self.state.parts.fleet.is_some() {

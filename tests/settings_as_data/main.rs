@@ -2,5 +2,6 @@
 
 mod bad_files;
 mod files;
+mod presets;
 mod replace;
 mod sdk;

@@ -43,7 +43,7 @@ impl Retry {
     }
 
     fn with_parts(settings: RetrySettings, parts: RetryParts) -> Self {
-        let config = RetryConfig::new(settings, &parts).unwrap();
+        let config = RetryConfig::new(settings, None, &parts).unwrap();
         let state = RetryState::new(config, parts);
         let config = state.config.get();
         Self { config, state }
@@ -77,6 +77,7 @@ fn status(status: u16, class: StatusClass) -> ClassifiedOutcome {
         class,
         unsent: false,
         effect: Effect::Unknown,
+        by_user: false,
     }
 }
 
@@ -85,6 +86,7 @@ const NOT_PROCESSED: ClassifiedOutcome = ClassifiedOutcome {
     class: StatusClass::Retry,
     unsent: true,
     effect: Effect::DidNotHappen,
+    by_user: false,
 };
 
 fn visit(pacing: Pacing) -> Option<ThrottleVisit> {
