@@ -43,6 +43,7 @@
 //! | go on with a download that broke off | [`download`] |
 //! | read settings from a file, or change them while the client runs | [`settings`] |
 //! | read the log and the metrics | [observe](guide::observe) |
+//! | know the errors of Stripe, OpenAI, Anthropic, GitHub, S3 or Kubernetes | [`Preset`] |
 //! | copy settings for payments, object stores, LLM APIs, batch jobs | [recipes](guide::recipes) |
 //! | move from reqwest-retry | [migration](guide::migration) |
 //! | test your own client | [testing](guide::testing) |

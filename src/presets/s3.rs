@@ -17,7 +17,7 @@ const TEMPORARY: [&str; 5] = [
 ];
 /// The same, for a `PUT` only: a multipart upload has to begin anew.
 const CONFLICT: &str = "ConditionalRequestConflict";
-/// Copies and completed uploads send spaces while they work, which "can take several minutes".
+/// Copies and completed uploads send spaces while they work, which "could take several minutes".
 const LONGEST_WORK: Duration = Duration::from_secs(10 * 60);
 
 pub(super) fn rules() -> ServiceRules {

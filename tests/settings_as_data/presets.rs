@@ -559,7 +559,10 @@ fn an_unknown_preset_gets_the_nearest_name() {
             "GitHub",
             "preset (`GitHub`) is unknown: did you mean `github`?",
         ),
-        ("k8s", "preset (`k8s`) is unknown: did you mean `s3`?"),
+        (
+            "k8s",
+            "preset (`k8s`) is unknown: use one of `stripe`, `openai`, `anthropic`, `github`, `s3`, `kubernetes`",
+        ),
     ] {
         let file = format!("preset = \"{name}\"");
         assert_eq!(read_toml(&file).unwrap_err(), said);
