@@ -230,7 +230,7 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
 #[tokio::test(start_paused = true)]
 async fn admit_lets_two_unprocessed_attempts_of_a_call_go_for_free() {
     let budget = Budget::builder().build().unwrap();
-    let mut settings = settings();
+    let settings = settings();
     let full = budget.balance();
     let state = Retry::with_budget(settings, &budget);
     let mut call = call(&state);
