@@ -21,7 +21,9 @@ mod transport;
 use http::HeaderMap;
 
 pub use classify::AttemptView;
-pub(crate) use classify::{ClassifiedOutcome, Classifier, ClassifyFn, RequestFacts};
+pub(crate) use classify::{
+    ClassifiedOutcome, Classifier, ClassifyFn, ClassifyResponse, RequestFacts,
+};
 pub use inspect::{BodyStart, BodyVerdict, Inspect};
 pub(crate) use inspect::{InspectRule, is_event_stream, matching_rule};
 pub use key_rule::AutoKey;

@@ -125,6 +125,7 @@
 //! | [`admit`] | retry budget, rate limits, circuit breaker, backpressure |
 //! | [`observe`] | reports, errors, logs, metrics, dead letters |
 //! | [`settings`] | files, environment variables, SDKs, and settings that change while a client runs |
+//! | [`presets`] | the errors of Stripe, OpenAI, Anthropic, GitHub, S3 and Kubernetes, by name |
 //! | [`recipes`] | payments, object stores, quotas per hour, LLM APIs, control planes, batch jobs |
 //! | [`tuning`] | which number to look at, and which setting changes it |
 //! | [`fleet`] | rate limits and retry budgets that many processes share through Redis |
@@ -177,6 +178,7 @@ macro_rules! page {
             "[observe]: crate::guide::observe\n",
             "[dead-letters]: crate::guide::observe#dead-letters\n",
             "[settings]: crate::guide::settings\n",
+            "[presets]: crate::guide::presets\n",
             "[recipes]: crate::guide::recipes\n",
             "[object-stores]: crate::guide::recipes#object-stores\n",
             "[dead-letter-file]: crate::guide::recipes#batch-jobs-with-a-dead-letter-file\n",
@@ -203,6 +205,9 @@ pub mod admit {}
 
 #[doc = page!("observe.md")]
 pub mod observe {}
+
+#[doc = page!("presets.md")]
+pub mod presets {}
 
 #[doc = page!("recipes.md")]
 pub mod recipes {}

@@ -43,6 +43,7 @@
 //! | go on with a download that broke off | [`download`] |
 //! | read settings from a file, or change them while the client runs | [`settings`] |
 //! | read the log and the metrics | [observe](guide::observe) |
+//! | know the errors of Stripe, OpenAI, Anthropic, GitHub, S3 or Kubernetes | [`Preset`] |
 //! | copy settings for payments, object stores, LLM APIs, batch jobs | [recipes](guide::recipes) |
 //! | move from reqwest-retry | [migration](guide::migration) |
 //! | test your own client | [testing](guide::testing) |
@@ -101,6 +102,7 @@ mod log;
 pub mod observe;
 mod outcome;
 // With `testing`, because `fuzzing` is also set when a crate that depends on this one is fuzzed.
+mod presets;
 #[cfg(any(test, all(fuzzing, feature = "testing")))]
 #[doc(hidden)]
 pub mod properties;
@@ -121,6 +123,7 @@ pub use coalesce::{CoalesceMiddleware, CoalesceMiddlewareBuilder};
 pub use config::ConfigError;
 pub use decide::{AttemptView, AutoKey, BodyStart, BodyVerdict, Inspect, StatusClass};
 pub use outcome::{Effect, ReportSlot, RetryReport, SteadyError, StopReason};
+pub use presets::Preset;
 pub use request::{IdempotencyKey, InvalidKeyError, RequestBuilderExt};
 pub use retry::{RetryMiddleware, RetryMiddlewareBuilder};
 pub use schedule::{Backoff, Jitter};

@@ -24,6 +24,7 @@ use config::{RetryConfig, RetryParts, RetryState};
 use crate::config::ConfigError;
 use crate::decide::ClassifiedOutcome;
 use crate::outcome::SteadyError;
+use crate::presets::Preset;
 use crate::settings::RetrySettings;
 use crate::upstream::{BoxFuture, Upstream};
 
@@ -84,7 +85,7 @@ pub struct RetryMiddleware {
 impl Default for RetryMiddleware {
     fn default() -> Self {
         // A test builds it.
-        Self::new(RetrySettings::default(), RetryParts::default()).expect("valid defaults")
+        Self::new(RetrySettings::default(), None, RetryParts::default()).expect("valid defaults")
     }
 }
 
@@ -94,8 +95,12 @@ impl RetryMiddleware {
         RetryMiddlewareBuilder::default()
     }
 
-    fn new(data: RetrySettings, parts: RetryParts) -> std::result::Result<Self, ConfigError> {
-        let config = RetryConfig::new(data, &parts)?;
+    fn new(
+        data: RetrySettings,
+        preset: Option<Preset>,
+        parts: RetryParts,
+    ) -> std::result::Result<Self, ConfigError> {
+        let config = RetryConfig::new(data, preset, &parts)?;
         Ok(Self {
             state: Arc::new(RetryState::new(config, parts)),
         })
@@ -169,9 +174,9 @@ fn after_attempt<'c>(
 ) -> BoxFuture<'c, AfterAttempt> {
     Box::pin(async move {
         let mut verdict = None;
-        if let Some(rule) = call.inspect_rule(&result) {
+        if call.inspects(outcome, &result) {
             // Boxed, because few responses are inspected.
-            let inspected = Box::pin(call.inspect_body(rule, outcome, result)).await;
+            let inspected = Box::pin(call.inspect_body(outcome, result)).await;
             (outcome, result, verdict) = inspected;
         }
         let mut decision = call.decide(outcome, verdict, &result).await;

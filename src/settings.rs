@@ -62,6 +62,8 @@ pub use throttle::{GateKey, RateLimit, ThrottleSettings};
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
+use crate::presets::Preset;
+
 /// Holds every setting of a [`Steady`](crate::Steady) that is data.
 ///
 /// Use it to read settings from a file, to put them into the configuration of an SDK, or to
@@ -89,6 +91,13 @@ use serde::{Deserialize, Serialize};
 )]
 #[non_exhaustive]
 pub struct SteadySettings {
+    /// The service whose errors the client knows.
+    ///
+    /// Its rules hold where the other settings say nothing. In a file: `preset = "github"`, before the sections.
+    ///
+    /// Default: none.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub preset: Option<Preset>,
     /// The settings of the [`RetryMiddleware`](crate::RetryMiddleware).
     pub retry: RetrySettings,
     /// The settings of the [`ThrottleMiddleware`](crate::ThrottleMiddleware).

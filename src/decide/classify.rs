@@ -23,6 +23,8 @@ pub(crate) struct ClassifiedOutcome {
     /// The request provably never left, or was not processed. Always false for a response.
     pub(crate) unsent: bool,
     pub(crate) effect: Effect,
+    /// The user chose the class, so a preset has nothing to say.
+    pub(crate) by_user: bool,
 }
 
 impl ClassifiedOutcome {
@@ -76,13 +78,18 @@ pub(crate) struct RequestFacts<'a> {
     pub(crate) follows_redirects: bool,
 }
 
+/// A function that knows more about the responses of a service than [`default_class`]. `None` leaves the class to it.
+pub(crate) type ClassifyResponse = fn(StatusCode, &HeaderMap) -> Option<StatusClass>;
+
 /// The rules that give each outcome its class.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classifier {
     /// Comes first. `None` from it leaves the class to the tables.
     pub(crate) by_user: Option<ClassifyFn>,
-    /// Overrides [`default_class`].
+    /// Overrides [`default_class`] and the preset.
     pub(crate) by_status: Vec<(StatusCode, StatusClass)>,
+    /// Overrides [`default_class`].
+    pub(crate) by_preset: Option<ClassifyResponse>,
 }
 
 impl Classifier {
@@ -94,12 +101,17 @@ impl Classifier {
         request: &RequestFacts<'_>,
     ) -> ClassifiedOutcome {
         let mut classified = match result {
-            Ok(response) => ClassifiedOutcome {
-                outcome: AttemptOutcome::Status(response.status()),
-                class: self.status_class(response.status(), request.still_running),
-                unsent: false,
-                effect: Effect::Unknown,
-            },
+            Ok(response) => {
+                let (status, headers) = (response.status(), response.headers());
+                let (class, by_user) = self.response_class(status, headers, request.still_running);
+                ClassifiedOutcome {
+                    outcome: AttemptOutcome::Status(status),
+                    class,
+                    unsent: false,
+                    effect: Effect::Unknown,
+                    by_user,
+                }
+            }
             Err(error) => {
                 let Failure { kind, unsent } = Failure::of(error);
                 ClassifiedOutcome {
@@ -107,6 +119,7 @@ impl Classifier {
                     class: failure_class(kind),
                     unsent,
                     effect: Effect::Unknown,
+                    by_user: false,
                 }
             }
         };
@@ -119,6 +132,7 @@ impl Classifier {
                     result,
                 });
                 classified.class = by_user.unwrap_or(classified.class);
+                classified.by_user |= by_user.is_some();
             }
             classified.class = class_after_redirect(classified.class, result, target);
         }
@@ -126,13 +140,30 @@ impl Classifier {
         classified
     }
 
-    pub(crate) fn status_class(&self, status: StatusCode, still_running: bool) -> StatusClass {
-        match self.by_status.iter().find(|(code, _)| *code == status) {
-            Some((_, class)) => *class,
-            // The server may still process an earlier attempt. The key prevents a second effect.
-            None if status == StatusCode::CONFLICT && still_running => StatusClass::Conditional,
-            None => default_class(status),
+    /// Returns the class of a response without headers.
+    pub(crate) fn status_class(&self, status: StatusCode) -> StatusClass {
+        self.response_class(status, &HeaderMap::new(), false).0
+    }
+
+    /// Returns the class of a response, and whether the user chose it.
+    fn response_class(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        still_running: bool,
+    ) -> (StatusClass, bool) {
+        if let Some((_, class)) = self.by_status.iter().find(|(code, _)| *code == status) {
+            return (*class, true);
         }
+        let by_preset = self
+            .by_preset
+            .and_then(|classify| classify(status, headers));
+        let class = by_preset.unwrap_or_else(|| match status {
+            // The server may still process an earlier attempt. The key prevents a second effect.
+            StatusCode::CONFLICT if still_running => StatusClass::Conditional,
+            _ => default_class(status),
+        });
+        (class, false)
     }
 }
 
@@ -261,6 +292,7 @@ mod tests {
                 class: StatusClass::Conditional,
                 unsent,
                 effect: Effect::Unknown,
+                by_user: false,
             };
             classified.may_be_running()
         };

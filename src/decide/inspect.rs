@@ -40,12 +40,15 @@ pub struct Inspect {
     timeout: Duration,
     /// Empty for any type.
     content_types: Vec<String>,
+    /// Only responses to methods that are not safe: those that can have an effect.
+    with_effect: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Statuses {
     Errors,
     All,
+    Only(&'static [u16]),
 }
 
 impl Inspect {
@@ -55,6 +58,7 @@ impl Inspect {
             limit: DEFAULT_LIMIT,
             timeout: DEFAULT_TIMEOUT,
             content_types: Vec::new(),
+            with_effect: false,
         }
     }
 
@@ -68,6 +72,17 @@ impl Inspect {
     /// Use it for servers that report errors with a 200. Each call then waits for the beginning of its body.
     pub fn all() -> Self {
         Self::new(Statuses::All)
+    }
+
+    /// Selects responses with these statuses.
+    pub(crate) fn only(statuses: &'static [u16]) -> Self {
+        Self::new(Statuses::Only(statuses))
+    }
+
+    /// Selects no responses to safe methods, such as `GET`.
+    pub(crate) fn with_effect(mut self) -> Self {
+        self.with_effect = true;
+        self
     }
 
     /// Limits how many bytes of a body are read.
@@ -137,18 +152,25 @@ impl Inspect {
     }
 
     /// Returns whether this selects a response that has a body.
-    fn matches(&self, status: StatusCode, headers: &HeaderMap) -> bool {
+    fn matches(&self, status: StatusCode, headers: &HeaderMap, is_safe: bool) -> bool {
         let is_status = match self.statuses {
             Statuses::Errors => status.is_client_error() || status.is_server_error(),
             Statuses::All => true,
+            Statuses::Only(statuses) => statuses.contains(&status.as_u16()),
         };
         let is_type = |own: &String| media_type(headers).is_some_and(|it| is_same(it, own));
-        is_status && (self.content_types.is_empty() || self.content_types.iter().any(is_type))
+        is_status
+            && !(self.with_effect && is_safe)
+            && (self.content_types.is_empty() || self.content_types.iter().any(is_type))
     }
 
     /// Returns whether this selects responses below 400.
     pub(crate) fn selects_successes(&self) -> bool {
-        self.statuses == Statuses::All
+        match self.statuses {
+            Statuses::Errors => false,
+            Statuses::All => true,
+            Statuses::Only(statuses) => statuses.iter().any(|status| *status < 400),
+        }
     }
 
     pub(crate) fn max_bytes(&self) -> usize {
@@ -321,11 +343,12 @@ pub(crate) fn matching_rule<'a>(
     rules: &'a [InspectRule],
     status: StatusCode,
     headers: &HeaderMap,
+    is_safe: bool,
 ) -> Option<&'a InspectRule> {
     let has_body = !status.is_informational()
         && status != StatusCode::NO_CONTENT
         && status != StatusCode::NOT_MODIFIED;
-    let matches = |rule: &&InspectRule| rule.what.matches(status, headers);
+    let matches = |rule: &&InspectRule| rule.what.matches(status, headers, is_safe);
     rules.iter().filter(|_| has_body).find(matches)
 }
 
@@ -368,7 +391,7 @@ mod tests {
             if let Some(value) = value {
                 headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(value));
             }
-            rule.matches(StatusCode::TOO_MANY_REQUESTS, &headers)
+            rule.matches(StatusCode::TOO_MANY_REQUESTS, &headers, true)
         };
         assert!(matches(Some("application/json")));
         assert!(matches(Some("Application/JSON ;charset=utf-8")));
@@ -376,6 +399,18 @@ mod tests {
         assert!(!matches(Some("application/jsonl")));
         assert!(!matches(Some("")));
         assert!(!matches(None));
+    }
+
+    #[test]
+    fn statuses_and_methods_can_be_left_out() {
+        let rule = Inspect::only(&[200, 201]).with_effect();
+        let matches = |status, is_safe| rule.matches(status, &HeaderMap::new(), is_safe);
+        assert!(matches(StatusCode::OK, false));
+        assert!(matches(StatusCode::CREATED, false));
+        assert!(!matches(StatusCode::OK, true));
+        assert!(!matches(StatusCode::ACCEPTED, false));
+        assert!(rule.selects_successes() && !Inspect::only(&[400, 429]).selects_successes());
+        assert!(Inspect::only(&[200]).matches(StatusCode::OK, &HeaderMap::new(), true));
     }
 
     #[test]

@@ -29,6 +29,7 @@ fn status(code: u16) -> ClassifiedOutcome {
         class: default_class(status),
         unsent: false,
         effect: Effect::Unknown,
+        by_user: false,
     }
 }
 
@@ -38,6 +39,7 @@ fn failure(kind: FailureKind, class: StatusClass, unsent: bool) -> ClassifiedOut
         class,
         unsent,
         effect: Effect::Unknown,
+        by_user: false,
     }
 }
 

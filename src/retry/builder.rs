@@ -17,8 +17,9 @@ use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observer, Observers};
+use crate::presets::Preset;
 use crate::schedule::Backoff;
-use crate::settings::{BudgetSettings, RetrySettings};
+use crate::settings::{BudgetSettings, RetrySettings, SteadySettings};
 
 /// Builds a [`RetryMiddleware`].
 ///
@@ -79,11 +80,12 @@ use crate::settings::{BudgetSettings, RetrySettings};
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RetryMiddlewareBuilder {
     pub(super) data: RetrySettings,
+    pub(super) preset: Option<Preset>,
     pub(super) parts: RetryParts,
 }
 
 impl RetryMiddlewareBuilder {
-    /// Sets everything that is data, and keeps functions, sinks, observers, a fleet and a shared budget.
+    /// Sets everything that is data, and keeps functions, sinks, observers, a fleet, a shared budget and a preset.
     ///
     /// Methods that are called later change single settings. See [`settings`](crate::settings).
     ///
@@ -100,6 +102,12 @@ impl RetryMiddlewareBuilder {
     pub fn settings(mut self, settings: RetrySettings) -> Self {
         self.data = settings;
         self
+    }
+
+    /// Sets everything that is data, also the preset.
+    pub(crate) fn all_settings(mut self, settings: &SteadySettings) -> Self {
+        self.preset = settings.preset;
+        self.settings(settings.retry.clone())
     }
 }
 
@@ -278,6 +286,27 @@ impl RetryMiddlewareBuilder {
 
 /// # What is retried
 impl RetryMiddlewareBuilder {
+    /// Adds what is known of the errors of a service.
+    ///
+    /// Its rules hold where your settings say nothing: after [`classify_fn`](Self::classify_fn),
+    /// [`status`](Self::status) and [`inspect_body`](Self::inspect_body), and before the defaults. The
+    /// [page](crate::guide::presets) of the service says what it sets.
+    ///
+    /// Default: none.
+    ///
+    /// ```
+    /// use reqwest::StatusCode;
+    /// use reqwest_steady::{Preset, RetryMiddleware, StatusClass};
+    ///
+    /// let retry = RetryMiddleware::builder().preset(Preset::Kubernetes).build()?;
+    /// assert_eq!(retry.status_class(StatusCode::GATEWAY_TIMEOUT), StatusClass::Conditional);
+    /// # Ok::<(), reqwest_steady::ConfigError>(())
+    /// ```
+    pub fn preset(mut self, preset: Preset) -> Self {
+        self.preset = Some(preset);
+        self
+    }
+
     /// Changes the class of one status.
     ///
     /// If a status is set twice, the later class holds.
@@ -663,7 +692,7 @@ impl RetryMiddlewareBuilder {
     ///
     /// Returns an error if a setting is invalid. The error names the setting and the value.
     pub fn build(self) -> Result<RetryMiddleware, ConfigError> {
-        RetryMiddleware::new(self.data, self.parts)
+        RetryMiddleware::new(self.data, self.preset, self.parts)
     }
 
     /// Draws all jitter from a generator with this seed.

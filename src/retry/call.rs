@@ -200,13 +200,13 @@ impl<'a> Call<'a> {
             record.budget.on_request(time.started);
         }
         let buffers = own.is_some_and(|own| own.buffer.is_some());
-        let reads = match &*settings.inspect {
-            [] if !buffers => ReadBodies::None,
+        let mut rules_of_bodies = settings.inspect.iter().chain(&settings.inspect_by_preset);
+        let reads = match (buffers, settings.inspects()) {
+            (false, false) => ReadBodies::None,
             // Their responses have none.
             _ if request.method() == Method::HEAD => ReadBodies::None,
-            rules if buffers || rules.iter().any(|rule| rule.what.selects_successes()) => {
-                ReadBodies::All
-            }
+            (true, _) => ReadBodies::All,
+            _ if rules_of_bodies.any(|rule| rule.what.selects_successes()) => ReadBodies::All,
             _ => ReadBodies::OfErrors,
         };
         Self {

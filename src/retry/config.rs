@@ -19,6 +19,7 @@ use crate::log::WarnOnce;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observers};
+use crate::presets::Preset;
 use crate::request::DEFAULT_HEADER;
 use crate::schedule::Backoff;
 use crate::settings::{BudgetSettings, RetrySettings};
@@ -43,10 +44,13 @@ pub(crate) struct RetryParts {
 pub(crate) struct RetryConfig {
     /// The settings from which the other fields were made.
     pub(crate) data: RetrySettings,
+    pub(crate) preset: Option<Preset>,
     pub(crate) limits: CallLimits,
     pub(crate) classifier: Classifier,
     /// The first rule that selects a response looks at its body.
     pub(crate) inspect: Vec<InspectRule>,
+    /// The same, where none of `inspect` has a verdict and the user did not choose the class.
+    pub(crate) inspect_by_preset: Vec<InspectRule>,
     pub(crate) retry_without_key: bool,
     pub(crate) retry_unsent: bool,
     /// If this is true, `retry_without_key` and `retry_unsent` are false.
@@ -104,9 +108,15 @@ impl RetryConfig {
     /// # Errors
     ///
     /// If a setting is invalid, or if settings contradict each other.
-    pub(crate) fn new(data: RetrySettings, parts: &RetryParts) -> Result<Self, ConfigError> {
+    pub(crate) fn new(
+        data: RetrySettings,
+        preset: Option<Preset>,
+        parts: &RetryParts,
+    ) -> Result<Self, ConfigError> {
+        let by_preset = preset.map(Preset::rules).unwrap_or_default();
         let mut keys = KeyRule::default();
-        if let Some(name) = &data.idempotency_header {
+        let key_header = data.idempotency_header.as_deref().or(by_preset.key_header);
+        if let Some(name) = key_header {
             keys.rename(unreserved_header_name("idempotency_header", name)?);
         }
         keys.auto = data.auto_key;
@@ -131,8 +141,10 @@ impl RetryConfig {
                     .map(|(status, class)| (*status, *class))
                     .collect(),
                 by_user: parts.classify_fn.clone(),
+                by_preset: by_preset.classify,
             },
             inspect: parts.inspect.clone(),
+            inspect_by_preset: by_preset.inspect,
             retry_without_key: data.retry_without_key,
             retry_unsent: data.retry_unsent,
             client_follows_redirects: data.client_follows_redirects,
@@ -155,6 +167,7 @@ impl RetryConfig {
             #[cfg(feature = "tracing")]
             levels: data.log_levels,
             data,
+            preset,
         };
         config.check()?;
         Ok(config)
@@ -231,7 +244,12 @@ impl RetryConfig {
 
     /// Returns whether the class of an outcome can depend on the method and the URL.
     pub(crate) fn needs_target(&self) -> bool {
-        self.classifier.by_user.is_some() || self.retry_without_key || !self.inspect.is_empty()
+        self.classifier.by_user.is_some() || self.retry_without_key || self.inspects()
+    }
+
+    /// Returns whether there are rules that look at bodies.
+    pub(crate) fn inspects(&self) -> bool {
+        !self.inspect.is_empty() || !self.inspect_by_preset.is_empty()
     }
 
     /// Returns whether the log mentions calls that fail.

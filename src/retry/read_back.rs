@@ -16,6 +16,7 @@ use crate::fleet::FleetLimits;
 use crate::hashed::hash_of;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
+use crate::presets::Preset;
 use crate::schedule::Backoff;
 use crate::settings::RetrySettings;
 
@@ -104,9 +105,15 @@ impl RetryMiddleware {
 
     /// Returns the class of a status, as set with [`status`](RetryMiddlewareBuilder::status) or by default.
     ///
-    /// A [`classify_fn`](RetryMiddlewareBuilder::classify_fn) may decide otherwise.
+    /// A [`classify_fn`](RetryMiddlewareBuilder::classify_fn) may decide otherwise, and so may headers with a
+    /// [`preset`](RetryMiddlewareBuilder::preset).
     pub fn status_class(&self, status: StatusCode) -> StatusClass {
-        self.config().classifier.status_class(status, false)
+        self.config().classifier.status_class(status)
+    }
+
+    /// Returns the service whose errors the middleware knows.
+    pub fn preset(&self) -> Option<Preset> {
+        self.config().preset
     }
 
     /// Returns the header of idempotency keys.
@@ -179,13 +186,16 @@ impl RetryMiddleware {
 
 impl fmt::Debug for RetryMiddleware {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show(f, "RetryMiddleware", &self.config().data, &self.state.parts)
+        let config = self.config();
+        let (data, preset) = (&config.data, config.preset);
+        show(f, "RetryMiddleware", data, preset, &self.state.parts)
     }
 }
 
 impl fmt::Debug for RetryMiddlewareBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show(f, "RetryMiddlewareBuilder", &self.data, &self.parts)
+        let (data, preset) = (&self.data, self.preset);
+        show(f, "RetryMiddlewareBuilder", data, preset, &self.parts)
     }
 }
 
@@ -194,6 +204,7 @@ fn show(
     f: &mut fmt::Formatter<'_>,
     type_name: &str,
     data: &RetrySettings,
+    preset: Option<Preset>,
     parts: &RetryParts,
 ) -> fmt::Result {
     let usual = RetrySettings::default();
@@ -210,6 +221,7 @@ fn show(
         .optional("budget", parts.budget.as_ref())
         .optional("budget_per_host", parts.budget.is_none().then_some(budget))
         .optional("fleet", parts.fleet.as_ref())
+        .optional("preset", preset)
         .unless(&usual.status, "status", &data.status)
         .optional("classify_fn", parts.classify_fn.as_ref())
         .optional(

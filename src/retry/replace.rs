@@ -4,13 +4,14 @@ use super::RetryMiddleware;
 use super::config::RetryConfig;
 use crate::clock;
 use crate::config::{ConfigError, fixed_while_running};
+use crate::presets::Preset;
 use crate::settings::RetrySettings;
 
 impl RetryMiddleware {
     /// Replaces all settings that are data, for new calls of all clones.
     ///
-    /// Functions, sinks, observers, a fleet and a shared budget stay. So does what the middleware knows about hosts. If
-    /// the settings of the budget change, each host gets a new budget with what is left of its old reserve.
+    /// Functions, sinks, observers, a fleet, a shared budget and a preset stay. So does what the middleware knows about
+    /// hosts. If the settings of the budget change, each host gets a new budget with what is left of its old reserve.
     ///
     /// ```
     /// use reqwest_steady::RetryMiddleware;
@@ -27,7 +28,7 @@ impl RetryMiddleware {
     ///
     /// If a setting is invalid, or cannot change: the seed, and the budget if a fleet shares it. Then nothing changes.
     pub fn replace(&self, settings: RetrySettings) -> Result<(), ConfigError> {
-        self.prepare(settings)?();
+        self.prepare(settings, self.preset())?();
         Ok(())
     }
 
@@ -35,8 +36,9 @@ impl RetryMiddleware {
     pub(crate) fn prepare(
         &self,
         settings: RetrySettings,
+        preset: Option<Preset>,
     ) -> Result<impl FnOnce() + use<'_>, ConfigError> {
-        let new = RetryConfig::new(settings, &self.state.parts)?;
+        let new = RetryConfig::new(settings, preset, &self.state.parts)?;
         let old = &self.state.config.get().data;
         fixed_while_running("seed", old.seed, new.data.seed)?;
         if self.state.parts.fleet.is_some() {

@@ -11,6 +11,7 @@ use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observer, Observers};
+use crate::presets::Preset;
 use crate::retry::RetryMiddlewareBuilder;
 use crate::throttle::ThrottleMiddlewareBuilder;
 
@@ -45,6 +46,7 @@ pub struct SteadyBuilder {
     max_retries: Option<u32>,
     deadline: Option<Duration>,
     attempt_timeout: Option<Duration>,
+    preset: Option<Preset>,
     observers: Observers,
     fleet: Option<FleetLimits>,
     #[cfg(feature = "tracing")]
@@ -77,6 +79,24 @@ impl SteadyBuilder {
     /// Default: 5.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = Some(retries);
+        self
+    }
+
+    /// Adds what is known of the errors of a service.
+    ///
+    /// See [`Preset`] and [`RetryMiddlewareBuilder::preset`].
+    ///
+    /// Default: none.
+    ///
+    /// ```
+    /// use reqwest_steady::{Preset, Steady};
+    ///
+    /// let steady = Steady::builder().preset(Preset::S3).build()?;
+    /// assert_eq!(steady.settings().preset, Some(Preset::S3));
+    /// # Ok::<(), reqwest_steady::ConfigError>(())
+    /// ```
+    pub fn preset(mut self, preset: Preset) -> Self {
+        self.preset = Some(preset);
         self
     }
 
@@ -153,6 +173,9 @@ impl SteadyBuilder {
         if let Some(timeout) = self.attempt_timeout {
             retry = retry.attempt_timeout(timeout);
         }
+        if let Some(preset) = self.preset {
+            retry = retry.preset(preset);
+        }
         if let Some(fleet) = self.fleet {
             retry = retry.fleet(fleet.clone());
             throttle = throttle.fleet(fleet);
@@ -178,6 +201,7 @@ impl fmt::Debug for SteadyBuilder {
             .optional("max_retries", self.max_retries)
             .optional("deadline", self.deadline)
             .optional("attempt_timeout", self.attempt_timeout)
+            .optional("preset", self.preset)
             .setting("retry", &self.retry)
             .setting("throttle", &self.throttle)
             .optional("coalesce", self.coalesce.as_ref())

@@ -33,10 +33,7 @@ impl Steady {
     /// If a setting is invalid. The error names its place and its value.
     pub fn from_settings(settings: &SteadySettings) -> Result<Self, ConfigError> {
         Ok(Self {
-            retry: (RetryMiddleware::builder()
-                .settings(settings.retry.clone())
-                .build())
-            .map_err(in_retry)?,
+            retry: (RetryMiddleware::builder().all_settings(settings).build()).map_err(in_retry)?,
             throttle: (ThrottleMiddleware::builder()
                 .settings(settings.throttle.clone())
                 .build())
@@ -53,6 +50,7 @@ impl Steady {
     pub fn settings(&self) -> SteadySettings {
         let _exchange = lock(&self.exchange);
         SteadySettings {
+            preset: self.retry.preset(),
             retry: self.retry.settings(),
             throttle: self.throttle.settings(),
             coalesce: self.coalesce.as_ref().map(CoalesceMiddleware::settings),
@@ -86,7 +84,7 @@ impl Steady {
         let _exchange = lock(&self.exchange);
         let retry = self
             .retry
-            .prepare(settings.retry.clone())
+            .prepare(settings.retry.clone(), settings.preset)
             .map_err(in_retry)?;
         let throttle = (self.throttle.prepare(settings.throttle.clone())).map_err(in_throttle)?;
         let coalesce = match (&self.coalesce, &settings.coalesce) {
@@ -141,7 +139,7 @@ impl SteadyBuilder {
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
     pub fn settings(mut self, settings: &SteadySettings) -> Self {
-        self.retry = self.retry.settings(settings.retry.clone());
+        self.retry = self.retry.all_settings(settings);
         self.throttle = self.throttle.settings(settings.throttle.clone());
         self.coalesce =
             (settings.coalesce.clone()).map(|it| self.coalesce.unwrap_or_default().settings(it));

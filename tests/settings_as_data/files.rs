@@ -9,7 +9,7 @@ use reqwest_steady::dead_letter::Secrets;
 use reqwest_steady::observe::LogLevels;
 use reqwest_steady::settings::{CoalesceSettings, GateKey, RateLimit};
 use reqwest_steady::{
-    AutoKey, Backoff, Deposit, Jitter, RetryMiddleware, StatusClass, Steady, SteadySettings,
+    AutoKey, Backoff, Deposit, Jitter, Preset, RetryMiddleware, StatusClass, Steady, SteadySettings,
 };
 use toml::{Table, Value};
 use tracing::level_filters::LevelFilter;
@@ -29,6 +29,7 @@ fn read_json(text: &str) -> Result<SteadySettings, String> {
 /// Settings in which every setting is set, and none has its default.
 fn unusual() -> SteadySettings {
     let mut settings = SteadySettings::default();
+    settings.preset = Some(Preset::GitHub);
     let levels = LogLevels::default()
         .retry(LevelFilter::OFF)
         .refusal(LevelFilter::ERROR);
@@ -202,7 +203,9 @@ fn every_setting_of_every_builder_is_data() {
             .collect();
         assert!(names.len() >= 4, "{names:?}");
         for name in names {
-            assert!(section.contains_key(name), "{name} is missing");
+            // What concerns the whole bundle stands before the sections.
+            let is_data = section.contains_key(name) || all.contains_key(name);
+            assert!(is_data, "{name} is missing");
         }
     }
 }
@@ -338,6 +341,15 @@ fn backoffs() -> impl Strategy<Value = Backoff> {
         )
 }
 
+const PRESETS: [Preset; 6] = [
+    Preset::Stripe,
+    Preset::OpenAi,
+    Preset::Anthropic,
+    Preset::GitHub,
+    Preset::S3,
+    Preset::Kubernetes,
+];
+
 prop_compose! {
     fn settings()(
         numbers in any::<[u32; 4]>(),
@@ -354,9 +366,11 @@ prop_compose! {
         choice in 0..3_usize,
         classes in prop::collection::btree_map(100..1000_u16, 0..3_usize, 0..4),
         coalesces in any::<bool>(),
+        preset in prop::option::of(prop::sample::select(&PRESETS[..])),
         has_rate in any::<bool>(),
     ) -> SteadySettings {
         let mut settings = SteadySettings::default();
+        settings.preset = preset;
         let retry = &mut settings.retry;
         retry.max_retries = numbers[0];
         retry.backoff = backoff;

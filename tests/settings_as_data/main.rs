@@ -1,6 +1,10 @@
 //! Settings as data: from files, to files, and exchanged while a client runs.
 
+// Tests read tokio's paused clock themselves.
+#![allow(clippy::disallowed_methods)]
+
 mod bad_files;
 mod files;
+mod presets;
 mod replace;
 mod sdk;

@@ -21,12 +21,12 @@ const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
 const URL: &str = "http://api.example.com/orders";
 
-fn client(steady: &Steady, server: &Arc<ScriptedServer>) -> ClientWithMiddleware {
+pub(crate) fn client(steady: &Steady, server: &Arc<ScriptedServer>) -> ClientWithMiddleware {
     let builder = ClientBuilder::new(reqwest::Client::new()).with_steady(steady.clone());
     builder.with_arc(server.clone()).build()
 }
 
-fn change(steady: &Steady, change: impl FnOnce(&mut SteadySettings)) {
+pub(crate) fn change(steady: &Steady, change: impl FnOnce(&mut SteadySettings)) {
     let mut settings = steady.settings();
     change(&mut settings);
     steady.replace(&settings).unwrap();

@@ -7,6 +7,7 @@ use acme::{Config, Options};
 use reqwest_steady::testing::{Reply, ScriptedServer};
 
 /// The crate of the SDK.
+#[allow(unreachable_pub)] // A crate exports them.
 mod acme {
     use std::time::Duration;
 

@@ -20,21 +20,58 @@ use crate::schedule::Limit;
 type Inspected = (ClassifiedOutcome, Result<Response>, Option<BodyVerdict>);
 
 impl<'a> Call<'a> {
-    /// Returns the rule that inspects the body of this response, if there is one.
-    pub(crate) fn inspect_rule(&self, result: &Result<Response>) -> Option<&'a InspectRule> {
-        let rules = &self.settings.inspect;
+    /// Returns whether a rule looks at the body of the response.
+    pub(crate) fn inspects(&self, outcome: ClassifiedOutcome, result: &Result<Response>) -> bool {
+        self.own_rule(result).is_some() || self.preset_rule(outcome, result).is_some()
+    }
+
+    fn own_rule(&self, result: &Result<Response>) -> Option<&'a InspectRule> {
+        self.matching_rule(&self.settings.inspect, result)
+    }
+
+    /// `None` if the user chose the class of the outcome.
+    fn preset_rule(
+        &self,
+        outcome: ClassifiedOutcome,
+        result: &Result<Response>,
+    ) -> Option<&'a InspectRule> {
+        let rule = self.matching_rule(&self.settings.inspect_by_preset, result);
+        rule.filter(|_| !outcome.by_user)
+    }
+
+    fn matching_rule(
+        &self,
+        rules: &'a [InspectRule],
+        result: &Result<Response>,
+    ) -> Option<&'a InspectRule> {
         if rules.is_empty() || self.reads == ReadBodies::None {
             return None;
         }
         let response = result.as_ref().ok()?;
-        matching_rule(rules, response.status(), response.headers())
+        matching_rule(rules, response.status(), response.headers(), self.is_safe)
+    }
+
+    /// Asks the user's rule about the beginning of the body, and then the preset's if it had nothing to say.
+    pub(crate) async fn inspect_body(
+        &mut self,
+        mut outcome: ClassifiedOutcome,
+        mut result: Result<Response>,
+    ) -> Inspected {
+        let mut verdict = None;
+        if let Some(rule) = self.own_rule(&result) {
+            (outcome, result, verdict) = self.ask(rule, outcome, result).await;
+        }
+        match self.preset_rule(outcome, &result) {
+            Some(rule) if verdict.is_none() => self.ask(rule, outcome, result).await,
+            _ => (outcome, result, verdict),
+        }
     }
 
     /// Reads the beginning of the body, and asks the rule about it.
     ///
     /// If the body breaks off or the attempt's time is over, a response below 400 becomes a failed attempt. With a 4xx
     /// or 5xx, the rule judges what has arrived, because the status already says that the request failed.
-    pub(crate) async fn inspect_body(
+    async fn ask(
         &mut self,
         rule: &InspectRule,
         mut outcome: ClassifiedOutcome,

@@ -113,8 +113,7 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         result: &Result<Response>,
     ) -> Option<Stop> {
-        if self.reads != ReadBodies::None && (self.buffers() || self.inspect_rule(result).is_some())
-        {
+        if self.reads != ReadBodies::None && (self.buffers() || self.inspects(outcome, result)) {
             return None;
         }
         let reason = match outcome.is_success() {

@@ -43,7 +43,7 @@ impl Retry {
     }
 
     fn with_parts(settings: RetrySettings, parts: RetryParts) -> Self {
-        let config = RetryConfig::new(settings, &parts).unwrap();
+        let config = RetryConfig::new(settings, None, &parts).unwrap();
         let state = RetryState::new(config, parts);
         let config = state.config.get();
         Self { config, state }
@@ -77,6 +77,7 @@ fn status(status: u16, class: StatusClass) -> ClassifiedOutcome {
         class,
         unsent: false,
         effect: Effect::Unknown,
+        by_user: false,
     }
 }
 
@@ -85,6 +86,7 @@ const NOT_PROCESSED: ClassifiedOutcome = ClassifiedOutcome {
     class: StatusClass::Retry,
     unsent: true,
     effect: Effect::DidNotHappen,
+    by_user: false,
 };
 
 fn visit(pacing: Pacing) -> Option<ThrottleVisit> {
@@ -228,7 +230,7 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
 #[tokio::test(start_paused = true)]
 async fn admit_lets_two_unprocessed_attempts_of_a_call_go_for_free() {
     let budget = Budget::builder().build().unwrap();
-    let mut settings = settings();
+    let settings = settings();
     let full = budget.balance();
     let state = Retry::with_budget(settings, &budget);
     let mut call = call(&state);
