@@ -6,7 +6,6 @@
 //! random name, which no later download uses.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::Metadata;
 use std::future::poll_fn;
@@ -33,12 +32,13 @@ impl Download {
     /// Saves the file, and returns its length.
     ///
     /// The bytes go to a part file beside the target, named `NAME.HASH.part`. When it is complete, it is synced and
-    /// renamed. So the target is always the whole file, or what it was before. A link at the target is replaced.
+    /// renamed. So the target is always the whole file, or what it was before. It has the permissions of a new file. A
+    /// link at the target is replaced. A folder, a device or a pipe is refused.
     ///
     /// If a download fails or is dropped, its part file stays. A later `save` of the same version, from the same URL to
     /// the same path, goes on with it. If the server has another version by then, delete the old part file yourself. If
-    /// the server sends no strong validator, no part file stays. If several programs save to one path at the same time,
-    /// one of them may fail.
+    /// the server sends no strong validator, no part file stays. The bytes in a part file are not checked. If several
+    /// programs save to one path at the same time, one of them may fail.
     ///
     /// If the file changes during the download, or the server cannot send the rest, `save` begins again. It also begins
     /// again if you have read some chunks before.
@@ -67,14 +67,19 @@ impl Download {
     /// The errors of [`chunk`](Self::chunk), and a [`DownloadError`](super::DownloadError) if the status is neither 200
     /// nor 203, or if the file cannot be written.
     pub async fn save(mut self, path: impl AsRef<Path>) -> Result<u64> {
-        let target = path.as_ref();
+        let path = path.as_ref();
         let transfer = &mut self.transfer;
         if !transfer.is_file() {
             return Err(transfer.error(Kind::Status(transfer.status)));
         }
         transfer.allow_start_over();
-        let part = Part::open(target, transfer).await;
-        let mut part = part.map_err(|error| self.file_error(target, error))?;
+        let opened = async {
+            let target = target_of(path).await?;
+            let part = Part::open(&target, transfer).await?;
+            io::Result::Ok((target, part))
+        };
+        let opened = opened.await;
+        let (target, mut part) = opened.map_err(|error| self.file_error(path, error))?;
         self.transfer.continue_from(part.length);
         loop {
             let item = match poll_fn(|context| self.poll_item(context)).await {
@@ -87,19 +92,19 @@ impl Download {
             };
             let written = match item {
                 Item::Chunk(chunk) => part.write(&chunk).await,
-                Item::StartOver => part.start_over(target, &self.transfer).await,
+                Item::StartOver => part.start_over(&target, &self.transfer).await,
             };
-            written.map_err(|error| self.file_error(target, error))?;
+            written.map_err(|error| self.file_error(path, error))?;
         }
         let length = part.length;
         let whole = self.transfer.version.length;
-        let finished = part.finish(target, whole.unwrap_or(length)).await;
-        finished.map_err(|error| self.file_error(target, error))?;
+        let finished = part.finish(&target, whole.unwrap_or(length)).await;
+        finished.map_err(|error| self.file_error(path, error))?;
         Ok(length)
     }
 
-    fn file_error(&self, target: &Path, error: io::Error) -> Error {
-        self.transfer.error(Kind::File(target.to_owned(), error))
+    fn file_error(&self, path: &Path, error: io::Error) -> Error {
+        self.transfer.error(Kind::File(path.to_owned(), error))
     }
 }
 
@@ -137,20 +142,19 @@ impl Part {
         let resumable = transfer.version.resumable();
         if let Some((validator, whole)) = resumable {
             let name = name_of(transfer.url().as_str(), validator, whole);
-            let path = beside(target, &name)?;
+            let path = beside(target, &name);
             if let Some(claim) = Claim::of(&path).filter(|_| is_file_or_missing(&path)) {
                 let mut part = Self::create(path, claim, true).await?;
                 let found = part.file.metadata().await?.len();
                 match found <= whole {
-                    true => part.length = found,
-                    false => part.file.set_len(0).await?,
+                    true => part.length = part.file.seek(SeekFrom::Start(found)).await?,
+                    false => part.renew().await?,
                 }
-                part.file.seek(SeekFrom::Start(part.length)).await?;
                 return Ok(part);
             }
         }
         // Another download is writing the file of this version, or the version cannot be identified.
-        let path = beside(target, &Uuid::random().to_string())?;
+        let path = beside(target, &Uuid::random().to_string());
         let claim = Claim::of(&path).expect("a random name is not in use");
         Self::create(path, claim, false).await
     }
@@ -167,6 +171,24 @@ impl Part {
         })
     }
 
+    /// Goes on with an empty file in place of this one.
+    ///
+    /// The file is not cut: another program may be writing it, or may have made it the target.
+    async fn renew(&mut self) -> io::Result<()> {
+        match fs::remove_file(&self.path).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        self.file = options
+            .write(true)
+            .create_new(true)
+            .open(&self.path)
+            .await?;
+        self.length = 0;
+        Ok(())
+    }
+
     async fn write(&mut self, chunk: &Bytes) -> io::Result<()> {
         self.file.write_all(chunk).await?;
         self.length += chunk.len() as u64;
@@ -177,33 +199,36 @@ impl Part {
     async fn start_over(&mut self, target: &Path, transfer: &Transfer) -> io::Result<()> {
         if let (true, Some((validator, whole))) = (self.is_reusable, transfer.version.resumable()) {
             let name = name_of(transfer.url().as_str(), validator, whole);
-            if beside(target, &name)? == self.path {
-                self.file.set_len(0).await?;
-                self.file.seek(SeekFrom::Start(0)).await?;
-                self.length = 0;
-                return Ok(());
+            if beside(target, &name) == self.path {
+                return self.renew().await;
             }
         }
         // The server has another version now, so nothing can go on with the old file. It is removed when dropped.
         self.is_reusable = false;
-        let mut other = Self::open(target, transfer).await?;
-        other.file.set_len(0).await?;
-        other.file.seek(SeekFrom::Start(0)).await?;
-        other.length = 0;
-        *self = other;
-        Ok(())
+        *self = Self::open(target, transfer).await?;
+        match self.length {
+            0 => Ok(()),
+            _ => self.renew().await,
+        }
     }
 
     /// Writes what was received to disk, for a later download. Ignores errors: this download has failed already.
     async fn keep(&mut self) {
-        let _ = self.file.flush().await;
-        let _ = self.file.sync_all().await;
+        // If this fails, the part is removed.
+        let _ = self.sync().await;
+    }
+
+    /// Writes everything to the disk. If that fails, nobody knows what is there, so no later download uses it.
+    async fn sync(&mut self) -> io::Result<()> {
+        self.file.flush().await?;
+        let synced = self.file.sync_all().await;
+        self.is_reusable &= synced.is_ok();
+        synced
     }
 
     /// Renames the part file to the target, if it has all bytes.
     async fn finish(mut self, target: &Path, whole: u64) -> io::Result<()> {
-        self.file.flush().await?;
-        self.file.sync_all().await?;
+        self.sync().await?;
         let found = self.file.metadata().await?;
         if self.length != whole || found.len() != whole || !is_at(&self.path, &found) {
             let text = "another program has changed or moved the part file";
@@ -250,25 +275,46 @@ fn is_at(path: &Path, opened: &Metadata) -> bool {
 
 /// Makes the new name survive a power failure.
 async fn sync_folder(target: &Path) -> io::Result<()> {
-    if cfg!(unix) {
-        let folder = match target.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
+    if let Some(folder) = target.parent().filter(|_| cfg!(unix)) {
         File::open(folder).await?.sync_all().await?;
     }
     Ok(())
 }
 
-/// Returns the path of a part file beside the target.
-fn beside(target: &Path, name: &str) -> io::Result<PathBuf> {
-    let Some(own_name) = target.file_name() else {
-        let text = "the path does not end with a file name";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+/// Returns the path with its folder in its only spelling, so that one file has one path.
+///
+/// Refuses what is there and is no file: a folder cannot be replaced, and a device such as `/dev/null` must not be.
+async fn target_of(path: &Path) -> io::Result<PathBuf> {
+    let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidInput, text);
+    let Some(name) = path.file_name() else {
+        return Err(invalid("the path does not end with a file name"));
     };
-    let mut part = OsString::from(own_name);
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let target = fs::canonicalize(folder).await?.join(name);
+    match fs::metadata(&target).await {
+        Ok(found) if !found.is_file() => Err(invalid("what is there is not a file")),
+        _ => Ok(target),
+    }
+}
+
+/// Returns the path of a part file beside the target.
+fn beside(target: &Path, name: &str) -> PathBuf {
+    let own_name = target.file_name().unwrap_or_default();
+    // Most file systems allow 255 bytes. A character has at most four.
+    let mut part = match own_name.len() {
+        0..=200 => own_name.to_owned(),
+        _ => own_name
+            .to_string_lossy()
+            .chars()
+            .take(50)
+            .collect::<String>()
+            .into(),
+    };
     part.push(format!(".{name}.part"));
-    Ok(target.with_file_name(part))
+    target.with_file_name(part)
 }
 
 /// Names one version of a file. An ETag is unique only for its URL.

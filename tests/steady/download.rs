@@ -1,6 +1,8 @@
 //! Downloads that go on where they broke off.
 
 mod limits;
+#[cfg(feature = "file")]
+mod processes;
 mod responses;
 #[cfg(feature = "file")]
 mod save;

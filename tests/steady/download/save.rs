@@ -282,11 +282,20 @@ async fn a_file_that_cannot_be_written_is_an_error_with_its_path() {
     fs::write(directory.file("folder/inside"), "x").unwrap();
     let file = Hosted::new(bytes(300));
     let server = serve(move |_, request| file.reply(request, 300, Then::End));
-    for path in [
+    let mut paths = vec![
         directory.file("missing/data"),
         directory.file("folder"),
         directory.file("folder/.."),
-    ] {
+    ];
+    #[cfg(target_os = "linux")]
+    paths.push("/sys/data".into());
+    // It stands for devices and pipes, which are not replaced either.
+    #[cfg(unix)]
+    let _socket = {
+        paths.push(directory.file("folder/socket"));
+        std::os::unix::net::UnixListener::bind(directory.file("folder/socket")).unwrap()
+    };
+    for path in paths {
         let error = download(&server)
             .await
             .unwrap()
@@ -299,8 +308,11 @@ async fn a_file_that_cannot_be_written_is_an_error_with_its_path() {
             error.to_string().contains(&path.display().to_string()),
             "{error}"
         );
+        // Nothing was written before, not even a part.
+        assert_eq!(error.received(), 0);
     }
     assert_eq!(fs::read(directory.file("folder/inside")).unwrap(), b"x");
+    assert_eq!(directory.names(), ["folder"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -497,6 +509,128 @@ async fn a_dropped_save_leaves_the_target_and_a_part_to_go_on_with() {
         .unwrap();
     assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
     assert_eq!(directory.names(), ["data"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn starting_over_cuts_no_file_that_others_have_open() {
+    let file = Hosted::new(bytes(300));
+    for is_moved in [false, true] {
+        let directory = Directory::new();
+        let hosted = file.clone();
+        let server = serve(move |index, request| match index {
+            0 => hosted.reply(request, 100, Then::Stall),
+            1 => hosted.whole(50, Then::Stall),
+            _ => hosted.reply(request, 300, Then::End),
+        });
+        let saving = download(&server)
+            .await
+            .unwrap()
+            .save(directory.file("data"));
+        let mut saving = std::pin::pin!(saving);
+        assert!(tokio::time::timeout(SEC, saving.as_mut()).await.is_err());
+        // Another program has the same part: it writes it, or it has made it the target.
+        let part = directory.file(&directory.names().remove(0));
+        let theirs = fs::OpenOptions::new().append(true).open(&part).unwrap();
+        if is_moved {
+            fs::rename(&part, directory.file("data")).unwrap();
+        }
+        assert!(
+            tokio::time::timeout(60 * SEC, saving.as_mut())
+                .await
+                .is_err()
+        );
+        assert_eq!((server.count(), theirs.metadata().unwrap().len()), (2, 100));
+        assert_eq!(saving.await.unwrap(), 300);
+        assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+        assert_eq!(theirs.metadata().unwrap().len(), 100);
+        assert_eq!(directory.names(), ["data"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_another_length_is_used_as_far_as_it_fits() {
+    let file = Hosted::new(bytes(300));
+    // Cut, empty, as long as the file, and longer than the file.
+    for (length, range) in [(70, Some("bytes=70-")), (0, None), (300, None), (301, None)] {
+        let directory = Directory::new();
+        let hosted = file.clone();
+        let server = serve(move |index, request| match index {
+            0 => hosted.reply(request, 100, Then::Fail),
+            _ => hosted.reply(request, 300, Then::End),
+        });
+        let first = download(&server).max_resumes(0).await.unwrap();
+        first.save(directory.file("data")).await.unwrap_err();
+        let part = directory.file(&directory.names().remove(0));
+        let mut found = file.bytes.to_vec();
+        found.resize(length, 1);
+        fs::write(&part, found).unwrap();
+        let second = download(&server).await.unwrap();
+        assert_eq!(second.save(directory.file("data")).await.unwrap(), 300);
+        assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+        let asked = header(&server, server.count() - 1, "range");
+        assert_eq!(asked.as_deref(), range, "{length}");
+        assert_eq!(directory.names(), ["data"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_target_with_two_spellings_has_one_owner() {
+    let directory = Directory::new();
+    fs::create_dir(directory.file("sub")).unwrap();
+    let file = Hosted::new(bytes(300));
+    let hosted = file.clone();
+    let server = serve(move |_, request| hosted.reply(request, 40, Then::Fail));
+    let save = |path: &str| {
+        let (download, target) = (download(&server), directory.file(path));
+        async move { download.await?.save(target).await }
+    };
+    let (one, other) = tokio::join!(save("data"), save("sub/../data"));
+    assert_eq!((one.unwrap(), other.unwrap()), (300, 300));
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+    assert_eq!(directory.names(), ["data", "sub"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_with_the_longest_name_is_saved() {
+    let file = Hosted::new(bytes(300));
+    for name in [
+        "n".repeat(255),
+        "\u{e4}".repeat(127),
+        "\u{1f980}".repeat(63),
+    ] {
+        let directory = Directory::new();
+        let hosted = file.clone();
+        let server = serve(move |_, request| hosted.reply(request, 100, Then::Fail));
+        let first = download(&server).max_resumes(0).await.unwrap();
+        first.save(directory.file(&name)).await.unwrap_err();
+        assert_eq!(part_files(&directory), 1);
+        let second = download(&server).await.unwrap();
+        assert_eq!(second.save(directory.file(&name)).await.unwrap(), 300);
+        assert_eq!(directory.names(), [name]);
+        assert_eq!(header(&server, 2, "range").as_deref(), Some("bytes=100-"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_that_vanishes_is_an_error() {
+    let directory = Directory::new();
+    fs::create_dir(directory.file("folder")).unwrap();
+    let file = Hosted::new(bytes(300));
+    let server = serve(move |index, request| match index {
+        0 => file.reply(request, 100, Then::Stall),
+        _ => file.reply(request, 300, Then::End),
+    });
+    let target = directory.file("folder/data");
+    let saving = download(&server).await.unwrap().save(&target);
+    let mut saving = std::pin::pin!(saving);
+    assert!(tokio::time::timeout(SEC, saving.as_mut()).await.is_err());
+    fs::remove_dir_all(directory.file("folder")).unwrap();
+    let error = saving.await.unwrap_err();
+    assert!(
+        DownloadError::of(&error).unwrap().io().is_some(),
+        "{error:?}"
+    );
+    assert!(directory.names().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
