@@ -172,8 +172,9 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
 
     /// Builds the body again for each attempt.
     ///
-    /// Use it for streaming bodies, because a stream can be sent only once. It replaces an earlier body. Put
-    /// middleware that changes bodies inside the retry, where it sees the body of each attempt.
+    /// Use it for streaming bodies, because a stream can be sent only once. It replaces an earlier body. The function
+    /// should build the same content each time, which nothing checks. Put middleware that changes bodies inside the retry,
+    /// where it sees the body of each attempt.
     ///
     /// # Errors
     ///
@@ -182,9 +183,9 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// attempt and its retries would send different bodies with one key. A middleware outside the retry that wraps a
     /// stream is not detected.
     ///
-    /// The call also fails if `Content-Type` names another boundary than the one with which a newly built body begins.
-    /// To find out, the call builds one more body. For forms with a new boundary each time, use `multipart_with`
-    /// (feature `multipart`).
+    /// The call also fails if `Content-Length` is not the length of the body, as after an earlier `multipart`, and if
+    /// `Content-Type` names another boundary than the one with which a newly built body begins. To find out, the call
+    /// builds one more body. For forms with a new boundary each time, use `multipart_with` (feature `multipart`).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -207,14 +208,16 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     ///
     /// A form has a random boundary, and its parts may be streams. So each attempt sends a new form with the
     /// `Content-Type` and `Content-Length` that reqwest's `multipart` would send. It replaces an earlier body and its
-    /// `Content-Type`.
+    /// `Content-Type`. The function should build the same parts each time, which nothing checks.
     ///
     /// Dead letters keep a form within their size limit if all its parts are in memory. `AutoKey::Content` makes no
-    /// key for a form, because its content has a random boundary.
+    /// key for a form, because its content has a random boundary. Like any stream, a form is not sent on to the target of
+    /// a redirect with 307 or 308: reqwest returns that response.
     ///
     /// # Errors
     ///
-    /// As for [`body_with`](Self::body_with), the form should stay the only body.
+    /// As for [`body_with`](Self::body_with), the form should stay the only body, and nothing else should set
+    /// `Content-Type` and `Content-Length`. Otherwise the call fails before anything is sent.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -239,14 +242,19 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// no `Content-Type`. This method and each retry open the file with a blocking call of `std::fs`, which is short
     /// on a local disk. The content is read on tokio's threads for blocking work.
     ///
-    /// Dead letters keep an unchanged file within their size limit. `AutoKey::Content` makes no key for a file.
+    /// Dead letters keep an unchanged file within their size limit, and read it with blocking calls. `AutoKey::Content`
+    /// makes no key for a file. Like any stream, a file is not sent on to the target of a redirect with 307 or 308:
+    /// reqwest returns that response.
     ///
     /// # Errors
     ///
     /// The call fails with a [`SteadyError`](crate::SteadyError) before an attempt is sent, if the file cannot be
     /// opened, or if its length or modification time has changed since this method was called. Otherwise two attempts
-    /// would send different contents with one key. That error replaces the response of an earlier attempt. See
+    /// would send different contents with one key. Another file with the same length and modification time is not
+    /// noticed. That error replaces the response of an earlier attempt. See
     /// [`SteadyError::is_body`](crate::SteadyError::is_body).
+    ///
+    /// The call also fails if the request has the `Content-Length` of another body, as after an earlier `multipart`.
     ///
     /// If the file shrinks while it is sent, the attempt fails with an error of reqwest and is not retried. Bytes that
     /// are changed or appended while it is sent are not noticed before the next attempt. Without a
