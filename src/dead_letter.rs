@@ -214,7 +214,7 @@ pub enum LetterBody {
     Bytes(Bytes),
     /// The body is over the size limit and was left out. This is its length in bytes.
     TooLarge(u64),
-    /// The body was a stream, which can be read only once, or a file that has changed.
+    /// The body was a stream, which can be read only once, a form with a stream in it, or a file that has changed.
     NotReplayable,
 }
 

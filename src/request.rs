@@ -172,8 +172,9 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
 
     /// Builds the body again for each attempt.
     ///
-    /// Use it for streaming bodies, because a stream can be sent only once. It replaces an earlier body. If a
-    /// middleware changes bodies, add it after the retry, so that it sees the body of each attempt.
+    /// Use it for streaming bodies, because a stream can be sent only once. It replaces an earlier body. The function
+    /// should build the same content each time, which nothing checks. If a middleware changes bodies, add it after the
+    /// retry, so that it sees the body of each attempt.
     ///
     /// # Errors
     ///
@@ -182,7 +183,7 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// - A later `body`, `json` or `form`, or a middleware outside the retry, has replaced this body. Otherwise the
     ///   first attempt and its retries would send different bodies with one key. A middleware outside the retry that
     ///   wraps a stream is not detected.
-    /// - The request has the `Content-Length` of another body.
+    /// - The request has the `Content-Length` of another body, as after an earlier `multipart`.
     /// - The `Content-Type` names another boundary than the one with which a new body begins. To compare them, the call
     ///   builds one more body. For forms, use `multipart_with` (feature `multipart`).
     ///
@@ -206,10 +207,12 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// Builds a multipart form again for each attempt (feature `multipart`).
     ///
     /// Use it instead of reqwest's `multipart`, whose form can be sent only once. Each attempt sends a new form with
-    /// its own boundary, `Content-Type` and `Content-Length`. It replaces an earlier body and its `Content-Type`.
+    /// its own boundary, `Content-Type` and `Content-Length`. It replaces an earlier body and its `Content-Type`. The
+    /// function should build the same parts each time, which nothing checks.
     ///
     /// Dead letters keep a form within their size limit if all its parts are in memory. `AutoKey::Content` makes no
-    /// key for a form, because its content has a random boundary.
+    /// key for a form, because its content has a random boundary. Like any stream, a form is not sent on to the target of
+    /// a redirect with 307 or 308: reqwest returns that response.
     ///
     /// # Errors
     ///
@@ -239,19 +242,21 @@ pub trait RequestBuilderExt: Sized + sealed::Sealed {
     /// no `Content-Type`. This method and each attempt open the file with blocking calls of `std::fs`, which are short
     /// on a local disk. The content is read on tokio's threads for blocking work.
     ///
-    /// Dead letters keep an unchanged file within their size limit. `AutoKey::Content` makes no key for a file.
+    /// Dead letters keep an unchanged file within their size limit, and read it with blocking calls. `AutoKey::Content`
+    /// makes no key for a file. Like any stream, a file is not sent on to the target of a redirect with 307 or 308:
+    /// reqwest returns that response.
     ///
     /// # Errors
     ///
     /// Before each attempt, the call fails with a [`SteadyError`](crate::SteadyError) if the file cannot be opened, or
     /// if its length or modification time has changed since this method was called. Otherwise two attempts would send
-    /// different contents with one key. Before a retry, this error replaces the last response. See
-    /// [`SteadyError::is_body`](crate::SteadyError::is_body).
+    /// different contents with one key. Another file with the same length and modification time is not noticed. Before a
+    /// retry, this error replaces the last response. See [`SteadyError::is_body`](crate::SteadyError::is_body).
     ///
     /// If the file shrinks while it is sent, the attempt fails with an error of reqwest and is not retried. Other
     /// changes during an attempt are noticed only before the next one. As with [`body_with`](Self::body_with), the call
-    /// fails if the file was replaced by another body. Without a [`RetryMiddleware`](crate::RetryMiddleware), a file
-    /// that cannot be opened is an error of reqwest.
+    /// fails if the file was replaced by another body, or if the request has the `Content-Length` of one. Without a
+    /// [`RetryMiddleware`](crate::RetryMiddleware), a file that cannot be opened is an error of reqwest.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -295,7 +295,8 @@ impl BodyVerdict {
 
     /// The request may have taken effect: like [`StatusClass::Conditional`].
     ///
-    /// Choose this if you are not sure. `x-should-retry: false` still stops the call.
+    /// Choose this if you are not sure. The [`Effect`](crate::Effect) of the attempt is then `Unknown`, whatever the
+    /// status says. `x-should-retry: false` still stops the call.
     pub fn conditional() -> Self {
         Self::new(StatusClass::Conditional)
     }

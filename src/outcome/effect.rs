@@ -29,7 +29,8 @@ use std::fmt;
 /// |---|---|
 /// | 2xx, 101, 303, 304 | `Happened` |
 /// | 2xx or 3xx that your [`classify_fn`](crate::RetryMiddlewareBuilder::classify_fn) or [`status`](crate::RetryMiddlewareBuilder::status) retries | `Unknown` |
-/// | 2xx or 3xx on which your [`inspect_body`](crate::RetryMiddlewareBuilder::inspect_body) gives any verdict | `Unknown` |
+/// | 2xx, 101, 303 or 304 on which your [`inspect_body`](crate::RetryMiddlewareBuilder::inspect_body) gives any verdict | `Unknown` |
+/// | any status on which it says `conditional` | `Unknown` |
 /// | 300, 301, 302 and other 3xx | `Unknown`: servers send them before and after they act |
 /// | 307, 308 | `DidNotHappen`: the server asks for the same request at another URL |
 /// | 4xx | `DidNotHappen`, with these exceptions: |

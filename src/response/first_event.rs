@@ -84,6 +84,9 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::sample::select;
+
     use super::*;
 
     /// Returns after how many bytes the first event is complete, one byte at a time.
@@ -130,6 +133,38 @@ mod tests {
                     stream.escape_ascii()
                 );
             }
+        }
+    }
+
+    /// The same by lines, as the specification has it.
+    fn end_by_lines(stream: &[u8]) -> Option<usize> {
+        let mut at = if stream.starts_with(BOM) { 3 } else { 0 };
+        let mut has_data = false;
+        loop {
+            let length = stream[at..]
+                .iter()
+                .position(|byte| b"\r\n".contains(byte))?;
+            let (line, end) = (&stream[at..at + length], at + length + 1);
+            match line.split(|byte| *byte == b':').next() {
+                _ if line.is_empty() && has_data => return Some(end),
+                Some(b"data") => has_data = true,
+                _ => {}
+            }
+            let is_pair = stream[end - 1] == b'\r' && stream.get(end) == Some(&b'\n');
+            at = end + usize::from(is_pair);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_stream_ends_its_first_event_where_its_lines_say(
+            parts in vec(select(vec![
+                &b"data"[..], b"dat", b"a", b":", b" ", b"\n", b"\n", b"\r", b"\r\n", BOM, b"\xEF", b"\xBB",
+                b"event: x", b"data: x", b": ping", b"retry: 7", b"\0", b"\x85",
+            ]), 0..24),
+        ) {
+            let stream = parts.concat();
+            proptest::prop_assert_eq!(end_of(&stream), end_by_lines(&stream));
         }
     }
 }

@@ -365,7 +365,9 @@ impl RetryMiddlewareBuilder {
     /// - For a 4xx or 5xx, the function sees what arrived. The caller gets the same bytes, and then the error at which the
     ///   body broke off. A body that was only slow goes on.
     ///
-    /// What was read is never logged or stored. See the [guide](crate::guide::decide).
+    /// A throttle sees the status alone: a 200 is a success for it, and a 429 delays other calls also if a verdict makes it
+    /// final. What was read is never logged or stored. If a body was read to its end, its trailers are dropped. See the
+    /// [guide](crate::guide::decide).
     ///
     /// Default: none.
     ///

@@ -5,10 +5,12 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use reqwest::StatusCode;
+use reqwest_steady::download::DownloadExt;
 use reqwest_steady::observe::EventKind;
 use reqwest_steady::{CoalesceMiddleware, RetryMiddleware, StatusClass};
 
 use super::*;
+use crate::support::file_server::{Hosted, Then, serve};
 use crate::support::scripted::stacked;
 use crate::support::stacks::{fixed_budget, middleware};
 
@@ -364,4 +366,37 @@ async fn a_client_inside_a_client_inspects_alone() {
     let put = client.put(URL).report_to(&slot);
     assert_eq!(put.send().await.unwrap().text().await.unwrap(), "again");
     assert_eq!((server.count(), slot.effect()), (3, Effect::Unknown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inspected_download_goes_on_where_it_broke() {
+    let file = Hosted::new((0..=255).collect::<Vec<u8>>());
+    for (limit, offset, range) in [
+        (0, 150, Some("bytes=150-")),
+        (100, 150, Some("bytes=150-")),
+        // The response that breaks within the limit is a failed attempt. It begins again.
+        (1000, 150, None),
+        (100, 0, None),
+    ] {
+        let hosted = file.clone();
+        let server = serve(move |index, request| match index {
+            0 => hosted.reply(request, offset, Then::Fail),
+            _ => hosted.reply(request, 256, Then::End),
+        });
+        let seen = Seen::default();
+        let retry = seen.watch(quick(), Inspect::all().limit(limit));
+        let mut download = client(&server, retry).get(URL).download().await.unwrap();
+        let mut read = Vec::new();
+        while let Some(chunk) = download.chunk().await.unwrap() {
+            read.extend_from_slice(&chunk);
+        }
+        assert_eq!(read, *file.bytes, "limit {limit}, {offset}");
+        assert_eq!(server.count(), 2);
+        let asked = server.received()[1].headers.get("range").cloned();
+        let asked = asked.as_ref().map(|range| range.to_str().unwrap());
+        assert_eq!(asked, range, "limit {limit}, {offset}");
+        let start = &file.bytes[range.map_or(0, |_| 150)..];
+        let last = seen.all().pop().unwrap();
+        assert_eq!(last.0, start[..limit.min(start.len())]);
+    }
 }

@@ -13,6 +13,7 @@ use reqwest_steady::testing::{Reply, ScriptedServer};
 /// A body that announces a length, and then fails, ends or stalls.
 pub(crate) struct CutBody {
     pub(crate) chunks: Vec<Bytes>,
+    /// The length that is left.
     pub(crate) announced: Option<u64>,
     pub(crate) then: Then,
 }
@@ -34,6 +35,8 @@ impl Body for CutBody {
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         if !self.chunks.is_empty() {
             let chunk = self.chunks.remove(0);
+            let left = |length: u64| length.saturating_sub(chunk.len() as u64);
+            self.announced = self.announced.map(left);
             return Poll::Ready(Some(Ok(Frame::data(chunk))));
         }
         match std::mem::replace(&mut self.then, Then::End) {
