@@ -57,7 +57,7 @@ mod throttle;
 
 pub use coalesce::CoalesceSettings;
 pub use retry::{BudgetSettings, RetrySettings};
-pub use throttle::{GateKey, RateLimit, ThrottleSettings};
+pub use throttle::{KeyChoice, RateLimit, ThrottleSettings};
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};

@@ -4,9 +4,9 @@
 //! [`ClientBuilderExt::with_steady`] adds them to a client.
 
 mod builder;
-mod exchange;
 #[cfg(feature = "serde")]
 mod read;
+mod replace;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -67,7 +67,7 @@ pub struct Steady {
     throttle: ThrottleMiddleware,
     coalesce: Option<CoalesceMiddleware>,
     /// Held while settings are replaced, so that two replacements never mix.
-    exchange: Arc<Mutex<()>>,
+    replacing: Arc<Mutex<()>>,
 }
 
 impl Steady {

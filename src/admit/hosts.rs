@@ -99,7 +99,8 @@ impl HostRecord {
 }
 
 impl BudgetConfig {
-    fn budget_of(&self, host: &str, now: Instant) -> Budget {
+    /// Creates the budget of a host. The settings must be valid.
+    pub(crate) fn budget_of(&self, host: &str, now: Instant) -> Budget {
         self.single.clone().unwrap_or_else(|| {
             let each = self.per_host.clone().unwrap_or_default();
             let shared = |fleet| FleetBudget::new(fleet, host, each.terms, now);
@@ -140,10 +141,9 @@ impl Hosts {
         self.records.update_all(replace);
     }
 
-    /// Returns the record of a host. `hash` is the hash of its name. The settings must be valid, and serve only for a
-    /// host that is new.
-    pub(crate) fn of(&self, host: &str, hash: u64, settings: &BudgetConfig) -> Arc<HostRecord> {
-        let new = |now| Arc::new(HostRecord::new(settings.budget_of(host, now), now));
+    /// Returns the record of a host, by the hash of its name. Only a host that is new gets a budget.
+    pub(crate) fn of(&self, hash: u64, budget: impl Fn(Instant) -> Budget) -> Arc<HostRecord> {
+        let new = |now| Arc::new(HostRecord::new(budget(now), now));
         (self.records).get(hash, new, |old, now| *old = new(now))
     }
 }

@@ -251,7 +251,7 @@ macro_rules! integer {
 
 integer!(u32, "a whole number from 0 to 4294967295");
 integer!(u64, "a whole number from 0 to 18446744073709551615");
-integer!(usize, "a whole number from 0 on");
+integer!(usize, "a whole number of at least 0");
 
 struct NumberOrText<T>(PhantomData<T>);
 
@@ -299,7 +299,8 @@ impl Visitor<'_> for DurationText {
     }
 }
 
-const DURATION: &str = "a duration with a unit, like \"200ms\", \"1.5s\" or \"1m 30s\"";
+const DURATION: &str =
+    "a duration in h, m, s, ms, us or ns, like \"200ms\", \"1.5s\" or \"1m 30s\"";
 
 struct RateText;
 

@@ -1,6 +1,6 @@
 //! The settings of a retry middleware in the form that its calls use, their checks, and what all its calls share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::HeaderName;
@@ -69,6 +69,8 @@ pub(crate) struct RetryConfig {
 /// What all calls of a middleware share: its settings, and what it has learned.
 pub(crate) struct RetryState {
     pub(crate) config: Current<RetryConfig>,
+    /// Held while the settings and the budgets of known hosts are replaced, so that they fit together.
+    pub(crate) replacing: Mutex<()>,
     pub(crate) parts: RetryParts,
     pub(crate) hosts: Hosts,
     pub(crate) entropy: Entropy,
@@ -86,6 +88,7 @@ impl RetryState {
             inner: InnerChain::default(),
             chain_warning: WarnOnce::default(),
             config: Current::new(config),
+            replacing: Mutex::default(),
             parts,
         }
     }

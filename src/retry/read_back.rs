@@ -93,8 +93,8 @@ impl RetryMiddleware {
     /// println!("{} retries left", budget.balance());
     /// ```
     pub fn budget_for(&self, host: &str) -> Budget {
-        let config = self.config();
-        let record = (self.state.hosts).of(host, hash_of(host), &config.budgets);
+        let budget = |now| self.config().budgets.budget_of(host, now);
+        let record = self.state.hosts.of(hash_of(host), budget);
         record.budget.clone()
     }
 

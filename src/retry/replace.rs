@@ -4,6 +4,7 @@ use super::RetryMiddleware;
 use super::config::RetryConfig;
 use crate::clock;
 use crate::config::{ConfigError, fixed_while_running};
+use crate::lock::lock;
 use crate::presets::Preset;
 use crate::settings::RetrySettings;
 
@@ -46,6 +47,7 @@ impl RetryMiddleware {
             fixed_while_running("budget_per_host", old, new)?;
         }
         Ok(move || {
+            let _replacing = lock(&self.state.replacing);
             let budget = new.data.budget_per_host;
             let is_shared = new.budgets.single.is_some() || new.budgets.fleet.is_some();
             let has_new_budget = budget != self.state.config.get().data.budget_per_host;

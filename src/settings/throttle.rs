@@ -49,8 +49,8 @@ pub struct ThrottleSettings {
     pub adaptive: bool,
     /// Which requests share one gate.
     ///
-    /// Default: [`GateKey::Host`].
-    pub key_by: GateKey,
+    /// Default: [`KeyChoice::Host`].
+    pub key_by: KeyChoice,
     /// The log level of each kind of event. The throttle uses only `pause`, `pace` and `refusal`.
     ///
     /// Default: the levels of [`LogLevels::default`].
@@ -77,7 +77,7 @@ impl Default for ThrottleSettings {
             max_queue_wait: Duration::from_secs(30),
             rate: None,
             adaptive: true,
-            key_by: GateKey::Host,
+            key_by: KeyChoice::Host,
             #[cfg(feature = "tracing")]
             log_levels: LogLevels::default(),
             seed: None,
@@ -108,7 +108,7 @@ pub struct RateLimit {
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
-pub enum GateKey {
+pub enum KeyChoice {
     /// [`KeyBy::Host`](crate::KeyBy::Host).
     #[default]
     Host,

@@ -13,6 +13,7 @@ use crate::observe::LogLevels;
 use crate::observe::{Event, Observer, Observers};
 use crate::presets::Preset;
 use crate::retry::RetryMiddlewareBuilder;
+use crate::settings::SteadySettings;
 use crate::throttle::ThrottleMiddlewareBuilder;
 
 /// Builds a [`Steady`].
@@ -40,9 +41,10 @@ use crate::throttle::ThrottleMiddlewareBuilder;
 #[derive(Clone, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct SteadyBuilder {
-    pub(super) retry: RetryMiddlewareBuilder,
-    pub(super) throttle: ThrottleMiddlewareBuilder,
-    pub(super) coalesce: Option<CoalesceMiddlewareBuilder>,
+    retry: RetryMiddlewareBuilder,
+    throttle: ThrottleMiddlewareBuilder,
+    coalesce: Option<CoalesceMiddlewareBuilder>,
+    pub(super) settings: Option<SteadySettings>,
     max_retries: Option<u32>,
     deadline: Option<Duration>,
     attempt_timeout: Option<Duration>,
@@ -162,8 +164,16 @@ impl SteadyBuilder {
     ///
     /// Returns an error if a setting is invalid. The error names the setting and the value.
     pub fn build(self) -> Result<Steady, ConfigError> {
-        let mut retry = self.retry.observers(&self.observers);
-        let mut throttle = self.throttle.observers(&self.observers);
+        let (mut retry, mut throttle) = (self.retry, self.throttle);
+        let mut coalesce = self.coalesce;
+        if let Some(settings) = self.settings {
+            retry = retry.all_settings(&settings);
+            throttle = throttle.settings(settings.throttle);
+            let set = |new| coalesce.clone().unwrap_or_default().settings(new);
+            coalesce = settings.coalesce.map(set).or(coalesce);
+        }
+        retry = retry.observers(&self.observers);
+        throttle = throttle.observers(&self.observers);
         if let Some(retries) = self.max_retries {
             retry = retry.max_retries(retries);
         }
@@ -188,8 +198,8 @@ impl SteadyBuilder {
         Ok(Steady {
             retry: retry.build()?,
             throttle: throttle.build()?,
-            coalesce: self.coalesce.map(|it| it.build()).transpose()?,
-            exchange: Arc::default(),
+            coalesce: coalesce.map(|it| it.build()).transpose()?,
+            replacing: Arc::default(),
         })
     }
 }
@@ -198,6 +208,7 @@ impl fmt::Debug for SteadyBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = ShownSettings::new(f, "SteadyBuilder");
         shown
+            .optional("settings", self.settings.as_ref())
             .optional("max_retries", self.max_retries)
             .optional("deadline", self.deadline)
             .optional("attempt_timeout", self.attempt_timeout)

@@ -42,6 +42,9 @@ impl SettingsError {
         };
         let message = match UnknownName::find(error) {
             Some(unknown) => unknown.describe(&path),
+            None if error.contains("unit variant, expected") => {
+                format!("{path} needs a value: write a table, like `{{ name = value }}`")
+            }
             None if path.is_empty() => error.to_owned(),
             None => format!("{path}: {error}"),
         };
@@ -107,6 +110,8 @@ struct UnknownName<'e> {
 
 impl<'e> UnknownName<'e> {
     fn find(error: &'e str) -> Option<Self> {
+        // TOML shows the line of the file before the message.
+        let error = error.lines().last()?;
         let start = ["unknown field `", "unknown variant `"]
             .iter()
             .find_map(|start| Some(error.find(start)? + start.len()))?;

@@ -9,7 +9,7 @@ use crate::fleet::FleetLimits;
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observer, Observers};
-use crate::settings::{GateKey, RateLimit, ThrottleSettings};
+use crate::settings::{KeyChoice, RateLimit, ThrottleSettings};
 use crate::throttle::ThrottleMiddleware;
 
 /// Builds a [`ThrottleMiddleware`].
@@ -143,11 +143,11 @@ impl ThrottleMiddlewareBuilder {
     /// Default: [`KeyBy::Host`].
     pub fn key_by(mut self, key_by: KeyBy) -> Self {
         self.data.key_by = match &key_by {
-            KeyBy::Host => GateKey::Host,
-            KeyBy::HostAndPath(segments) => GateKey::HostAndPath(*segments),
-            KeyBy::FromFn(_) => GateKey::FromFn,
+            KeyBy::Host => KeyChoice::Host,
+            KeyBy::HostAndPath(segments) => KeyChoice::HostAndPath(*segments),
+            KeyBy::FromFn(_) => KeyChoice::FromFn,
         };
-        self.parts.key_fn = Some(key_by).filter(|_| self.data.key_by == GateKey::FromFn);
+        self.parts.key_fn = Some(key_by).filter(|_| self.data.key_by == KeyChoice::FromFn);
         self
     }
 

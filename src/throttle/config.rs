@@ -8,7 +8,7 @@ use crate::fleet::{FleetLimits, SharedRate};
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 use crate::observe::{Event, Observers};
-use crate::settings::{GateKey, ThrottleSettings};
+use crate::settings::{KeyChoice, ThrottleSettings};
 
 /// What a builder gets that is not data: a function, and what is shared with other middlewares.
 #[derive(Clone, Default)]
@@ -48,9 +48,9 @@ impl ThrottleConfig {
     /// If a setting is invalid.
     pub(super) fn new(data: ThrottleSettings, parts: &ThrottleParts) -> Result<Self, ConfigError> {
         let key_by = match data.key_by {
-            GateKey::Host => KeyBy::Host,
-            GateKey::HostAndPath(segments) => KeyBy::HostAndPath(segments),
-            GateKey::FromFn => parts.key_fn.clone().ok_or_else(|| {
+            KeyChoice::Host => KeyBy::Host,
+            KeyChoice::HostAndPath(segments) => KeyBy::HostAndPath(segments),
+            KeyChoice::FromFn => parts.key_fn.clone().ok_or_else(|| {
                 let rule = "should be used only with a function in the builder: `key_by(KeyBy::from_fn(..))`";
                 ConfigError::new("key_by", "from_fn", rule)
             })?,

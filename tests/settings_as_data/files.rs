@@ -7,9 +7,10 @@ use proptest::prelude::*;
 use reqwest::StatusCode;
 use reqwest_steady::dead_letter::Secrets;
 use reqwest_steady::observe::LogLevels;
-use reqwest_steady::settings::{CoalesceSettings, GateKey, RateLimit};
+use reqwest_steady::settings::{CoalesceSettings, KeyChoice, RateLimit};
 use reqwest_steady::{
-    AutoKey, Backoff, Deposit, Jitter, Preset, RetryMiddleware, StatusClass, Steady, SteadySettings,
+    AutoKey, Backoff, CoalesceMiddleware, Deposit, Jitter, KeyBy, Preset, RetryMiddleware,
+    StatusClass, Steady, SteadySettings, ThrottleMiddleware,
 };
 use toml::{Table, Value};
 use tracing::level_filters::LevelFilter;
@@ -73,7 +74,7 @@ fn unusual() -> SteadySettings {
         burst: 2,
     });
     throttle.adaptive = false;
-    throttle.key_by = GateKey::HostAndPath(2);
+    throttle.key_by = KeyChoice::HostAndPath(2);
     throttle.log_levels = levels;
     throttle.seed = Some(1);
     let mut coalesce = CoalesceSettings::default();
@@ -221,6 +222,41 @@ fn settings_of_a_bundle_are_those_it_was_built_from() {
 }
 
 #[test]
+fn a_bundle_takes_settings_and_builders_in_any_order() {
+    let mut settings = SteadySettings::default();
+    settings.retry.max_retries = 2;
+    settings.throttle.max_queue = 5;
+    let builder = || {
+        let key_by = KeyBy::from_fn(|_| "all".to_owned());
+        let throttle = ThrottleMiddleware::builder().key_by(key_by).max_queue(1);
+        Steady::builder()
+            .deadline(Duration::from_secs(9))
+            .throttle(throttle)
+    };
+    let retry = || RetryMiddleware::builder().dry_run(true);
+    let coalesce = || CoalesceMiddleware::builder().max_body(7);
+    for steady in [
+        builder()
+            .settings(&settings)
+            .retry(retry())
+            .coalesce(coalesce()),
+        builder()
+            .coalesce(coalesce())
+            .retry(retry())
+            .settings(&settings),
+    ] {
+        let read = steady.build().unwrap().settings();
+        assert_eq!((read.retry.max_retries, read.retry.dry_run), (2, false));
+        assert_eq!(read.retry.deadline, Some(Duration::from_secs(9)));
+        assert_eq!(
+            (read.throttle.max_queue, read.throttle.key_by),
+            (5, KeyChoice::Host)
+        );
+        assert_eq!(read.coalesce.unwrap().max_body, 7);
+    }
+}
+
+#[test]
 fn a_builder_starts_from_settings_and_changes_some() {
     let retry = RetryMiddleware::builder().settings(unusual().retry);
     let retry = retry.max_retries(1).build().unwrap();
@@ -247,7 +283,7 @@ fn all_values_can_be_text() {
         burst: 2,
     };
     assert_eq!(settings.throttle.rate, Some(rate));
-    assert_eq!(settings.throttle.key_by, GateKey::HostAndPath(1));
+    assert_eq!(settings.throttle.key_by, KeyChoice::HostAndPath(1));
     assert_eq!(settings.coalesce.unwrap().max_body, 10);
 }
 
@@ -401,7 +437,7 @@ prop_compose! {
         throttle.max_queue_wait = times[5];
         throttle.rate = has_rate.then_some(RateLimit { per_second: floats[2], burst: numbers[2] });
         throttle.adaptive = switches[0];
-        throttle.key_by = [GateKey::Host, GateKey::HostAndPath(sizes[2]), GateKey::FromFn][choice];
+        throttle.key_by = [KeyChoice::Host, KeyChoice::HostAndPath(sizes[2]), KeyChoice::FromFn][choice];
         [retry.seed, throttle.seed] = seeds;
         [retry.log_levels, throttle.log_levels] = levels;
         settings.coalesce = coalesces.then(|| {

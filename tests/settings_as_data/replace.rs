@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use reqwest_steady::settings::{CoalesceSettings, GateKey, RateLimit};
+use reqwest_steady::settings::{CoalesceSettings, KeyChoice, RateLimit};
 use reqwest_steady::testing::{Reply, ScriptedServer};
 use reqwest_steady::{
     Budget, ClientBuilderExt, KeyBy, RetryMiddleware, RetryReport, Steady, SteadySettings,
@@ -202,10 +202,12 @@ async fn what_cannot_change_is_named() {
         format!("coalesce (set) cannot be turned on or off {new_client}")
     );
     // The function of the builder stays, and another choice is data.
-    assert_eq!(steady.settings().throttle.key_by, GateKey::FromFn);
-    change(&steady, |settings| settings.throttle.key_by = GateKey::Host);
+    assert_eq!(steady.settings().throttle.key_by, KeyChoice::FromFn);
     change(&steady, |settings| {
-        settings.throttle.key_by = GateKey::FromFn
+        settings.throttle.key_by = KeyChoice::Host
+    });
+    change(&steady, |settings| {
+        settings.throttle.key_by = KeyChoice::FromFn
     });
     let refused = Steady::default().replace(&steady.settings()).unwrap_err();
     assert_eq!(

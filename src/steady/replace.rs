@@ -5,7 +5,7 @@ use crate::coalesce::CoalesceMiddleware;
 use crate::config::ConfigError;
 use crate::lock::lock;
 use crate::retry::RetryMiddleware;
-use crate::settings::{GateKey, SteadySettings};
+use crate::settings::{KeyChoice, SteadySettings};
 use crate::throttle::ThrottleMiddleware;
 
 impl Steady {
@@ -48,7 +48,7 @@ impl Steady {
 
     /// Returns the settings that are data.
     pub fn settings(&self) -> SteadySettings {
-        let _exchange = lock(&self.exchange);
+        let _replacing = lock(&self.replacing);
         SteadySettings {
             preset: self.retry.preset(),
             retry: self.retry.settings(),
@@ -81,7 +81,7 @@ impl Steady {
     /// If a setting is invalid, or cannot change while the client runs. Those are a seed, what a fleet shares, and
     /// whether there is coalescing. After an error, all settings are as before.
     pub fn replace(&self, settings: &SteadySettings) -> Result<(), ConfigError> {
-        let _exchange = lock(&self.exchange);
+        let _replacing = lock(&self.replacing);
         let retry = self
             .retry
             .prepare(settings.retry.clone(), settings.preset)
@@ -106,7 +106,7 @@ impl Steady {
 impl SteadySettings {
     /// Checks all settings, as [`Steady::from_settings`] does.
     ///
-    /// Use it after a plain `Deserialize`. It accepts [`GateKey::FromFn`], which needs a function in a builder.
+    /// Use it after a plain `Deserialize`. It accepts [`KeyChoice::FromFn`], which needs a function in a builder.
     ///
     /// # Errors
     ///
@@ -114,19 +114,19 @@ impl SteadySettings {
     pub fn check(&self) -> Result<(), ConfigError> {
         let mut settings = self.clone();
         // These settings may be for a builder that has the function.
-        if settings.throttle.key_by == GateKey::FromFn {
-            settings.throttle.key_by = GateKey::Host;
+        if settings.throttle.key_by == KeyChoice::FromFn {
+            settings.throttle.key_by = KeyChoice::Host;
         }
         Steady::from_settings(&settings).map(drop)
     }
 }
 
 impl SteadyBuilder {
-    /// Sets everything that is data, and keeps functions, sinks, observers and a fleet.
+    /// Sets everything that is data. Functions, sinks, observers and a fleet stay.
     ///
-    /// Call it after [`retry`](Self::retry), [`throttle`](Self::throttle) and [`coalesce`](Self::coalesce), because
-    /// each of them replaces its settings. Without [`SteadySettings::coalesce`], coalescing is off. `attempt_timeout`,
-    /// `deadline`, `max_retries` and `log_levels` of this builder win, whatever the order of the calls.
+    /// It replaces what the builders for [`retry`](Self::retry), [`throttle`](Self::throttle) and
+    /// [`coalesce`](Self::coalesce) have set, apart from functions and sinks. The other settings on this builder win over
+    /// it. The order of the calls does not matter. Without a section for coalescing, that stays as the builder has it.
     ///
     /// ```
     /// use reqwest_steady::{Steady, SteadySettings};
@@ -139,10 +139,7 @@ impl SteadyBuilder {
     /// # Ok::<(), reqwest_steady::ConfigError>(())
     /// ```
     pub fn settings(mut self, settings: &SteadySettings) -> Self {
-        self.retry = self.retry.all_settings(settings);
-        self.throttle = self.throttle.settings(settings.throttle.clone());
-        self.coalesce =
-            (settings.coalesce.clone()).map(|it| self.coalesce.unwrap_or_default().settings(it));
+        self.settings = Some(settings.clone());
         self
     }
 }
