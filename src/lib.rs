@@ -42,6 +42,7 @@
 //! | ask whether it was a timeout, which host, how many attempts | [`SteadyError`], [`RetryReport`] |
 //! | go on with a download that broke off | [`download`] |
 //! | read the log and the metrics | [observe](guide::observe) |
+//! | see each circuit breaker, limit and queue as it is now | [`Steady::state`] |
 //! | copy settings for payments, object stores, LLM APIs, batch jobs | [recipes](guide::recipes) |
 //! | move from reqwest-retry | [migration](guide::migration) |
 //! | test your own client | [testing](guide::testing) |

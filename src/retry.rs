@@ -5,6 +5,7 @@
 
 mod builder;
 mod call;
+mod host_states;
 mod inner_retry;
 mod permit;
 mod read_back;

@@ -4,6 +4,7 @@
 //! [`ClientBuilderExt::with_steady`] adds them to a client.
 
 mod builder;
+mod state;
 
 use std::fmt;
 

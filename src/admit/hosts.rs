@@ -26,6 +26,7 @@ pub(crate) struct BudgetSettings {
 /// What a client remembers of one host.
 #[derive(Debug)]
 pub(crate) struct HostRecord {
+    pub(crate) host: Box<str>,
     pub(crate) budget: Budget,
     pub(crate) streak: FailureStreak,
     pub(crate) line: Arc<RetryLine>,
@@ -43,9 +44,10 @@ pub(crate) struct Hosts {
 }
 
 impl HostRecord {
-    pub(crate) fn new(budget: Budget, now: Instant) -> Self {
+    fn new(host: &str, budget: Budget, now: Instant) -> Self {
         let per_sec = budget.min_retries_per_sec().unwrap_or_default();
         Self {
+            host: host.into(),
             budget,
             streak: FailureStreak::default(),
             line: Arc::new(RetryLine::new(per_sec, now)),
@@ -116,8 +118,32 @@ impl Hosts {
                 let shared = |fleet| FleetBudget::new(fleet, host, each.terms, now);
                 each.start(now, settings.fleet.as_ref().map(shared))
             });
-            Arc::new(HostRecord::new(budget, now))
+            Arc::new(HostRecord::new(host, budget, now))
         };
         (self.records).get(hash, new, |old, now| *old = new(now))
+    }
+
+    /// Returns the record of a host, if there is one. Adds none. `hash` is the hash of its name.
+    pub(crate) fn peek(&self, hash: u64) -> Option<Arc<HostRecord>> {
+        self.records.peek(hash)
+    }
+
+    /// Returns all records, in no order.
+    pub(crate) fn all(&self) -> Vec<Arc<HostRecord>> {
+        self.records.values()
+    }
+
+    /// Returns the balance of a host without a record. The settings must be valid.
+    pub(crate) fn new_balance(&self, now: Instant) -> f64 {
+        let settings = &self.settings;
+        let new = || {
+            settings
+                .per_host
+                .clone()
+                .unwrap_or_default()
+                .start(now, None)
+        };
+        let budget = settings.single.clone().unwrap_or_else(new);
+        budget.balance_at(now)
     }
 }
