@@ -42,6 +42,7 @@
 //! | ask whether it was a timeout, which host, how many attempts | [`SteadyError`], [`RetryReport`] |
 //! | go on with a download that broke off | [`download`] |
 //! | read settings from a file, or change them while the client runs | [`settings`] |
+//! | see each circuit breaker, limit and queue as it is now | [`Steady::state`] |
 //! | read the log and the metrics | [observe](guide::observe) |
 //! | know the errors of Stripe, OpenAI, Anthropic, GitHub, S3 or Kubernetes | [`Preset`] |
 //! | copy settings for payments, object stores, LLM APIs, batch jobs | [recipes](guide::recipes) |

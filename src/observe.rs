@@ -2,7 +2,8 @@
 //!
 //! Callers do not see retries, and nobody can tune what nobody can see. The retry and the throttle make an [`Event`]
 //! for each step of a call. Every [`Observer`] gets it, `LogLevels` (feature `tracing`) writes it to the log, and
-//! `Metrics` (feature `metrics`) is an observer that counts. The guide has [a page about it](crate::guide::observe).
+//! `Metrics` (feature `metrics`) is an observer that counts. [`SteadyState`] shows each host as it is now, with its
+//! circuit breaker. The guide has [a page about it](crate::guide::observe).
 //!
 //! ```
 //! use reqwest_steady::Steady;
@@ -24,6 +25,7 @@ mod log_levels;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observer;
+mod state;
 
 pub use event::{
     Abandoned, AttemptFinished, BudgetRefused, BudgetWaited, CallInfo, Event, EventKind,
@@ -36,7 +38,9 @@ pub use log_levels::LogLevels;
 pub use metrics::Metrics;
 pub use observer::Observer;
 pub(crate) use observer::Observers;
+pub use state::{BreakerState, GateView, HostState, SteadyState};
 
 pub use crate::outcome::{
-    Attempt, AttemptOutcome, AttemptReport, FailureKind, PauseSource, RefusalReason, WaitReason,
+    Attempt, AttemptOutcome, AttemptReport, FailureKind, GateLimit, PauseSource, RefusalReason,
+    WaitReason,
 };

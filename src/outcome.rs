@@ -35,6 +35,14 @@ macro_rules! labelled {
             }
         }
 
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $name {
+            /// Serializes the label.
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())
@@ -47,6 +55,7 @@ mod attempt;
 mod attempt_outcome;
 mod dead_letter;
 mod effect;
+mod gate_limit;
 mod pause_source;
 mod refusal;
 mod report;
@@ -59,6 +68,7 @@ pub use attempt::Attempt;
 pub use attempt_outcome::{AttemptOutcome, FailureKind};
 pub use dead_letter::DeadLetterOutcome;
 pub use effect::Effect;
+pub use gate_limit::GateLimit;
 pub use pause_source::PauseSource;
 pub(crate) use refusal::Refusal;
 pub use refusal::RefusalReason;

@@ -6,6 +6,7 @@
 mod builder;
 mod call;
 mod config;
+mod host_states;
 mod inner_chain;
 mod permit;
 mod read_back;

@@ -7,6 +7,7 @@ mod builder;
 #[cfg(feature = "serde")]
 mod read;
 mod replace;
+mod state;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};

@@ -8,6 +8,7 @@ mod builder;
 mod config;
 mod controller;
 mod gate;
+mod gate_views;
 mod key;
 mod meter;
 mod queue;
@@ -71,6 +72,8 @@ use crate::upstream::Upstream;
 /// - **A server that is down** gets one request at a time. The pauses between them grow to 30 s. This is a
 ///   circuit breaker that closes without help: there is nothing to tune or to reset.
 /// - **A slow server** gets fewer requests at once.
+///
+/// [`Steady::state`](crate::Steady::state) shows each circuit breaker, learned limit and queue as it is now.
 ///
 /// Requests wait in order, retries first, and never past the deadline of their call. A request that cannot
 /// go in time fails with a [`SteadyError`](crate::SteadyError). A retry after a 429 costs nothing from the retry

@@ -26,6 +26,7 @@ pub(crate) struct BudgetConfig {
 /// What a client remembers of one host.
 #[derive(Debug)]
 pub(crate) struct HostRecord {
+    pub(crate) host: Box<str>,
     pub(crate) budget: Budget,
     pub(crate) streak: Arc<FailureStreak>,
     pub(crate) line: Arc<RetryLine>,
@@ -42,9 +43,10 @@ pub(crate) struct Hosts {
 }
 
 impl HostRecord {
-    pub(crate) fn new(budget: Budget, now: Instant) -> Self {
+    fn new(host: &str, budget: Budget, now: Instant) -> Self {
         let per_sec = budget.min_retries_per_sec().unwrap_or_default();
         Self {
+            host: host.into(),
             budget,
             streak: Arc::default(),
             line: Arc::new(RetryLine::new(per_sec, now)),
@@ -57,6 +59,7 @@ impl HostRecord {
         let budget = each.start_after(&self.budget, now);
         let per_sec = budget.min_retries_per_sec().unwrap_or_default();
         Self {
+            host: self.host.clone(),
             budget,
             streak: Arc::clone(&self.streak),
             // Calls wait in the old line. A new one would overtake them.
@@ -99,6 +102,13 @@ impl HostRecord {
 }
 
 impl BudgetConfig {
+    /// Returns the balance of a host without a record. The settings must be valid.
+    pub(crate) fn new_balance(&self, now: Instant) -> f64 {
+        let new = || self.per_host.clone().unwrap_or_default().start(now, None);
+        let budget = self.single.clone().unwrap_or_else(new);
+        budget.balance_at(now)
+    }
+
     /// Creates the budget of a host. The settings must be valid.
     pub(crate) fn budget_of(&self, host: &str, now: Instant) -> Budget {
         self.single.clone().unwrap_or_else(|| {
@@ -141,9 +151,24 @@ impl Hosts {
         self.records.update_all(replace);
     }
 
-    /// Returns the record of a host, by the hash of its name. Only a host that is new gets a budget.
-    pub(crate) fn of(&self, hash: u64, budget: impl Fn(Instant) -> Budget) -> Arc<HostRecord> {
-        let new = |now| Arc::new(HostRecord::new(budget(now), now));
+    /// Returns the record of a host. `hash` is the hash of its name. Only a host that is new gets a budget.
+    pub(crate) fn of(
+        &self,
+        host: &str,
+        hash: u64,
+        budget: impl Fn(Instant) -> Budget,
+    ) -> Arc<HostRecord> {
+        let new = |now| Arc::new(HostRecord::new(host, budget(now), now));
         (self.records).get(hash, new, |old, now| *old = new(now))
+    }
+
+    /// Returns the record of a host, if there is one. Adds none. `hash` is the hash of its name.
+    pub(crate) fn peek(&self, hash: u64) -> Option<Arc<HostRecord>> {
+        self.records.peek(hash)
+    }
+
+    /// Returns all records, in no order.
+    pub(crate) fn all(&self) -> Vec<Arc<HostRecord>> {
+        self.records.values()
     }
 }

@@ -126,6 +126,17 @@ impl WorkerLease {
         LeaseTurn::AwaitStore(now.saturating_add(self.store_timeout))
     }
 
+    /// Whether a request that comes now has to wait for a token. Like [`turn`](Self::turn), but it changes nothing, and
+    /// leaves pauses out.
+    pub(crate) fn lacks_token(&self, now: Time) -> bool {
+        let Some(tokens) = &self.tokens else {
+            return false;
+        };
+        let held = &tokens.held;
+        let has_token = (held.left > 0 && now < held.expires) || self.outage.is_on();
+        !has_token || now < tokens.pacer.next(now)
+    }
+
     /// A call cannot wait for the store any longer: treats the ask as failed.
     pub(crate) fn stop_waiting(&mut self, now: Time) {
         if matches!(self.turn(now), LeaseTurn::AwaitStore(_)) {

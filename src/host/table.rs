@@ -87,6 +87,24 @@ impl<T: Clone> BoundedTable<T> {
         let victim = shard.victim(|value| (self.must_keep)(value, now));
         shard.replace(victim, key, |value| renew(value, now))
     }
+
+    /// Returns the value of this key, if it has one. Adds nothing, and does not count as a use.
+    pub(crate) fn peek(&self, key: u64) -> Option<T> {
+        let shard = read(&self.shards[key as usize % SHARDS]);
+        shard.find(key).map(|entry| entry.value.clone())
+    }
+
+    /// Returns all values, in no order. Adds nothing, and does not count as a use.
+    ///
+    /// It locks one shard at a time. So it may miss a value that is added or evicted meanwhile.
+    pub(crate) fn values(&self) -> Vec<T> {
+        let mut values = Vec::new();
+        for shard in &self.shards {
+            let shard = read(shard);
+            values.extend(shard.entries.iter().map(|entry| entry.value.clone()));
+        }
+        values
+    }
 }
 
 impl<T> BoundedTable<T> {
@@ -162,12 +180,8 @@ mod tests {
     use super::*;
     use crate::hashed::hash_of;
 
-    fn len<T>(table: &BoundedTable<T>) -> usize {
-        table
-            .shards
-            .iter()
-            .map(|shard| read(shard).entries.len())
-            .sum()
+    fn len<T: Clone>(table: &BoundedTable<T>) -> usize {
+        table.values().len()
     }
 
     fn get<T: Clone>(table: &BoundedTable<T>, key: impl ToString, make: impl Fn() -> T) -> T {
@@ -225,5 +239,32 @@ mod tests {
         }
         let len = len(&table);
         assert!(len <= SHARDS * KEYS_PER_SHARD && len > 1000, "{len}");
+    }
+
+    #[test]
+    fn a_look_finds_values_and_adds_none() {
+        let table = BoundedTable::new(|_, _| false);
+        assert_eq!((table.peek(hash_of("a")), table.values()), (None, vec![]));
+        for key in 0..100 {
+            get(&table, key, || key);
+        }
+        assert_eq!(table.peek(hash_of("7")), Some(7));
+        assert_eq!(table.peek(hash_of("100")), None);
+        let mut values = table.values();
+        values.sort_unstable();
+        assert_eq!(values, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_look_keeps_no_key_from_eviction() {
+        let table = BoundedTable::new(|_, _| false);
+        // Keys of one shard, so that the order of eviction is known.
+        let key = |number: usize| (number * SHARDS) as u64;
+        for number in 0..=KEYS_PER_SHARD {
+            table.get(key(number), |_| number, |old, _| *old = number);
+            table.values();
+            let has_first = table.peek(key(0)).is_some();
+            assert_eq!(has_first, number < KEYS_PER_SHARD, "{number}");
+        }
     }
 }

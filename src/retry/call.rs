@@ -180,7 +180,7 @@ impl<'a> Call<'a> {
             let name = host.text(request.url());
             // With the settings of now: they may have been replaced since the call began, and a record is kept for long.
             let budget = |now| state.config.get().budgets.budget_of(name, now);
-            state.hosts.of(host.hash, budget)
+            state.hosts.of(name, host.hash, budget)
         });
         // A scope is needed only if this call can retry, has a deadline, or any `Scope` exists that may set one.
         let (mut scope, mut makes_deposit) = (None, true);

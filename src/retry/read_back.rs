@@ -40,7 +40,7 @@ impl RetryMiddleware {
     }
 
     /// What a call that begins now would use.
-    fn config(&self) -> Arc<RetryConfig> {
+    pub(super) fn config(&self) -> Arc<RetryConfig> {
         self.state.config.get()
     }
 
@@ -94,7 +94,7 @@ impl RetryMiddleware {
     /// ```
     pub fn budget_for(&self, host: &str) -> Budget {
         let budget = |now| self.config().budgets.budget_of(host, now);
-        let record = self.state.hosts.of(hash_of(host), budget);
+        let record = (self.state.hosts).of(host, hash_of(host), budget);
         record.budget.clone()
     }
 

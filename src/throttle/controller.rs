@@ -20,6 +20,7 @@ mod pace;
 mod quota;
 mod recovery;
 mod send_record;
+mod view;
 mod window;
 
 use std::time::Duration;
@@ -179,7 +180,7 @@ impl Controller {
         }
         if self.window.is_full(in_flight) {
             // Requests that never end, like long polls, do not keep all others out.
-            let patience = self.last_event + SILENCE.max(self.round_trip.get() * 2);
+            let patience = self.silent_from();
             if now < patience {
                 return Admission::At(patience);
             }
@@ -420,9 +421,7 @@ impl Controller {
 
     /// Forgets a pace that holds nothing back, long after the last refusal. The window starts anew.
     fn forget_unused_pace(&mut self, now: Time) {
-        let Some(pace) = &self.pace else { return };
-        let is_old = now.saturating_sub(self.recovery.last_refused) > PACE_MEMORY;
-        if is_old && self.half_open.is_none() && !pace.is_in_use(now, SILENCE) {
+        if self.forgets_pace(now) {
             self.pace = None;
             self.window.restart();
         }

@@ -12,6 +12,7 @@ mod request;
 mod state;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

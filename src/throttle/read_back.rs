@@ -22,7 +22,7 @@ impl ThrottleMiddleware {
     }
 
     /// What a request that begins now would use.
-    fn config(&self) -> Arc<ThrottleConfig> {
+    pub(super) fn config(&self) -> Arc<ThrottleConfig> {
         self.throttle.config.get()
     }
 

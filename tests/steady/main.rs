@@ -36,6 +36,7 @@ mod schedule;
 mod security;
 mod settings;
 mod shared_backoff;
+mod state;
 mod throttle;
 mod throttle_and_retry;
 mod uploads;

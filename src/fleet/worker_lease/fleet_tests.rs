@@ -140,7 +140,9 @@ async fn work(
         let mut wake = Duration::MAX;
         let mut store_wanted = false;
         while let Some(since) = queue.front().copied() {
-            match held.turn(now) {
+            let turn = held.turn(now);
+            assert_eq!(held.lacks_token(now), turn != LeaseTurn::Now);
+            match turn {
                 LeaseTurn::Now => {
                     held.take(now);
                     log.sent.push((now, now.saturating_sub(since)));

@@ -24,9 +24,11 @@ fn lease(tokens: u32, workers: u32) -> Lease {
 fn send_all(held: &mut WorkerLease, now: Time) -> u32 {
     let mut sent = 0;
     while held.turn(now) == LeaseTurn::Now {
+        assert!(!held.lacks_token(now));
         held.take(now);
         sent += 1;
     }
+    assert!(held.lacks_token(now));
     sent
 }
 

@@ -12,6 +12,8 @@ pub(super) struct FailureHistory {
     count: u32,
     /// Successes since the last failure.
     successes_in_a_row: u64,
+    /// Failures since the last success before them. Kept until the next failure, so that a success costs nothing.
+    failures_in_a_row: u32,
     /// How often the pace was cut for strain since the last run of `CALM` successes.
     strain_cuts: u32,
 }
@@ -27,7 +29,16 @@ impl FailureHistory {
 
     pub(super) fn add_failure(&mut self) {
         self.add(1);
+        self.failures_in_a_row = self.failures_in_a_row().saturating_add(1);
         self.successes_in_a_row = 0;
+    }
+
+    /// Returns how many failures there were since the last success, also those to which the controller has reacted.
+    pub(super) fn failures_in_a_row(&self) -> u32 {
+        match self.successes_in_a_row {
+            0 => self.failures_in_a_row,
+            _ => 0,
+        }
     }
 
     /// Forgets the recent outcomes, because the controller has reacted to them.

@@ -41,9 +41,13 @@ impl World {
         self.controller.rate()
     }
 
+    /// Every test here also checks that the limit which is shown agrees with the admission.
     fn admission(&mut self) -> Admission {
-        self.controller
-            .admission(self.now, self.in_flight.len() as u32)
+        let in_flight = self.in_flight.len() as u32;
+        let shown = self.controller.limit_now(self.now, in_flight);
+        let admission = self.controller.admission(self.now, in_flight);
+        assert_eq!(shown.is_none(), admission == Admission::Now, "{shown:?}");
+        admission
     }
 
     /// Sends all that may go now, and returns how many.

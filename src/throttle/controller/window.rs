@@ -9,7 +9,7 @@ use super::latency::LatencyRounds;
 use crate::clock::Time;
 
 /// The size before anything is known about the server.
-const INITIAL_SIZE: f64 = 16.0;
+pub(super) const INITIAL_SIZE: f64 = 16.0;
 /// The window never shrinks below this size.
 const MIN_SIZE: f64 = 4.0;
 /// Growth per success below `ssthresh`.

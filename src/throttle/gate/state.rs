@@ -16,9 +16,9 @@ use crate::observe::{LoadChange, PauseSource, ThrottleLoad};
 pub(super) struct GateState {
     /// At most `max_in_flight`.
     pub(super) in_flight: u32,
-    max_in_flight: u32,
+    pub(super) max_in_flight: u32,
     /// The fixed rate of this client alone.
-    bucket: Option<TokenBucket>,
+    pub(super) bucket: Option<TokenBucket>,
     /// What this worker holds of the limits of a fleet. Never together with `bucket`.
     pub(super) lease: Option<Box<WorkerLease>>,
     /// A task will look whether the lease has something to give back.
@@ -214,7 +214,11 @@ impl GateState {
 
 /// Returns until when the gate is closed, and who asked for that. A worker of a fleet that heard of its own pause
 /// asked for it itself.
-fn closed(now: Time, controller: &Controller, lease: Option<&WorkerLease>) -> Option<Closed> {
+pub(super) fn closed(
+    now: Time,
+    controller: &Controller,
+    lease: Option<&WorkerLease>,
+) -> Option<Closed> {
     let own = controller.closed_by(now);
     let fleet = lease.map(|lease| (PauseSource::Fleet, lease.paused_until()));
     let fleet = fleet.filter(|(_, until)| own.map_or(now, |(_, own)| own) < *until);
