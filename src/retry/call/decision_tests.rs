@@ -194,7 +194,7 @@ async fn admit_takes_from_budget_and_scope_and_gives_back_what_is_dropped() {
     let budget = budget.build().unwrap();
     let full = budget.balance();
     assert_eq!(full, 1.0);
-    let mut settings = settings();
+    let settings = settings();
     let state = Retry::with_budget(settings, &budget);
     let unavailable = status(503, StatusClass::Retry);
     let scope = Scope::new().max_retries(2);
