@@ -1,10 +1,8 @@
-//! Charts, as SVG that is readable on light and dark screens.
+//! Pictures in files, as SVG that is readable on light and dark screens.
 
 use maud::{Markup, PreEscaped, html};
 
-use crate::results::Run;
-
-/// Colours and fonts of all charts. The reader's browser chooses between light and dark.
+/// Colours and fonts of all pictures. The reader's browser chooses between light and dark.
 ///
 /// Blue and orange differ in lightness as well, so colour-blind readers can tell them apart.
 pub(crate) const STYLE: &str = "
@@ -29,14 +27,6 @@ pub(crate) const STYLE: &str = "
 .chart .trouble { fill: var(--trouble); }
 ";
 
-const WIDTH: f64 = 920.0;
-/// Where names end and bars start.
-const LEFT: f64 = 240.0;
-const RIGHT: f64 = 16.0;
-const BAR: f64 = 16.0;
-const BAR_ROW: f64 = 26.0;
-const LEGEND: f64 = 28.0;
-
 /// A chart with its parts at given places.
 pub(crate) struct Chart {
     pub(crate) class: &'static str,
@@ -47,16 +37,6 @@ pub(crate) struct Chart {
 }
 
 impl Chart {
-    /// Draws it for a page that has the styles.
-    pub(crate) fn inside(self) -> Markup {
-        html! {
-            svg class=(self.class) viewBox=(format!("0 0 {} {}", self.width, number(self.height))) role="img"
-                aria-label=(self.name) xmlns="http://www.w3.org/2000/svg" {
-                (self.parts)
-            }
-        }
-    }
-
     /// Draws it for a file, with a title and a background, because the page around it may be light or dark.
     pub(crate) fn alone(self, title: &[&str]) -> String {
         const LINE: f64 = 34.0;
@@ -76,47 +56,6 @@ impl Chart {
         };
         svg.into_string() + "\n"
     }
-}
-
-/// Draws the outcomes of all calls and the wasted requests, with a row for each run.
-pub(crate) fn outcomes(name: &str, runs: &[&Run]) -> Markup {
-    const SHARES: f64 = 360.0;
-    const WASTE: f64 = LEFT + SHARES + 40.0;
-    const WASTE_PLOT: f64 = WIDTH - RIGHT - WASTE - 60.0;
-    let kinds = [
-        ("good", "succeeded"),
-        ("bad", "gave up with a response"),
-        ("none", "ended with an error"),
-    ];
-    let most = runs.iter().map(|run| run.waste()).fold(0.0, f64::max);
-    let parts = html! {
-        (legend(&kinds, LEFT, 11.0))
-        text class="soft" x=(WASTE) y="14" { "wasted requests per call" }
-        @for (index, run) in runs.iter().enumerate() {
-            @let top = LEGEND + index as f64 * BAR_ROW;
-            @let scale = SHARES / run.calls.max(1) as f64;
-            @let counts = [run.succeeded, run.given_up(), run.errors];
-            text x=(LEFT - 16.0) y=(top + 12.5) text-anchor="end" { (run.stack) }
-            @for (place, ((class, _), count)) in kinds.iter().zip(counts).enumerate() {
-                @let before: usize = counts[..place].iter().sum();
-                rect class=(class) x=(number(LEFT + scale * before as f64)) y=(top)
-                    width=(number(scale * count as f64)) height=(BAR) {}
-            }
-            @let length = if most > 0.0 { WASTE_PLOT * run.waste() / most } else { 0.0 };
-            rect class="bad" x=(WASTE) y=(top) width=(number(length)) height=(BAR) {}
-            text x=(number(WASTE + length + 6.0)) y=(top + 12.5) { (format!("{:.2}", run.waste())) }
-        }
-    };
-    let height = LEGEND + runs.len() as f64 * BAR_ROW;
-    let name = format!("{name}: outcomes and waste");
-    let chart = Chart {
-        class: "chart",
-        name,
-        width: WIDTH,
-        height,
-        parts,
-    };
-    chart.inside()
 }
 
 /// Draws coloured squares with their meanings, side by side, with text of this size.
@@ -141,51 +80,4 @@ pub(crate) fn legend(kinds: &[(&str, &str)], left: f64, size: f64) -> Markup {
 pub(crate) fn number(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(succeeded: usize, errors: usize, wasted: usize) -> Run {
-        Run {
-            stack: "a stack",
-            calls: 100,
-            succeeded,
-            errors,
-            requests: succeeded + wasted,
-            wasted,
-            peak: 0,
-            ticks: vec![],
-            note: String::new(),
-        }
-    }
-
-    #[test]
-    fn outcomes_are_shares_and_waste_is_to_scale() {
-        let (some, most) = (run(50, 25, 100), run(0, 0, 200));
-        let chart = outcomes("a scenario", &[&some, &most]).into_string();
-        let bars: Vec<_> = chart.split("<rect ").skip(1).collect();
-        let has = |class: &str, x: f64, width: f64| {
-            let bar = format!("class=\"{class}\" x=\"{}\" y=\"", number(x));
-            let length = format!("width=\"{}\" height=\"16\"", number(width));
-            bars.iter()
-                .any(|it| it.starts_with(&bar) && it.contains(&length))
-        };
-        // 360 pixels for all calls: half succeeded, a quarter gave up, a quarter failed.
-        assert!(has("good", LEFT, 180.0), "{chart}");
-        assert!(has("bad", LEFT + 180.0, 90.0), "{chart}");
-        assert!(has("none", LEFT + 270.0, 90.0), "{chart}");
-        // Nothing succeeded.
-        assert!(has("bad", LEFT, 360.0), "{chart}");
-        // A waste of 1 is half as long as a waste of 2, which is the longest.
-        assert!(
-            has("bad", LEFT + 400.0, 102.0) && has("bad", LEFT + 400.0, 204.0),
-            "{chart}"
-        );
-        assert!(
-            chart.contains(">1.00<") && chart.contains(">2.00<"),
-            "{chart}"
-        );
-    }
 }

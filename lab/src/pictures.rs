@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::results::Run;
+use crate::results::{OURS, Run};
 use crate::scenarios::{Scenario, find};
-use crate::timeline::{OURS, Timeline};
+use crate::timeline::Timeline;
 use lab::workloads::STALLED_WORKER_RATE;
 
 struct Picture {
@@ -27,9 +27,9 @@ struct Picture {
 
 const SEED: u64 = 1;
 
-const PEER: (&str, &str) = (crate::scenarios::PEER, "reqwest-retry");
+const PEER: (&str, &str) = (crate::results::PEER, "reqwest-retry");
 const ALONE: (&str, &str) = (crate::scenarios::RETRY, "retry alone");
-const STEADY: (&str, &str) = (crate::scenarios::THROTTLE, OURS);
+const STEADY: (&str, &str) = (OURS, OURS);
 
 const PICTURES: [Picture; 4] = [
     Picture {

@@ -1,19 +1,65 @@
 //! The part of an outcome that tables and charts show.
 
+use std::ops::Range;
+use std::time::Duration;
+
 use reqwest_steady::testing::{Outcome, Stack};
 
+use crate::lines::Lines;
 use crate::scenarios::Scenario;
 use lab::workloads::TICK;
 
-/// The results of one scenario.
+/// The name of a client with both middlewares. The names of all clients with one of them begin with it.
+pub(crate) const OURS: &str = "reqwest-steady";
+pub(crate) const PEER: &str = "reqwest-retry";
+
+/// What happened to one service with every client.
 pub(crate) struct Results {
-    pub(crate) scenario: &'static Scenario,
+    /// The name on the command line, and the id on the page.
+    pub(crate) name: String,
+    pub(crate) topic: String,
+    pub(crate) story: String,
+    /// What the runs show, with their figures.
+    pub(crate) conclusion: String,
     pub(crate) clients: usize,
     pub(crate) seed: u64,
+    /// When the service is in trouble, and what a legend calls it.
+    pub(crate) trouble: Range<Duration>,
+    pub(crate) trouble_name: &'static str,
+    /// How many requests per second the service accepts when it is well.
+    pub(crate) capacity: Option<f64>,
     pub(crate) runs: Vec<Run>,
+    /// More charts.
+    pub(crate) lines: Vec<Lines>,
 }
 
-/// The results of one scenario with one stack.
+impl Results {
+    pub(crate) fn of(scenario: &Scenario, clients: usize, seed: u64, runs: Vec<Run>) -> Self {
+        Self {
+            name: scenario.name.to_owned(),
+            topic: scenario.topic.to_owned(),
+            story: scenario.description(clients),
+            conclusion: (scenario.conclusion)(&runs, clients),
+            clients,
+            seed,
+            trouble: scenario.trouble.clone(),
+            trouble_name: scenario.trouble_name,
+            capacity: (scenario.capacity)(clients),
+            runs,
+            lines: (scenario.lines)(clients, seed),
+        }
+    }
+
+    /// Returns the two runs that titles compare: another client, and ours.
+    pub(crate) fn pair(&self) -> Option<[&Run; 2]> {
+        let named = |name| self.runs.iter().find(|run| run.stack == name);
+        let other = named(PEER).or(self.runs.first())?;
+        let ours = named(OURS).or(self.runs.last())?;
+        Some([other, ours])
+    }
+}
+
+/// The results of one client.
 pub(crate) struct Run {
     pub(crate) stack: &'static str,
     pub(crate) calls: usize,
@@ -25,6 +71,8 @@ pub(crate) struct Run {
     pub(crate) wasted: usize,
     /// The most requests within any 100 ms.
     pub(crate) peak: usize,
+    /// The time of the last successful call.
+    pub(crate) last_success: Duration,
     /// The requests in each period of 100 ms.
     pub(crate) ticks: Vec<Tick>,
     pub(crate) note: String,
@@ -50,6 +98,12 @@ impl Run {
         (stack, build): (&'static str, &Stack),
     ) -> Self {
         let outcome = (scenario.simulation)(clients).seed(seed).run(build);
+        let note = (scenario.note)(&outcome);
+        Self::new(stack, &outcome, scenario.useful, note)
+    }
+
+    /// Keeps what matters of an outcome in which a successful call needs this number of requests.
+    pub(crate) fn new(stack: &'static str, outcome: &Outcome, useful: usize, note: String) -> Self {
         let failed = outcome.calls.iter().filter(|call| call.result.is_err());
         Self {
             stack,
@@ -57,11 +111,35 @@ impl Run {
             succeeded: outcome.succeeded(),
             errors: failed.count(),
             requests: outcome.requests(),
-            wasted: outcome.requests() - scenario.useful * outcome.succeeded(),
+            wasted: outcome.requests() - useful * outcome.succeeded(),
             peak: outcome.arrivals.peak(TICK),
-            ticks: ticks(&outcome),
-            note: (scenario.note)(&outcome),
+            last_success: outcome.last_success(),
+            ticks: ticks(outcome),
+            note,
         }
+    }
+
+    /// Returns whether this client has a middleware of this crate as it is.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.stack.starts_with(OURS)
+    }
+
+    /// Returns the requests per call.
+    pub(crate) fn per_call(&self) -> f64 {
+        self.requests as f64 / self.calls.max(1) as f64
+    }
+
+    /// Counts the requests that arrived within this time, in whole periods of 100 ms.
+    pub(crate) fn requests_during(&self, time: &Range<Duration>) -> usize {
+        let ticks = self.ticks.len() as u128;
+        let index = |at: Duration| (at.as_nanos() / TICK.as_nanos()).min(ticks) as usize;
+        let inside = &self.ticks[index(time.start)..index(time.end)];
+        inside.iter().map(|tick| tick.all()).sum()
+    }
+
+    /// Counts the requests that failed.
+    pub(crate) fn refused(&self) -> usize {
+        self.ticks.iter().map(|tick| tick.refused).sum()
     }
 
     /// Returns the number of calls that gave up with a response.
@@ -71,7 +149,7 @@ impl Run {
 
     /// Returns the wasted requests per call.
     pub(crate) fn waste(&self) -> f64 {
-        self.wasted as f64 / self.calls as f64
+        self.wasted as f64 / self.calls.max(1) as f64
     }
 }
 
@@ -88,4 +166,43 @@ fn ticks(outcome: &Outcome) -> Vec<Tick> {
         }
     }
     ticks
+}
+
+#[cfg(test)]
+impl Run {
+    /// Returns a run without calls.
+    pub(crate) fn empty(stack: &'static str) -> Self {
+        Self {
+            stack,
+            calls: 0,
+            succeeded: 0,
+            errors: 0,
+            requests: 0,
+            wasted: 0,
+            peak: 0,
+            last_success: Duration::ZERO,
+            ticks: Vec::new(),
+            note: String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Results {
+    /// Returns results without runs.
+    pub(crate) fn empty() -> Self {
+        Self {
+            name: "name".to_owned(),
+            topic: "A topic".to_owned(),
+            story: "A story.".to_owned(),
+            conclusion: "A conclusion".to_owned(),
+            clients: 1,
+            seed: 1,
+            trouble: Duration::ZERO..Duration::ZERO,
+            trouble_name: "",
+            capacity: None,
+            runs: Vec::new(),
+            lines: Vec::new(),
+        }
+    }
 }

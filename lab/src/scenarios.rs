@@ -10,14 +10,17 @@ use reqwest_steady::testing::{
 };
 use reqwest_steady::{Budget, RetryMiddleware};
 
+use crate::conclusion::{done, find_run, share, share_and_cost, whole};
 use crate::contention;
+use crate::lines::Lines;
+use crate::results::{OURS, PEER, Run};
 use lab::stacks::{
     exponential, fixed_interval, no_retry, reqwest_retry, steady_retry, steady_throttle,
     with_throttle,
 };
 use lab::workloads::{
-    CONTROLLERS_UP, NEAR, TICK, blackout, controllers, nine_writes, overload_of_bucket,
-    stalled_worker, thousand_writes,
+    CONTROLLERS_UP, NEAR, STALLED_WORKER_RATE, TICK, blackout, controllers, nine_writes,
+    overload_of_bucket, stalled_worker, thousand_writes,
 };
 
 const SEC: Duration = Duration::from_secs(1);
@@ -26,20 +29,27 @@ const SEC: Duration = Duration::from_secs(1);
 pub(crate) struct Scenario {
     /// The name on the command line.
     pub(crate) name: &'static str,
-    pub(crate) title: &'static str,
+    pub(crate) topic: &'static str,
     pub(crate) story: &'static str,
+    /// Says what the runs show, with their figures. So it is true for any seed and number of clients.
+    pub(crate) conclusion: fn(&[Run], usize) -> String,
     /// The default number of calls: at once, per second, or per round.
     pub(crate) clients: usize,
     /// A limit, because more clients would take hours.
     pub(crate) most_clients: usize,
     pub(crate) simulation: fn(usize) -> Simulation,
-    /// When the service is down or stalled.
+    /// When the service is down or stalled, and what a legend calls it.
     pub(crate) trouble: Range<Duration>,
+    pub(crate) trouble_name: &'static str,
+    /// How many requests per second the service accepts when it is well.
+    pub(crate) capacity: fn(usize) -> Option<f64>,
     /// The number of requests that a successful call needs.
     pub(crate) useful: usize,
     pub(crate) stacks: &'static [(&'static str, &'static Stack<'static>)],
     /// Describes what else matters in an outcome.
     pub(crate) note: fn(&Outcome) -> String,
+    /// Draws more charts, for this number of clients and this seed.
+    pub(crate) lines: fn(usize, u64) -> Vec<Lines>,
 }
 
 impl Scenario {
@@ -55,11 +65,9 @@ impl Scenario {
     }
 }
 
-pub(crate) const RETRY: &str = "RetryMiddleware";
-pub(crate) const THROTTLE: &str = "with ThrottleMiddleware";
-pub(crate) const PEER: &str = "reqwest-retry";
+pub(crate) const RETRY: &str = "reqwest-steady, retry alone";
 
-/// The stacks that most scenarios compare.
+/// The clients that most scenarios compare.
 pub(crate) const MEANINGS: [(&str, &str); 6] = [
     ("no retry", "every response is final"),
     (
@@ -76,14 +84,22 @@ pub(crate) const MEANINGS: [(&str, &str); 6] = [
     ),
     (
         RETRY,
-        "default settings: as many retries, a budget per host, and waits that follow its failures",
+        "RetryMiddleware with default settings: as many retries, a budget per host, and waits that follow its failures",
     ),
-    (THROTTLE, "both middlewares, default settings"),
+    (
+        OURS,
+        "RetryMiddleware with ThrottleMiddleware inside, both with default settings",
+    ),
 ];
 
 const NO_TROUBLE: Range<Duration> = Duration::ZERO..Duration::ZERO;
 
 const MOST_CLIENTS: usize = 10_000;
+
+const SPREAD: &str = "reqwest-steady, launch_spread 8 s";
+const RETRY_SPREAD: &str = "reqwest-steady, retry alone, launch_spread 8 s";
+const SMALL_RESERVE: &str = "reqwest-steady, reserve of 1";
+const RETRY_SMALL_RESERVE: &str = "reqwest-steady, retry alone, reserve of 1";
 
 const STACKS: &[(&str, &Stack)] = &[
     ("no retry", &no_retry),
@@ -91,43 +107,71 @@ const STACKS: &[(&str, &Stack)] = &[
     ("exponential, no jitter", &exponential),
     (PEER, &reqwest_retry),
     (RETRY, &steady_retry),
-    (THROTTLE, &steady_throttle),
+    (OURS, &steady_throttle),
 ];
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "burst",
-        title: "A burst of nine",
-        story: "Nine writes at once. The service accepts 5 per 100 ms and refuses the rest with 429.",
-        clients: 9,
+        name: "metastable",
+        topic: "An outage that never ends",
+        story: "800 calls per second for a minute. One worker handles 1000 per second, but stalls from second 10 \
+                to 13. The gateway in front of it responds with 504 after 1 s, while the work continues. Retries \
+                keep the worker busy with requests that have already timed out.",
+        conclusion: |runs, _| {
+            format!(
+                "A stall of 3 s: {PEER} {}; with {OURS}, {}",
+                find_run(runs, PEER).note,
+                share(find_run(runs, OURS))
+            )
+        },
+        clients: 800,
         most_clients: MOST_CLIENTS,
-        simulation: |clients| nine_writes(NEAR).callers(clients),
-        trouble: NO_TROUBLE,
+        simulation: |clients| stalled_worker(NEAR).callers(clients),
+        trouble: Duration::from_secs(10)..Duration::from_secs(13),
+        trouble_name: "worker stalled",
+        capacity: |_| Some(STALLED_WORKER_RATE),
         useful: 1,
         stacks: STACKS,
-        note: took,
+        note: recovery,
+        lines: |_, _| Vec::new(),
     },
     Scenario {
         name: "drain",
-        title: "A backlog of a thousand",
+        topic: "A backlog of a thousand",
         story: "A thousand writes at once. The service accepts 50 per 100 ms, so this is two seconds of work.",
+        conclusion: |runs, clients| {
+            let [ours, peer] = [OURS, PEER].map(|name| share_and_cost(find_run(runs, name)));
+            format!("A backlog of {}: {ours}; {peer}", whole(clients))
+        },
         clients: 1000,
         most_clients: MOST_CLIENTS,
         simulation: |clients| thousand_writes(NEAR).callers(clients),
         trouble: NO_TROUBLE,
+        trouble_name: "",
+        capacity: |_| Some(500.0),
         useful: 1,
         stacks: STACKS,
         note: took,
+        lines: |_, _| Vec::new(),
     },
     Scenario {
         name: "herd",
-        title: "A herd of 500",
+        topic: "A herd of 500",
         story: "500 controllers in one process call at once. For the first 3 s, the service responds with 503. \
-                RetryMiddleware alone has a reserve of 20 retries. ThrottleMiddleware lets the other calls wait.",
+                The retry alone has a reserve of 20 retries. The throttle lets the other calls wait.",
+        conclusion: |runs, clients| {
+            let [ours, peer] = [OURS, PEER].map(|name| share(find_run(runs, name)));
+            format!(
+                "{} calls start in an outage of 3 s: with {OURS}, {ours}; with {PEER}, {peer}",
+                whole(clients)
+            )
+        },
         clients: 500,
         most_clients: MOST_CLIENTS,
         simulation: |clients| controllers(NEAR).callers(clients),
         trouble: Duration::ZERO..CONTROLLERS_UP,
+        trouble_name: "service down",
+        capacity: |_| None,
         useful: 1,
         stacks: STACKS,
         note: |outcome| {
@@ -139,106 +183,34 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
                 took(outcome)
             )
         },
-    },
-    Scenario {
-        name: "blackout",
-        title: "A blackout",
-        story: "1000 calls per second for 30 s. Every response is a 503, so every retry is wasted.",
-        clients: 1000,
-        most_clients: MOST_CLIENTS,
-        simulation: |clients| blackout(NEAR).callers(clients),
-        trouble: Duration::ZERO..Duration::from_secs(30),
-        useful: 1,
-        stacks: STACKS,
-        note: |outcome| {
-            let added = outcome.requests_per_call() - 1.0;
-            format!("{:+.1} % load", 100.0 * added)
-        },
-    },
-    Scenario {
-        name: "overload",
-        title: "An overload",
-        story: "1000 writes per second for 10 s. The service accepts 500 per second, so the rest must wait.",
-        clients: 1000,
-        most_clients: MOST_CLIENTS,
-        simulation: |clients| overload_of_bucket(NEAR).callers(clients),
-        trouble: NO_TROUBLE,
-        useful: 1,
-        stacks: STACKS,
-        note: |outcome| {
-            let used = outcome.use_of(&Steps::from(500.0), Duration::ZERO..10 * SEC);
-            format!("{:.0} % of capacity used; {}", 100.0 * used, took(outcome))
-        },
-    },
-    Scenario {
-        name: "metastable",
-        title: "An outage that never ends",
-        story: "800 calls per second for a minute. One worker handles 1000 per second, but stalls from second 10 \
-                to 13. The gateway in front of it responds with 504 after 1 s, while the work continues. Retries \
-                keep the worker busy with requests that have already timed out.",
-        clients: 800,
-        most_clients: MOST_CLIENTS,
-        simulation: |clients| stalled_worker(NEAR).callers(clients),
-        trouble: Duration::from_secs(10)..Duration::from_secs(13),
-        useful: 1,
-        stacks: STACKS,
-        note: recovery,
-    },
-    Scenario {
-        name: "agents",
-        title: "Agents with the same schedule",
-        story: "300 agents in separate processes all call every 10 s, at the same time. They share a quota of 50 \
-                per second. Beyond it, the service responds with 429 and Retry-After: 1.",
-        clients: 300,
-        most_clients: MOST_CLIENTS,
-        simulation: agents,
-        trouble: NO_TROUBLE,
-        useful: 1,
-        stacks: &[
-            ("no retry", &no_retry),
-            ("fixed interval", &fixed_interval),
-            ("exponential, no jitter", &exponential),
-            (PEER, &reqwest_retry),
-            (RETRY, &steady_retry),
-            ("RetryMiddleware, launch_spread 8 s", &launch_spread),
-            (THROTTLE, &steady_throttle),
-            ("with Throttle, launch_spread 8 s", &launch_spread_throttle),
-        ],
-        note: |outcome| {
-            let refused = outcome.requests() - outcome.arrivals.successes();
-            format!("{refused} refused; median wait {:.1} s", median(outcome))
-        },
-    },
-    Scenario {
-        name: "contention",
-        title: "One row, many writers",
-        story: "The model of AWS: 100 clients change one row with an optimistic lock. Each client reads and writes, \
-                and starts again if another was faster. So a try takes two requests. Base 5 ms, cap 2 s, no other \
-                limits.",
-        clients: 100,
-        most_clients: 1000,
-        simulation: contention::simulation,
-        trouble: NO_TROUBLE,
-        useful: 2,
-        stacks: &[
-            ("no backoff", &contention::at_once),
-            ("exponential, no jitter", &contention::exponential),
-            ("Jitter::Equal", &contention::equal),
-            ("Jitter::Decorrelated", &contention::decorrelated),
-            ("Jitter::Full", &contention::full),
-        ],
-        note: |outcome| format!("{} writes; {}", outcome.requests() / 2, took(outcome)),
+        lines: |_, _| Vec::new(),
     },
     Scenario {
         name: "fleet",
-        title: "A fleet of small clients",
+        topic: "A fleet of small clients",
         story: "4,000 clients, each with a separate budget, call every 4 s. The service accepts 2000 per second, \
                 and is down from second 5 to 65. Each budget has a reserve of 20 retries, which failures empty. \
                 Then only first attempts test the service, until one succeeds.",
+        conclusion: |runs, clients| {
+            let a_second = |name| {
+                let sent = find_run(runs, name).requests_during(&FLEET_DOWN) as f64;
+                whole((sent / (FLEET_DOWN.end - FLEET_DOWN.start).as_secs_f64()).round() as usize)
+            };
+            format!(
+                "During the outage, {} calls per second become {} requests per second with {PEER}, {} with {OURS}, and \
+                 {} with a reserve of 1",
+                whole(clients / 4),
+                a_second(PEER),
+                a_second(OURS),
+                a_second(SMALL_RESERVE)
+            )
+        },
         clients: 4_000,
         most_clients: MOST_CLIENTS,
         simulation: fleet,
         trouble: FLEET_DOWN,
+        trouble_name: "service down",
+        capacity: |clients| Some(clients as f64 / 2.0),
         useful: 1,
         stacks: &[
             ("no retry", &no_retry),
@@ -246,9 +218,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ("exponential, no jitter", &exponential),
             (PEER, &reqwest_retry),
             (RETRY, &steady_retry),
-            ("RetryMiddleware, reserve of 1", &small_reserve),
-            (THROTTLE, &steady_throttle),
-            ("with Throttle, reserve of 1", &small_reserve_throttle),
+            (RETRY_SMALL_RESERVE, &small_reserve),
+            (OURS, &steady_throttle),
+            (SMALL_RESERVE, &small_reserve_throttle),
         ],
         note: |outcome| {
             let whole = FLEET_DOWN.end - FLEET_DOWN.start;
@@ -259,6 +231,135 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             let begun = a_second(begun.count());
             format!("while down {sent:.0} requests/s for {begun:.0} calls/s")
         },
+        lines: |_, _| Vec::new(),
+    },
+    Scenario {
+        name: "overload",
+        topic: "An overload",
+        story: "1000 writes per second for 10 s. The service accepts 500 per second, so the rest must wait.",
+        conclusion: |runs, clients| {
+            let [ours, peer] = [OURS, PEER].map(|name| share_and_cost(find_run(runs, name)));
+            let load = clients as f64 / OVERLOAD_RATE;
+            format!("{load:.1} times the limit for 10 s: {ours}; {peer}")
+        },
+        clients: 1000,
+        most_clients: MOST_CLIENTS,
+        simulation: |clients| overload_of_bucket(NEAR).callers(clients),
+        trouble: NO_TROUBLE,
+        trouble_name: "",
+        capacity: |_| Some(OVERLOAD_RATE),
+        useful: 1,
+        stacks: STACKS,
+        note: |outcome| {
+            let used = outcome.use_of(&Steps::from(OVERLOAD_RATE), Duration::ZERO..10 * SEC);
+            format!("{:.0} % of capacity used; {}", 100.0 * used, took(outcome))
+        },
+        lines: |_, _| Vec::new(),
+    },
+    Scenario {
+        name: "blackout",
+        topic: "A blackout",
+        story: "1000 calls per second for 30 s. Every response is a 503, so every retry is wasted.",
+        conclusion: |runs, _| {
+            let [ours, peer] = [OURS, PEER].map(|name| find_run(runs, name));
+            format!(
+                "Every response is a 503: {} calls become {} requests with {PEER}, and {} with {OURS}",
+                whole(ours.calls),
+                whole(peer.requests),
+                whole(ours.requests)
+            )
+        },
+        clients: 1000,
+        most_clients: MOST_CLIENTS,
+        simulation: |clients| blackout(NEAR).callers(clients),
+        trouble: Duration::ZERO..Duration::from_secs(30),
+        trouble_name: "service down",
+        capacity: |_| None,
+        useful: 1,
+        stacks: STACKS,
+        note: |outcome| {
+            let added = outcome.requests_per_call() - 1.0;
+            format!("{:+.1} % load", 100.0 * added)
+        },
+        lines: |_, _| Vec::new(),
+    },
+    Scenario {
+        name: "burst",
+        topic: "A burst of nine",
+        story: "Nine writes at once. The service accepts 5 per 100 ms and refuses the rest with 429.",
+        conclusion: |runs, clients| {
+            let [ours, peer] = [OURS, PEER].map(|name| done(find_run(runs, name)));
+            format!(
+                "{} writes at once: {OURS} {ours}, {PEER} {peer}",
+                whole(clients)
+            )
+        },
+        clients: 9,
+        most_clients: MOST_CLIENTS,
+        simulation: |clients| nine_writes(NEAR).callers(clients),
+        trouble: NO_TROUBLE,
+        trouble_name: "",
+        capacity: |_| Some(50.0),
+        useful: 1,
+        stacks: STACKS,
+        note: took,
+        lines: |_, _| Vec::new(),
+    },
+    Scenario {
+        name: "agents",
+        topic: "Agents with the same schedule",
+        story: "300 agents in separate processes all call every 10 s, at the same time. They share a quota of 50 \
+                per second. Beyond it, the service responds with 429 and Retry-After: 1.",
+        conclusion: |runs, clients| {
+            let refused = |name| whole(find_run(runs, name).refused());
+            format!(
+                "{} agents call at the same time: {} refusals with {PEER}, {} with {OURS}, {} with launch_spread",
+                whole(clients),
+                refused(PEER),
+                refused(OURS),
+                refused(SPREAD)
+            )
+        },
+        clients: 300,
+        most_clients: MOST_CLIENTS,
+        simulation: agents,
+        trouble: NO_TROUBLE,
+        trouble_name: "",
+        capacity: |_| Some(50.0),
+        useful: 1,
+        stacks: &[
+            ("no retry", &no_retry),
+            ("fixed interval", &fixed_interval),
+            ("exponential, no jitter", &exponential),
+            (PEER, &reqwest_retry),
+            (RETRY, &steady_retry),
+            (RETRY_SPREAD, &launch_spread),
+            (OURS, &steady_throttle),
+            (SPREAD, &launch_spread_throttle),
+        ],
+        note: |outcome| {
+            let refused = outcome.requests() - outcome.arrivals.successes();
+            format!("{refused} refused; median wait {:.1} s", median(outcome))
+        },
+        lines: |_, _| Vec::new(),
+    },
+    Scenario {
+        name: "contention",
+        topic: "One row, many writers",
+        story: "The model of AWS: 100 clients change one row with an optimistic lock. Each client reads and writes, \
+                and starts again if another was faster. So a try takes two requests. Base 5 ms, cap 2 s, no other \
+                limits.",
+        conclusion: contention::conclusion,
+        clients: 100,
+        most_clients: 1000,
+        simulation: contention::simulation,
+        trouble: NO_TROUBLE,
+        trouble_name: "",
+        capacity: |_| None,
+        useful: 2,
+        stacks: contention::STACKS,
+        note: |outcome| format!("{} writes; {}", outcome.requests() / 2, took(outcome)),
+        lines: contention::lines,
     },
 ];
 
@@ -286,8 +387,8 @@ fn recovery(outcome: &Outcome) -> String {
             .is_some_and(|count| 100 * count >= 98 * begun)
     };
     match (13..60).find(full) {
-        Some(second) => format!("recovered in second {second}"),
-        None => "never recovered".to_owned(),
+        Some(second) => format!("recovers in second {second}"),
+        None => "never recovers".to_owned(),
     }
 }
 
@@ -301,6 +402,9 @@ fn agents(clients: usize) -> Simulation {
     };
     Simulation::new(service, load).clients(clients)
 }
+
+/// What the limit of the overload accepts per second.
+const OVERLOAD_RATE: f64 = 500.0;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -338,4 +442,50 @@ fn small_reserve_throttle(seed: u64) -> Vec<Arc<dyn Middleware>> {
 /// Finds a scenario by name.
 pub(crate) fn find(name: &str) -> Option<&'static Scenario> {
     SCENARIOS.iter().find(|scenario| scenario.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Tick;
+
+    /// Returns a run of each client of this scenario, with these figures.
+    fn runs(scenario: &Scenario, succeeded: usize, requests: usize, note: &str) -> Vec<Run> {
+        let run = |(stack, _): &(&'static str, _)| Run {
+            calls: 1000,
+            succeeded,
+            requests,
+            last_success: Duration::from_millis(succeeded as u64),
+            ticks: vec![
+                Tick {
+                    accepted: 0,
+                    refused: requests
+                };
+                100
+            ],
+            note: note.to_owned(),
+            ..Run::empty(stack)
+        };
+        scenario.stacks.iter().map(run).collect()
+    }
+
+    #[test]
+    fn conclusions_are_made_of_the_figures() {
+        for scenario in SCENARIOS {
+            let conclusion = |succeeded, requests, note| {
+                (scenario.conclusion)(&runs(scenario, succeeded, requests, note), 100)
+            };
+            let good = conclusion(1000, 1010, "recovers in second 15");
+            let bad = conclusion(123, 5678, "never recovers");
+            assert_ne!(good, bad, "{}", scenario.name);
+            let claims = |text: &str| ["all calls", "is done"].iter().any(|it| text.contains(it));
+            assert!(!claims(&bad), "{}: {bad}", scenario.name);
+        }
+    }
+
+    #[test]
+    fn the_scenarios_that_teach_most_come_first() {
+        let names: Vec<_> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+        assert_eq!(names[..4], ["metastable", "drain", "herd", "fleet"]);
+    }
 }

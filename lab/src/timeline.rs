@@ -1,4 +1,4 @@
-//! Requests per second over time, as a chart.
+//! Requests per second over time, as a picture in a file.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -7,10 +7,8 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use crate::chart::{Chart, legend, number};
+use crate::conclusion::whole;
 use crate::results::{Run, Tick};
-
-/// The stack whose name is bold.
-pub(crate) const OURS: &str = "reqwest-steady";
 
 // A phone shows the picture at half this width, so letters are large and few.
 const WIDTH: f64 = 800.0;
@@ -46,11 +44,6 @@ pub(crate) struct Timeline<'a> {
 }
 
 impl Timeline<'_> {
-    /// Draws it for a page that has the styles.
-    pub(crate) fn inside(&self) -> Markup {
-        self.chart().inside()
-    }
-
     /// Draws it for a file, with its title.
     pub(crate) fn alone(&self) -> String {
         self.chart().alone(self.title)
@@ -75,7 +68,7 @@ impl Timeline<'_> {
                     "server capacity " (rate(capacity))
                 }
             }
-            @for second in seconds(scales.end) {
+            @for second in seconds(scales.end, 8) {
                 @let anchor = if second < scales.end { "middle" } else { "end" };
                 text class="soft" x=(number(scales.x(second))) y=(number(bottom + 24.0)) text-anchor=(anchor) {
                     (second) " s"
@@ -101,7 +94,7 @@ impl Timeline<'_> {
             if index == 0 && !self.trouble.is_empty() {
                 top += TROUBLE;
             }
-            let bars = bars(&run.ticks, scales);
+            let bars = bars(&run.ticks, scales.end);
             let mut height = scales.height * self.highest(&bars);
             if index + 1 == self.runs.len() && self.capacity.is_some() {
                 height += CAPACITY;
@@ -146,8 +139,6 @@ impl Timeline<'_> {
 struct Scales {
     /// Where the time axis ends, in seconds.
     end: f64,
-    /// The width of a bar, in ticks of 100 ms.
-    bar: usize,
     /// Pixels for one request per second.
     height: f64,
     /// The distance between grid lines, in requests per second.
@@ -161,12 +152,11 @@ impl Scales {
         let end = longest.min(timeline.until.as_secs_f64()).max(0.1);
         let mut scales = Self {
             end,
-            bar: if end > 20.0 { 10 } else { 1 },
             height: 1.0,
             step: 1.0,
         };
         let highest = timeline.runs.iter();
-        let highest = highest.map(|run| timeline.highest(&bars(&run.ticks, &scales)));
+        let highest = highest.map(|run| timeline.highest(&bars(&run.ticks, end)));
         let highest: Vec<_> = highest.collect();
         scales.height = PLOT * highest.len() as f64 / highest.iter().sum::<f64>().max(1.0);
         scales.step = step(highest.into_iter().fold(1.0, f64::max));
@@ -179,21 +169,53 @@ impl Scales {
 }
 
 /// The requests during a period, per second.
-struct Bar {
+pub(crate) struct Bar {
+    /// In seconds.
     start: f64,
-    succeeded: f64,
-    all: f64,
+    pub(crate) succeeded: f64,
+    pub(crate) all: f64,
 }
 
-fn bars(ticks: &[Tick], scales: &Scales) -> Vec<Bar> {
-    let per_second = 10.0 / scales.bar as f64;
+/// Returns the width of the bars of a time axis that ends at this second, in ticks of 100 ms.
+pub(crate) fn bar_ticks(end: f64) -> usize {
+    if end > 20.0 { 10 } else { 1 }
+}
+
+/// Returns the bars up to this second.
+pub(crate) fn bars(ticks: &[Tick], end: f64) -> Vec<Bar> {
+    let width = bar_ticks(end);
+    let per_second = 10.0 / width as f64;
     let bar = |(index, ticks): (usize, &[Tick])| Bar {
         start: index as f64 / per_second,
         succeeded: per_second * ticks.iter().map(|tick| tick.accepted).sum::<usize>() as f64,
         all: per_second * ticks.iter().map(|tick| tick.all()).sum::<usize>() as f64,
     };
-    let bars = ticks.chunks(scales.bar).enumerate().map(bar);
-    bars.take_while(|bar| bar.start < scales.end).collect()
+    let bars = ticks.chunks(width).enumerate().map(bar);
+    bars.take_while(|bar| bar.start < end).collect()
+}
+
+/// Returns a path of steps from the bottom to the height of each bar, which is `width` ticks wide.
+pub(crate) fn area(
+    bars: &[Bar],
+    width: usize,
+    x: impl Fn(f64) -> f64,
+    y: impl Fn(&Bar) -> f64,
+    bottom: f64,
+) -> String {
+    let bottom = number(bottom);
+    let mut path = format!("M{} {bottom}", number(x(0.0)));
+    let mut last = bottom.clone();
+    for bar in bars {
+        let (x, y) = (number(x(bar.start)), number(y(bar)));
+        if y != last {
+            write!(path, "H{x}V{y}").expect("a String accepts all text");
+            last = y;
+        }
+    }
+    let end = bars
+        .last()
+        .map_or(0.0, |last| last.start + width as f64 / 10.0);
+    path + &format!("H{}V{bottom}Z", number(x(end)))
 }
 
 /// One run, and its position.
@@ -237,38 +259,22 @@ impl Row<'_> {
     fn header(&self) -> Markup {
         let run = self.run;
         let calls = run.calls.max(1) as f64;
-        let (share, requests) = (
-            100.0 * run.succeeded as f64 / calls,
-            run.requests as f64 / calls,
-        );
-        let class = (run.stack == OURS).then_some("ours");
+        let share = 100.0 * run.succeeded as f64 / calls;
+        let class = run.is_ours().then_some("ours");
         html! {
             text x=(MARGIN) y=(number(self.header)) {
                 tspan class=[class] { (run.stack) } ": "
                 tspan class="share" { (format!("{share:.0} %")) } " of calls succeed, "
-                (format!("{requests:.2} requests per call"))
+                (format!("{:.2} requests per call", run.per_call()))
             }
         }
     }
 
     /// Draws steps from the bottom line to the rate of each bar.
     fn area(&self, scales: &Scales, rate: impl Fn(&Bar) -> f64) -> String {
-        let bottom = number(self.bottom);
-        let mut path = format!("M{LEFT} {bottom}");
-        let mut last = bottom.clone();
-        for bar in &self.bars {
-            let (x, y) = (
-                number(scales.x(bar.start)),
-                number(self.y(scales, rate(bar))),
-            );
-            if y != last {
-                write!(path, "H{x}V{y}").expect("a String accepts all text");
-                last = y;
-            }
-        }
-        let bar = scales.bar as f64 / 10.0;
-        let end = self.bars.last().map_or(0.0, |last| last.start + bar);
-        path + &format!("H{}V{bottom}Z", number(scales.x(end)))
+        let y = |bar: &Bar| self.y(scales, rate(bar));
+        let width = bar_ticks(scales.end);
+        area(&self.bars, width, |second| scales.x(second), y, self.bottom)
     }
 }
 
@@ -280,56 +286,45 @@ fn tick(value: f64, y: f64) -> Markup {
 }
 
 /// Formats a rate: "5,000/s".
-fn rate(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
+pub(crate) fn rate(value: f64) -> String {
+    match value.round() as usize {
+        0 => "0".to_owned(),
+        value => whole(value) + "/s",
     }
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text + "/s"
 }
 
 /// Returns a round step of which at most three fit under the highest rate.
-fn step(highest: f64) -> f64 {
+pub(crate) fn step(highest: f64) -> f64 {
     let powers = (0..12).map(|power| 10f64.powi(power));
     let mut steps = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * power));
     steps.find(|step| highest / step < 4.0).unwrap_or(highest)
 }
 
-/// Returns zero and at most eight round seconds after it, up to the end.
-fn seconds(end: f64) -> impl Iterator<Item = f64> {
+/// Returns zero and at most this many round seconds after it, up to the end.
+pub(crate) fn seconds(end: f64, most: u32) -> impl Iterator<Item = f64> {
     let steps = [
-        0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 300.0, 3600.0,
+        0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
     ];
-    let step = steps.into_iter().find(|step| end / step <= 8.0);
+    let step = steps.into_iter().find(|step| end / step <= f64::from(most));
     let step = step.unwrap_or(end);
-    let places = (0..=8).map(move |index| (f64::from(index) * step * 10.0).round() / 10.0);
+    let places = (0..=most).map(move |index| (f64::from(index) * step * 10.0).round() / 10.0);
     places.take_while(move |second| *second <= end)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::OURS;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn run(stack: &'static str, ticks: Vec<Tick>) -> Run {
         Run {
-            stack,
             calls: 100,
             succeeded: 17,
-            errors: 0,
             requests: 517,
-            wasted: 500,
-            peak: 0,
             ticks,
-            note: String::new(),
+            ..Run::empty(stack)
         }
     }
 
@@ -351,13 +346,12 @@ mod tests {
         let ticks = [tick(0, 0), tick(2, 1), tick(2, 1), tick(0, 0)];
         let scales = Scales {
             end: 0.4,
-            bar: 1,
             height: 1.0,
             step: 10.0,
         };
         let row = Row {
             run: &run("a stack", vec![]),
-            bars: bars(&ticks, &scales),
+            bars: bars(&ticks, scales.end),
             header: 0.0,
             top: 0.0,
             bottom: 100.0,
@@ -376,16 +370,10 @@ mod tests {
                 accepted: 1,
                 refused: 2
             };
-            60
+            600
         ];
-        let scales = Scales {
-            end: 5.0,
-            bar: 10,
-            height: 1.0,
-            step: 1.0,
-        };
-        let bars = bars(&ticks, &scales);
-        assert_eq!(bars.len(), 5);
+        let bars = bars(&ticks, 50.0);
+        assert_eq!(bars.len(), 50);
         assert!(
             bars.iter()
                 .all(|bar| (bar.succeeded, bar.all) == (10.0, 30.0))
@@ -443,10 +431,12 @@ mod tests {
 
     #[test]
     fn seconds_are_round_and_few() {
-        let places = |end| seconds(end).collect::<Vec<_>>();
+        let places = |end| seconds(end, 8).collect::<Vec<_>>();
         assert_eq!(places(0.3), [0.0, 0.1, 0.2, 0.3]);
         assert_eq!(places(6.1), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         assert_eq!(places(60.0), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
         assert!(places(1_000_000.0).len() <= 9);
+        let few = seconds(6.1, 5).collect::<Vec<_>>();
+        assert_eq!(few, [0.0, 2.0, 4.0, 6.0]);
     }
 }
