@@ -1,5 +1,6 @@
 //! Settings that are exchanged while a client runs.
 
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::settings::{CoalesceSettings, KeyChoice, RateLimit};
 use reqwest_steady::testing::{Reply, ScriptedServer};
 use reqwest_steady::{
-    Budget, ClientBuilderExt, KeyBy, RetryMiddleware, RetryReport, Steady, SteadySettings,
+    Backoff, Budget, ClientBuilderExt, KeyBy, RetryMiddleware, RetryReport, Steady, SteadySettings,
     StopReason, ThrottleMiddleware,
 };
 use tokio::time::{Instant, sleep};
@@ -80,17 +81,14 @@ async fn no_call_sees_half_of_each_settings() {
         let mut settings = SteadySettings::default();
         settings.retry.max_retries = retries;
         settings.retry.attempt_header = Some(format!("X-Of-{retries}"));
-        settings.retry.backoff = settings.retry.backoff.clone().cap(MS / 10);
+        settings.retry.backoff = Backoff::exponential(MS / 100).cap(MS / 10);
         settings.retry.budget_per_host.min_retries_per_sec = 1e6;
         settings.throttle.adaptive = false;
         settings.throttle.max_queue_wait = 60 * SEC;
         settings.throttle.max_in_flight = 1 + retries;
         settings
     };
-    let pairs = [1, 2].map(pair).map(|mut settings| {
-        settings.retry.backoff = reqwest_steady::Backoff::exponential(MS / 100).cap(MS / 10);
-        settings
-    });
+    let pairs = [1, 2].map(pair);
     let server = ScriptedServer::statuses([500]);
     let steady = Steady::from_settings(&pairs[0]).unwrap();
     let client = client(&steady, &server);
@@ -102,7 +100,7 @@ async fn no_call_sees_half_of_each_settings() {
             while !done.load(Ordering::Relaxed) {
                 steady.replace(&pairs[exchanges as usize % 2]).unwrap();
                 exchanges += 1;
-                // Every third exchange fails, and changes nothing.
+                // Every second exchange fails, and changes nothing.
                 let mut broken = pairs[0].clone();
                 broken.throttle.max_in_flight = 0;
                 steady.replace(&broken).unwrap_err();
@@ -110,23 +108,38 @@ async fn no_call_sees_half_of_each_settings() {
             exchanges
         })
     };
-    let calls = (0..2000).map(|number| {
-        let request = client.get(format!("http://api.example.com/{number}"));
-        async move {
-            let response = request.send().await.expect("no call is lost");
-            assert_eq!(response.status(), 500);
-            RetryReport::of(&response).unwrap().clone()
-        }
-    });
-    let reports = join_all(calls).await;
+    // In turns, so that the settings are replaced between them.
+    let mut reports: Vec<RetryReport> = Vec::new();
+    let has_both = |reports: &[RetryReport]| {
+        [1, 2]
+            .iter()
+            .all(|retries| reports.iter().any(|it| it.retries() == *retries))
+    };
+    while reports.len() < 2000 || (!has_both(&reports) && reports.len() < 100_000) {
+        let calls = (reports.len()..reports.len() + 100).map(|number| {
+            let request = client.get(format!("http://api.example.com/{number}"));
+            async move {
+                let response = request.send().await.expect("no call is lost");
+                assert_eq!(response.status(), 500);
+                RetryReport::of(&response).unwrap().clone()
+            }
+        });
+        reports.extend(join_all(calls).await);
+        std::thread::yield_now();
+    }
     done.store(true, Ordering::Relaxed);
-    assert!(exchange.join().unwrap() > 10);
-    let received = server.received();
+    assert!(exchange.join().unwrap() > 1);
+    let mut requests: HashMap<String, Vec<_>> = HashMap::new();
+    for request in server.received() {
+        let path = request.url.path().to_owned();
+        requests.entry(path).or_default().push(request);
+    }
     let mut seen = [0; 2];
     for (number, report) in reports.iter().enumerate() {
-        let path = format!("/{number}");
-        let requests = received.iter().filter(|it| it.url.path() == path);
-        let mut names: Vec<_> = requests.flat_map(|it| it.headers.keys().cloned()).collect();
+        let requests = &requests[&format!("/{number}")];
+        assert_eq!(requests.len() as u32, 1 + report.retries());
+        let names = requests.iter().flat_map(|it| it.headers.keys().cloned());
+        let mut names: Vec<_> = names.collect();
         names.retain(|name| name.as_str().starts_with("x-of-"));
         names.dedup();
         let name = format!("x-of-{}", report.retries());
