@@ -241,7 +241,7 @@ impl Part {
 impl Drop for Part {
     /// Removes a file that no later download can go on with. After `finish`, it has another name.
     fn drop(&mut self) {
-        if !self.is_reusable {
+        if !self.is_reusable || self.length == 0 {
             // If this fails, a file of no use is left.
             let _ = std::fs::remove_file(&self.path);
         }

@@ -143,6 +143,21 @@ async fn a_new_version_is_asked_for_in_parts_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_part_without_bytes_does_not_stay() {
+    let directory = Directory::new();
+    let file = Hosted::new(bytes(300));
+    let hosted = file.clone();
+    let server = serve(move |_, request| hosted.reply(request, 0, Then::Fail));
+    let saved = download(&server)
+        .await
+        .unwrap()
+        .save(directory.file("data"));
+    saved.await.unwrap_err();
+    assert_eq!(server.count(), 6);
+    assert!(directory.names().is_empty(), "{:?}", directory.names());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_there_whole_is_not_asked_for() {
     let directory = Directory::new();
     let file = Hosted::new(bytes(300));
