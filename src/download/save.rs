@@ -242,7 +242,7 @@ impl Part {
 impl Drop for Part {
     /// Removes a file that no later download can use. After `finish`, nothing is at its path any more.
     fn drop(&mut self) {
-        if !self.is_reusable {
+        if !self.is_reusable || self.length == 0 {
             // An error is ignored: it only leaves a useless file.
             let _ = std::fs::remove_file(&self.path);
         }

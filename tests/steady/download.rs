@@ -3,9 +3,11 @@
 mod limits;
 #[cfg(feature = "file")]
 mod processes;
+mod property;
 mod responses;
 #[cfg(feature = "file")]
 mod save;
+mod wire;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
