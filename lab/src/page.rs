@@ -66,9 +66,9 @@ figcaption { font-weight: 600; }
 .line-3 { stroke: var(--line-3); stroke-dasharray: 2 3; }
 .line-4 { stroke: var(--line-4); stroke-dasharray: 9 3 2 3; }
 .line-5 { stroke: var(--line-5); stroke-width: 3; }
-.dot { stroke-width: 12; stroke-linecap: round; stroke-dasharray: none; vector-effect: non-scaling-stroke; }
+.dot { stroke-width: 9; stroke-linecap: round; stroke-dasharray: none; vector-effect: non-scaling-stroke; }
 .dot.published { stroke: var(--soft); }
-.dot.hole { stroke: var(--card); stroke-width: 6; }
+.dot.hole { stroke: var(--card); stroke-width: 5; }
 .outcomes { font-size: .9rem; }
 .outcome { display: grid; gap: .1rem .6rem; align-items: center; margin-bottom: .3rem;
   grid-template-columns: minmax(0, 17rem) minmax(0, 1fr) 3.8rem minmax(0, .7fr) 3.4rem; }
