@@ -4,6 +4,7 @@
 
 mod limiter;
 pub mod random;
+pub mod service;
 pub mod stacks;
 pub mod study;
 pub mod troubles;

@@ -20,7 +20,7 @@ pub(crate) struct Lines {
     pub(crate) counted: &'static str,
     pub(crate) unit: Unit,
     /// What the published points are.
-    pub(crate) published: String,
+    pub(crate) published: &'static str,
     pub(crate) series: Vec<Series>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Series {
     pub(crate) name: String,
     pub(crate) points: Vec<(f64, f64)>,
     /// What others have published for the same client.
-    pub(crate) published: Option<(f64, f64)>,
+    pub(crate) published: Vec<(f64, f64)>,
 }
 
 impl Lines {
@@ -59,16 +59,20 @@ impl Lines {
             .zip(CLASSES)
             .map(|(series, class)| (class, series.name.clone()))
             .collect();
-        if self.series.iter().any(|series| series.published.is_some()) {
-            kinds.push(("published", self.published.clone()));
+        if self
+            .series
+            .iter()
+            .any(|series| !series.published.is_empty())
+        {
+            kinds.push(("published", self.published.to_owned()));
         }
         let inside = html! {
             @for (series, class) in self.series.iter().zip(CLASSES) {
                 path class=(class) d=(scales.path(&series.points)) {}
             }
             @for (series, class) in self.series.iter().zip(CLASSES) {
-                @if let Some((x, y)) = series.published {
-                    (dot(class, plane::x(scales.x(x)), plane::y(scales.y(y))))
+                @for (x, y) in &series.published {
+                    (dot(class, plane::x(scales.x(*x)), plane::y(scales.y(*y))))
                 }
             }
         };
@@ -192,16 +196,16 @@ impl Scales {
 mod tests {
     use super::*;
 
-    fn lines(unit: Unit, points: &[(f64, f64)], published: Option<(f64, f64)>) -> Lines {
+    fn lines(unit: Unit, points: &[(f64, f64)], published: &[(f64, f64)]) -> Lines {
         Lines {
             title: "a title".to_owned(),
             counted: "clients",
             unit,
-            published: "published".to_owned(),
+            published: "published",
             series: vec![Series {
                 name: "a client".to_owned(),
                 points: points.to_vec(),
-                published,
+                published: published.to_vec(),
             }],
         }
     }
@@ -211,7 +215,7 @@ mod tests {
         let lines = lines(
             Unit::Count("w"),
             &[(50.0, 100.0), (100.0, 200.0)],
-            Some((100.0, 150.0)),
+            &[(100.0, 150.0)],
         );
         let drawn = lines.draw().into_string();
         assert!(drawn.contains("d=\"M500 50L1000 0\""), "{drawn}");
@@ -226,7 +230,7 @@ mod tests {
 
     #[test]
     fn seconds_are_logarithmic_with_a_tick_for_each_decade() {
-        let lines = lines(Unit::LogSeconds, &[(1.0, 0.1), (2.0, 10.0)], None);
+        let lines = lines(Unit::LogSeconds, &[(1.0, 0.1), (2.0, 10.0)], &[]);
         let drawn = lines.draw().into_string();
         assert!(drawn.contains("d=\"M500 100L1000 0\""), "{drawn}");
         for label in ["0.1 s", "1 s", "10 s"] {

@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p lab` runs every scenario with every kind of client, prints a table, and
 //! writes a page with charts. `cargo run --release -p lab -- herd` runs one scenario, and `random` runs
-//! random services. The same seed gives the same table.
+//! random services. `try --service FILE` compares clients at a service that you describe. The same seed gives the same
+//! table.
 
 mod chart;
 mod conclusion;
@@ -16,11 +17,12 @@ mod results;
 mod scenarios;
 mod table;
 mod timeline;
+mod trial;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::builder::PossibleValuesParser;
@@ -28,10 +30,12 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use lab::service::Service;
 use lab::study::Study;
 use lab::troubles::TroubleTable;
+use page::Page;
 use results::{Results, Run};
-use scenarios::{SCENARIOS, Scenario};
+use scenarios::{MEANINGS, SCENARIOS, Scenario};
 use table::Table;
 
 /// Shows what retries do to a service, in virtual time, with the real middlewares.
@@ -39,7 +43,8 @@ use table::Table;
 #[command(
     name = "lab",
     override_usage = "lab [SCENARIO] [--clients N] [--seed N] [--out FILE]\n       lab --pictures DIRECTORY\n       \
-                      lab random [--count N] [--seed N] [--only INDEX] [--threads N]\n       lab troubles [--seed N]",
+                      lab try --service FILE [--seed N] [--out FILE]\n       lab random [--count N] [--seed N] [--only INDEX] \
+                      [--threads N]\n       lab troubles [--seed N]",
     args_conflicts_with_subcommands = true
 )]
 struct Args {
@@ -59,11 +64,23 @@ struct Args {
     #[arg(long, value_name = "DIRECTORY", exclusive = true)]
     pictures: Option<PathBuf>,
     #[command(subcommand)]
-    study: Option<StudyArgs>,
+    command: Option<SubCommand>,
 }
 
 #[derive(Subcommand)]
-enum StudyArgs {
+enum SubCommand {
+    /// Compares clients at a service that a file describes. Examples are in `lab/examples`.
+    Try {
+        /// The description, in TOML.
+        #[arg(long, value_name = "FILE")]
+        service: PathBuf,
+        /// The seed of all random numbers.
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        seed: u64,
+        /// The file for the page with charts.
+        #[arg(long, value_name = "FILE", default_value = "lab.html")]
+        out: PathBuf,
+    },
     /// Compares clients at random services.
     Random {
         /// The number of services.
@@ -87,11 +104,16 @@ enum StudyArgs {
     },
 }
 
-impl StudyArgs {
+impl SubCommand {
     #[allow(clippy::disallowed_methods, reason = "it measures real time")]
-    fn run(&self) {
+    fn run(&self) -> Result<()> {
         let started = std::time::Instant::now();
         match *self {
+            Self::Try {
+                ref service,
+                seed,
+                ref out,
+            } => return try_service(service, seed, out),
             Self::Troubles { seed } => println(&TroubleTable { seed }.to_string()),
             Self::Random {
                 count,
@@ -107,6 +129,57 @@ impl StudyArgs {
             "It took {:.1} s.",
             started.elapsed().as_secs_f64()
         ));
+        Ok(())
+    }
+}
+
+/// Prints the table of a described service, and writes its page.
+fn try_service(file: &Path, seed: u64, out: &Path) -> Result<()> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let service =
+        Service::from_toml(&text).with_context(|| format!("{} is invalid", file.display()))?;
+    let page = PageFile::create(out)?;
+    println(MEANING);
+    let results = [trial::compare(&service, seed, None)];
+    println(&Table(&results[0]).to_string());
+    let drawn = Page {
+        results: &results,
+        meanings: &trial::meanings(),
+        command: &format!(
+            "cargo run --release -p lab -- try --service {}",
+            file.display()
+        ),
+    };
+    page.finish(&drawn)
+}
+
+/// A page that replaces an older one when it is whole.
+struct PageFile<'a> {
+    file: File,
+    part: OsString,
+    out: &'a Path,
+}
+
+impl<'a> PageFile<'a> {
+    /// Checks before the work that the page can be written.
+    fn create(out: &'a Path) -> Result<Self> {
+        let shown = out.display();
+        ensure!(!out.is_dir(), "cannot write {shown}: it is a directory");
+        let mut part = out.to_owned().into_os_string();
+        part.push(".part");
+        let file = File::create(&part).with_context(|| format!("cannot write {shown}"))?;
+        Ok(Self { file, part, out })
+    }
+
+    fn finish(mut self, page: &Page<'_>) -> Result<()> {
+        let unwritable = || format!("cannot write {}", self.out.display());
+        self.file
+            .write_all(page.draw().as_bytes())
+            .with_context(unwritable)?;
+        std::fs::rename(&self.part, self.out).with_context(unwritable)?;
+        println(&charts_are_in(self.out));
+        Ok(())
     }
 }
 
@@ -147,36 +220,30 @@ fn main() -> Result<()> {
         eprintln!("{}", with_usage(&error));
         std::process::exit(2);
     });
-    if let Some(study) = &args.study {
-        study.run();
-        return Ok(());
+    if let Some(command) = &args.command {
+        return command.run();
     }
     if let Some(directory) = &args.pictures {
         return pictures::draw(directory);
     }
-    let unwritable = || format!("cannot write {}", args.out.display());
-    // Checked before the work. An existing file stays until the work is done.
-    ensure!(
-        !args.out.is_dir(),
-        "cannot write {}: it is a directory",
-        args.out.display()
-    );
-    let mut part = args.out.clone().into_os_string();
-    part.push(".part");
-    let mut file = File::create(&part).with_context(unwritable)?;
+    let page = PageFile::create(&args.out)?;
     println(MEANING);
     let all = run(&args);
-    file.write_all(page::page(&all).as_bytes())
-        .with_context(unwritable)?;
-    std::fs::rename(&part, &args.out).with_context(unwritable)?;
-    println(&charts_are_in(&args));
-    Ok(())
+    page.finish(&page_of(&all))
+}
+
+fn page_of(all: &[Results]) -> Page<'_> {
+    Page {
+        results: all,
+        meanings: &MEANINGS,
+        command: "cargo run --release -p lab",
+    }
 }
 
 const MEANING: &str = "Wasted: requests that did not lead to a successful call. Peak: the most requests within 100 ms.\n";
 
-fn charts_are_in(args: &Args) -> String {
-    format!("The charts are in {}", args.out.display())
+fn charts_are_in(out: &Path) -> String {
+    format!("The charts are in {}", out.display())
 }
 
 /// Prints a line. Ignores a closed pipe, because the page must still be written.
@@ -231,7 +298,7 @@ mod tests {
     #[test]
     fn the_table_matches_the_checked_in_file() {
         let (tables, page) = printed("lab");
-        let last = charts_are_in(&args("lab").unwrap());
+        let last = charts_are_in(&args("lab").unwrap().out);
         let (kept, now) = (
             include_str!("table.txt"),
             format!("{MEANING}\n{tables}{last}\n"),
@@ -265,7 +332,7 @@ mod tests {
     fn printed(line: &str) -> (String, String) {
         let all = run(&args(line).unwrap());
         let table = all.iter().map(|results| format!("{}\n", Table(results)));
-        (table.collect(), page::page(&all))
+        (table.collect(), page_of(&all).draw())
     }
 
     #[test]
@@ -285,7 +352,7 @@ mod tests {
     fn clients_and_seed_come_from_the_arguments() {
         let all = run(&args("lab burst --clients 12 --seed 7").unwrap());
         assert_eq!(all.len(), 1);
-        assert_eq!((all[0].clients, all[0].seed), (12, 7));
+        assert_eq!((&*all[0].callers, all[0].seed), ("12 callers", 7));
         assert!(all[0].runs.iter().all(|run| run.calls == 12));
         let [first, .., last] = &all[0].runs[..] else {
             panic!("too few stacks");
@@ -309,6 +376,8 @@ mod tests {
             ("lab --bogus", "--bogus"),
             ("lab herd drain", "drain"),
             ("lab herd --pictures here", "--pictures"),
+            ("lab try", "--service"),
+            ("lab try --service a.toml --clients 3", "--clients"),
         ] {
             let text = with_usage(&args(line).err().expect(line));
             assert!(text.contains(named), "{line}: {text}");

@@ -4,7 +4,6 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::plots;
 use crate::results::Results;
-use crate::scenarios::MEANINGS;
 use crate::table::COLUMNS;
 
 /// Colours, fonts and places of everything on a page. The reader's browser chooses between light and dark.
@@ -67,9 +66,9 @@ figcaption { font-weight: 600; }
 .line-3 { stroke: var(--line-3); stroke-dasharray: 2 3; }
 .line-4 { stroke: var(--line-4); stroke-dasharray: 9 3 2 3; }
 .line-5 { stroke: var(--line-5); stroke-width: 3; }
-.dot { stroke-width: 12; stroke-linecap: round; stroke-dasharray: none; vector-effect: non-scaling-stroke; }
+.dot { stroke-width: 9; stroke-linecap: round; stroke-dasharray: none; vector-effect: non-scaling-stroke; }
 .dot.published { stroke: var(--soft); }
-.dot.hole { stroke: var(--card); stroke-width: 6; }
+.dot.hole { stroke: var(--card); stroke-width: 5; }
 .outcomes { font-size: .9rem; }
 .outcome { display: grid; gap: .1rem .6rem; align-items: center; margin-bottom: .3rem;
   grid-template-columns: minmax(0, 17rem) minmax(0, 1fr) 3.8rem minmax(0, .7fr) 3.4rem; }
@@ -84,6 +83,7 @@ table { border-collapse: collapse; font-size: .875rem; margin-top: 1.25rem; widt
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right;
   font-variant-numeric: tabular-nums; vertical-align: top; white-space: nowrap; }
 td:first-child, td:last-child { white-space: normal; }
+td:first-child { min-width: 9.5rem; }
 th { color: var(--soft); font-weight: 500; vertical-align: bottom; }
 th:first-child, td:first-child, th:last-child, td:last-child { text-align: left; }
 td:last-child { color: var(--soft); }
@@ -95,7 +95,7 @@ footer { color: var(--soft); margin-top: 2rem; }
     grid-template-columns: repeat(auto-fill, minmax(min(100%, 9rem), 1fr)); }
   td { border: 0; padding: 0; display: flex; justify-content: space-between; gap: .75rem; }
   td::before { content: attr(data-name); color: var(--soft); }
-  td:first-child, td:last-child { grid-column: 1 / -1; display: block; }
+  td:first-child, td:last-child { grid-column: 1 / -1; display: block; min-width: 0; }
   td:first-child::before, td:last-child::before { content: none; }
 }
 @media (max-width: 44rem) {
@@ -112,48 +112,62 @@ footer { color: var(--soft); margin-top: 2rem; }
 }
 ";
 
-pub(crate) fn page(all: &[Results]) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                // Prevents all loading and scripts, whatever future content the page has.
-                meta http-equiv="Content-Security-Policy"
-                    content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "reqwest-steady: the lab" }
-                link rel="icon" href="data:,";
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                a class="skip" href="#results" { "Skip to the results" }
-                header {
-                    h1 { "What retries do to a service" }
-                    p {
-                        "Each scenario below ran in virtual time with the real middlewares. A request is "
-                        em { "wasted" } " if it did not lead to a successful call. All random numbers come from the "
-                        "seed, so the same command draws the same page. Titles are made of the figures of the run."
-                    }
-                    p {
-                        "Unless a scenario says otherwise, all calls come from one process with one client. The "
-                        "clients are:"
-                    }
-                    dl {
-                        @for (stack, means) in MEANINGS { dt { (stack) } dd { (means) } }
-                    }
-                    nav aria-label="Scenarios" {
-                        @for results in all { a href=(format!("#{}", results.name)) { (results.topic) } }
-                    }
+/// A page with results.
+pub(crate) struct Page<'a> {
+    pub(crate) results: &'a [Results],
+    /// The clients, and what they are.
+    pub(crate) meanings: &'a [(&'a str, &'a str)],
+    /// The command that draws it.
+    pub(crate) command: &'a str,
+}
+
+impl Page<'_> {
+    pub(crate) fn draw(&self) -> String {
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    // Prevents all loading and scripts, whatever future content the page has.
+                    meta http-equiv="Content-Security-Policy"
+                        content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    title { "reqwest-steady: the lab" }
+                    link rel="icon" href="data:,";
+                    style { (PreEscaped(STYLE)) }
                 }
-                main id="results" {
-                    @for results in all { (section(results)) }
+                body {
+                    a class="skip" href="#results" { "Skip to the results" }
+                    header {
+                        h1 { "What retries do to a service" }
+                        p {
+                            "All runs are in virtual time with the real middlewares. A request is "
+                            em { "wasted" } " if it did not lead to a successful call. All random numbers come from "
+                            "the seed, so the same command draws the same page. Titles are made of the figures of the "
+                            "run."
+                        }
+                        p {
+                            "Unless a scenario says otherwise, all calls come from one process with one client. The "
+                            "clients are:"
+                        }
+                        dl {
+                            @for (stack, means) in self.meanings { dt { (stack) } dd { (means) } }
+                        }
+                        @if self.results.len() > 1 {
+                            nav aria-label="Scenarios" {
+                                @for results in self.results { a href=(format!("#{}", results.name)) { (results.topic) } }
+                            }
+                        }
+                    }
+                    main id="results" {
+                        @for results in self.results { (section(results)) }
+                    }
+                    footer { code { (self.command) } }
                 }
-                footer { code { "cargo run --release -p lab" } }
             }
-        }
-    };
-    page.into_string()
+        };
+        page.into_string()
+    }
 }
 
 /// Shows one scenario: its conclusion, charts and table.
@@ -181,7 +195,7 @@ fn table(results: &Results) -> Markup {
                 tr role="row" {
                     th role="columnheader" { "client" }
                     @for (column, _) in COLUMNS { th role="columnheader" { (column) } }
-                    th role="columnheader" { (format!("{} callers, seed {}", results.clients, results.seed)) }
+                    th role="columnheader" { (format!("{}, seed {}", results.callers, results.seed)) }
                 }
             }
             tbody role="rowgroup" {

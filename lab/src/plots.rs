@@ -18,8 +18,10 @@ pub(crate) fn timelines(results: &Results) -> Markup {
         ("good", "requests that succeed, per second".to_owned()),
         ("bad", "wasted: refused, failed or too late".to_owned()),
     ];
-    if !results.trouble.is_empty() {
-        kinds.push(("trouble", results.trouble_name.to_owned()));
+    for (during, name) in &results.troubles {
+        if !during.is_empty() {
+            kinds.push(("trouble", (*name).to_owned()));
+        }
     }
     if let Some(capacity) = results.capacity {
         kinds.push(("capacity", format!("the service can do {}", rate(capacity))));
@@ -129,11 +131,15 @@ impl Scales {
             );
             html! { path class=(class) d=(path) {} }
         };
-        let [from, to] =
-            [results.trouble.start, results.trouble.end].map(|at| place(at.as_secs_f64()));
+        let ends = results
+            .troubles
+            .iter()
+            .map(|(during, _)| [during.start, during.end].map(|at| place(at.as_secs_f64())));
         let inside = html! {
-            @if to > from {
-                rect class="trouble" x=(number(from)) y="0" width=(number(to - from)) height=(HEIGHT) {}
+            @for [from, to] in ends {
+                @if to > from {
+                    rect class="trouble" x=(number(from)) y="0" width=(number(to - from)) height=(HEIGHT) {}
+                }
             }
             (area("bad", |bar| bar.all))
             (area("good", |bar| bar.succeeded))
@@ -384,8 +390,7 @@ mod tests {
             };
             40
         ];
-        results.trouble = second..3 * second;
-        results.trouble_name = "service down";
+        results.troubles = vec![(second..3 * second, "service down")];
         results.capacity = Some(40.0);
         let chart = timelines(&results).into_string();
         // From 25 % to 75 % of 4 s.
@@ -400,7 +405,7 @@ mod tests {
             "{chart}"
         );
         // A trouble after the end is not drawn.
-        results.trouble = 9 * second..10 * second;
+        results.troubles = vec![(9 * second..10 * second, "service down")];
         assert!(
             !timelines(&results)
                 .into_string()

@@ -9,8 +9,9 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use reqwest_steady::testing::{Load, SimulatedService, Simulation, Steps};
+use serde::{Deserialize, Serialize};
 
-use crate::limiter::Limiter;
+use crate::limiter::{AnyLimit, Limiter};
 
 /// The most calls to one service, so that hundreds of services take seconds.
 const MOST_CALLS: f64 = 4000.0;
@@ -33,27 +34,50 @@ pub enum LimitKind {
 }
 
 /// What a service tells about its limit.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Hint {
+    #[default]
     None,
     /// `Retry-After: 1` on refusals.
+    #[serde(skip)]
     RetryAfter,
+    /// `Retry-After` on refusals: the time until there is room, in whole seconds.
+    #[serde(rename = "retry-after")]
+    RetryAfterSeconds,
     /// `retry-after-ms` on refusals: the exact time until there is room.
     RetryAfterMs,
     /// `RateLimit` of the IETF draft on every response, in whole seconds.
+    #[serde(rename = "ratelimit")]
     RateLimit,
     /// `X-RateLimit-Remaining` and `X-RateLimit-Reset` on every response, in whole seconds.
+    #[serde(rename = "x-ratelimit-seconds")]
     XRateLimitSeconds,
     /// The same, with the reset as a Unix timestamp, and `Date`.
+    #[serde(rename = "x-ratelimit-epoch")]
     XRateLimitEpoch,
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "no hint",
+            Self::RetryAfter => "Retry-After: 1",
+            Self::RetryAfterSeconds => "Retry-After",
+            Self::RetryAfterMs => "retry-after-ms",
+            Self::RateLimit => "RateLimit",
+            Self::XRateLimitSeconds => "X-RateLimit in seconds",
+            Self::XRateLimitEpoch => "X-RateLimit as epoch",
+        })
+    }
 }
 
 /// Failures that have nothing to do with the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Noise {
     None,
-    /// This share of the accepted requests gets a 503.
-    Status503(f64),
+    /// This share of the accepted requests gets this status.
+    Status(u16, f64),
     /// This share of the accepted requests ends with a connection reset.
     Resets(f64),
 }
@@ -95,7 +119,7 @@ impl RandomService {
             jitter: dice.between(0.0, 0.3),
             status: if dice.happens(0.7) { 429 } else { 503 },
             hint: dice.hint(),
-            noise: dice.one_of(&[Noise::None, Noise::Status503(0.01), Noise::Resets(0.005)]),
+            noise: dice.one_of(&[Noise::None, Noise::Status(503, 0.01), Noise::Resets(0.005)]),
             load,
         }
     }
@@ -109,11 +133,16 @@ impl RandomService {
         }
     }
 
+    fn limiter(&self) -> Limiter {
+        let limit = AnyLimit::new(self.kind, |factor| self.capacity_times(factor), self.status);
+        Limiter::new(limit, self.hint, vec![self.noise])
+    }
+
     /// Prepares the calls.
     pub fn simulation(&self) -> Simulation {
         let service = SimulatedService::with_latency(self.latency)
             .jitter(self.jitter)
-            .rule(Limiter::new(self));
+            .rule(self.limiter());
         // The service and its clients must not draw the numbers that described the service.
         let seed = self.seed.wrapping_mul(1_000_003) ^ self.index as u64;
         Simulation::new(service, self.load).seed(seed)
@@ -124,7 +153,7 @@ impl RandomService {
     /// It sends every request so that it arrives as soon as the limit has room. It ignores jitter and noise. Virtual
     /// time has whole milliseconds, so arrivals have, too.
     pub fn ideal(&self) -> Duration {
-        let mut limiter = Limiter::new(self);
+        let mut limiter = self.limiter();
         let mut at = Duration::ZERO;
         for call in 0..self.load.calls() {
             at = whole_ms(at.max(begin(self.load, call) + self.latency / 2));
@@ -287,18 +316,12 @@ impl fmt::Display for RandomService {
         }
         let ms = 1000.0 * self.latency.as_secs_f64();
         write!(f, "), {ms:.0} ms ± {:.0} %", 100.0 * self.jitter)?;
-        let hint = match self.hint {
-            Hint::None => "no hint",
-            Hint::RetryAfter => "Retry-After: 1",
-            Hint::RetryAfterMs => "retry-after-ms",
-            Hint::RateLimit => "RateLimit",
-            Hint::XRateLimitSeconds => "X-RateLimit in seconds",
-            Hint::XRateLimitEpoch => "X-RateLimit as epoch",
-        };
-        write!(f, ", {} with {hint}", self.status)?;
+        write!(f, ", {} with {}", self.status, self.hint)?;
         match self.noise {
             Noise::None => {}
-            Noise::Status503(share) => write!(f, ", {} % random 503", 100.0 * share)?,
+            Noise::Status(status, share) => {
+                write!(f, ", {} % random {status}", 100.0 * share)?;
+            }
             Noise::Resets(share) => write!(f, ", {} % resets", 100.0 * share)?,
         }
         match self.load {

@@ -12,6 +12,8 @@ use lab::workloads::TICK;
 /// The name of a client with both middlewares. The names of all clients with one of them begin with it.
 pub(crate) const OURS: &str = "reqwest-steady";
 pub(crate) const PEER: &str = "reqwest-retry";
+/// The name of a client with the settings of the person who runs the lab.
+pub(crate) const YOURS: &str = "your settings";
 
 /// What happened to one service with every client.
 pub(crate) struct Results {
@@ -21,11 +23,11 @@ pub(crate) struct Results {
     pub(crate) story: String,
     /// What the runs show, with their figures.
     pub(crate) conclusion: String,
-    pub(crate) clients: usize,
+    /// "800 callers".
+    pub(crate) callers: String,
     pub(crate) seed: u64,
     /// When the service is in trouble, and what a legend calls it.
-    pub(crate) trouble: Range<Duration>,
-    pub(crate) trouble_name: &'static str,
+    pub(crate) troubles: Vec<(Range<Duration>, &'static str)>,
     /// How many requests per second the service accepts when it is well.
     pub(crate) capacity: Option<f64>,
     pub(crate) runs: Vec<Run>,
@@ -40,10 +42,9 @@ impl Results {
             topic: scenario.topic.to_owned(),
             story: scenario.description(clients),
             conclusion: (scenario.conclusion)(&runs, clients),
-            clients,
+            callers: format!("{clients} callers"),
             seed,
-            trouble: scenario.trouble.clone(),
-            trouble_name: scenario.trouble_name,
+            troubles: vec![(scenario.trouble.clone(), scenario.trouble_name)],
             capacity: (scenario.capacity)(clients),
             runs,
             lines: (scenario.lines)(clients, seed),
@@ -53,9 +54,11 @@ impl Results {
     /// Returns the two runs that titles compare: another client, and ours.
     pub(crate) fn pair(&self) -> Option<[&Run; 2]> {
         let named = |name| self.runs.iter().find(|run| run.stack == name);
-        let other = named(PEER).or(self.runs.first())?;
         let ours = named(OURS).or(self.runs.last())?;
-        Some([other, ours])
+        if let Some(yours) = named(YOURS) {
+            return Some([ours, yours]);
+        }
+        Some([named(PEER).or(self.runs.first())?, ours])
     }
 }
 
@@ -119,9 +122,9 @@ impl Run {
         }
     }
 
-    /// Returns whether this client has a middleware of this crate as it is.
+    /// Returns whether this client is one of this crate, so that its name is bold.
     pub(crate) fn is_ours(&self) -> bool {
-        self.stack.starts_with(OURS)
+        self.stack.starts_with(OURS) || self.stack == YOURS
     }
 
     /// Returns the requests per call.
@@ -196,10 +199,9 @@ impl Results {
             topic: "A topic".to_owned(),
             story: "A story.".to_owned(),
             conclusion: "A conclusion".to_owned(),
-            clients: 1,
+            callers: "1 caller".to_owned(),
             seed: 1,
-            trouble: Duration::ZERO..Duration::ZERO,
-            trouble_name: "",
+            troubles: Vec::new(),
             capacity: None,
             runs: Vec::new(),
             lines: Vec::new(),

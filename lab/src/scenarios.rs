@@ -363,7 +363,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-fn took(outcome: &Outcome) -> String {
+pub(crate) fn took(outcome: &Outcome) -> String {
     match outcome.succeeded() {
         0 => "no successes".to_owned(),
         _ => format!(

@@ -10,7 +10,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Middleware, Next, Result};
 use reqwest_retry::policies::ExponentialBackoff;
 use reqwest_retry::{RetryDecision, RetryPolicy, RetryTransientMiddleware};
-use reqwest_steady::{Backoff, Budget, Jitter, RetryMiddleware, ThrottleMiddleware};
+use reqwest_steady::{Backoff, Budget, Jitter, RetryMiddleware, Steady, ThrottleMiddleware};
 
 // The number of retries and the waits are the defaults of `RetryMiddleware`, so that only the rest differs.
 const RETRIES: u32 = 5;
@@ -110,7 +110,26 @@ pub fn steady_retry(seed: u64) -> Vec<Arc<dyn Middleware>> {
 
 /// Builds both middlewares with default settings.
 pub fn steady_throttle(seed: u64) -> Vec<Arc<dyn Middleware>> {
-    with_throttle(steady_retry(seed), seed)
+    of_steady(&default_steady(seed))
+}
+
+/// Builds the bundle with default settings.
+pub fn default_steady(seed: u64) -> Steady {
+    let steady = Steady::builder()
+        .retry(RetryMiddleware::builder().seed(seed))
+        .throttle(ThrottleMiddleware::builder().seed(seed));
+    steady.build().unwrap()
+}
+
+/// Returns the middlewares of a bundle, the outermost first, as `with_steady` adds them to a client.
+pub fn of_steady(steady: &Steady) -> Vec<Arc<dyn Middleware>> {
+    let mut stack: Vec<Arc<dyn Middleware>> = Vec::new();
+    if let Some(coalesce) = steady.coalesce() {
+        stack.push(Arc::new(coalesce.clone()));
+    }
+    stack.push(Arc::new(steady.retry().clone()));
+    stack.push(Arc::new(steady.throttle().clone()));
+    stack
 }
 
 /// Adds a throttle behind these middlewares.

@@ -33,8 +33,8 @@ impl fmt::Display for Table<'_> {
         let results = self.0;
         writeln!(
             f,
-            "{}: {}, {} callers, seed {}",
-            results.name, results.topic, results.clients, results.seed
+            "{}: {}, {}, seed {}",
+            results.name, results.topic, results.callers, results.seed
         )?;
         writeln!(f, "{}", results.conclusion)?;
         write!(f, "  {:<NAMES$}", "")?;

@@ -14,8 +14,13 @@ fn nothing_overlaps_or_overflows_at_any_width() {
     };
     let directory = Directory::new();
     let file = directory.file("lab.html");
-    // All scenarios, and one whose rates have the longest labels.
-    for line in ["--clients 200", "drain --clients 10000"] {
+    // All scenarios, one whose rates have the longest labels, and a described service.
+    let described = concat!(
+        "try --service ",
+        env!("CARGO_MANIFEST_DIR"),
+        "/examples/outage.toml"
+    );
+    for line in ["--clients 200", "drain --clients 10000", described] {
         lab(line, &file);
         for width in WIDTHS {
             for scheme in [Scheme::Light, Scheme::Dark] {
