@@ -37,6 +37,28 @@ async fn an_inspected_body_is_decoded() {
 }
 
 #[tokio::test]
+async fn an_inspected_body_that_cannot_be_decoded_is_final() {
+    for status in [200, 429] {
+        let mut corrupt = gzipped(status, "", GZIPPED.len());
+        let middle = corrupt.len() - GZIPPED.len() / 2;
+        corrupt[middle] ^= 0xff;
+        let server = Server::start(move |_| reply(corrupt.clone(), Then::KeepOpen)).await;
+        let retry = retry().inspect_body(Inspect::all(), |attempt, start| {
+            // Of an error, the function sees what could be decoded.
+            assert!(attempt.status()? == 429 && !start.is_complete());
+            Some(BodyVerdict::never())
+        });
+        let (result, report) = reported(client(direct(), retry).get(server.url())).await;
+        assert_eq!(report.stop_reason(), StopReason::NotRetryable);
+        assert_eq!(server.count(), 1);
+        match result {
+            Err(error) => assert!(status == 200 && error.is_decode(), "{error:?}"),
+            Ok(response) => assert!(status == 429 && response.text().await.is_err()),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_download_that_is_gzipped_unasked_begins_again() {
     let directory = Directory::new();
     let half = GZIPPED.len() / 2;
