@@ -1,7 +1,9 @@
 //! Reads the bytes of a file, and requests the rest when a body breaks off.
 //!
 //! A [`Transfer`] is in one of three states: it reads a body, it waits for the response to a request for the rest, or
-//! it has ended. It never yields a byte twice and never skips one.
+//! it has ended. It never yields a byte twice and never skips one. [`resume`] requests the rest.
+
+mod resume;
 
 use std::io;
 use std::pin::Pin;
@@ -9,26 +11,22 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use http_body::Body as _;
-use reqwest::{Body, Response, Url};
+#[cfg(feature = "file")]
+use reqwest::Url;
+use reqwest::{Body, Response};
 use reqwest_middleware::{Error, Result};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::error::{DownloadError, Kind};
 use super::requests::Requests;
-use super::version::{FileVersion, Rest};
+use super::version::FileVersion;
 use crate::admit::Scope;
 use crate::clock;
-use crate::decide::{Failure, StatusClass, default_class, failure_class, is_veto};
 use crate::entropy::Entropy;
-use crate::host::host_of;
-use crate::log;
-use crate::schedule::{self, Backoff, server_hint};
+use crate::schedule::Backoff;
 use crate::upstream::BoxFuture;
-
-/// If the server asks for a longer wait, the download ends. It is the default `max_server_delay` of a retry.
-const MAX_SERVER_DELAY: Duration = Duration::from_secs(60);
 
 /// How a download goes on after a failure.
 #[derive(Clone, Debug)]
@@ -150,11 +148,13 @@ impl Transfer {
         is_whole_file(self.status)
     }
 
+    #[cfg(feature = "file")]
     pub(super) fn url(&self) -> &Url {
         self.requests.url()
     }
 
     /// Allows to begin with the first byte again, if the server does not send the rest. [`Item::StartOver`] says when.
+    #[cfg(feature = "file")]
     pub(super) fn allow_start_over(&mut self) {
         self.may_start_over = true;
     }
@@ -162,6 +162,7 @@ impl Transfer {
     /// Goes on at this offset, because an earlier download of this version has saved the bytes before it.
     ///
     /// With 0, the first response is read if nothing of it was read before. Otherwise this sends a new request.
+    #[cfg(feature = "file")]
     pub(super) fn continue_from(&mut self, offset: u64) {
         if offset == 0 && self.offset == 0 && matches!(self.state, State::Reading(_)) {
             return;
@@ -318,120 +319,6 @@ impl Transfer {
                 self.state = State::Ended;
                 Ok(None)
             }
-        }
-    }
-
-    /// Requests the rest after a failure, if that is possible and allowed. `hint` is how long the server asks to wait.
-    fn resume(&mut self, cause: Error, hint: Option<Duration>) -> Result<Option<Item>> {
-        let is_part = self.offset > 0 && self.version.resumable().is_some() && !self.refuses_parts;
-        if !self.is_file() {
-            return Err(cause);
-        }
-        if !is_part && self.offset > 0 && !self.may_start_over {
-            let reason = match self.refuses_parts {
-                true => "the server does not send the rest",
-                false => "its headers do not allow to ask for the rest",
-            };
-            return Err(self.error(Kind::Broken(reason, cause)));
-        }
-        let wait = self.entropy.with(|rng| {
-            let backoff = &self.settings.backoff;
-            let backoff = backoff.draw(self.without_progress, None, rng);
-            schedule::wait(hint, backoff, rng)
-        });
-        if let Some(limit) = self.requests.limit() {
-            if clock::after(clock::now(), wait) >= limit.end() {
-                return Err(self.error(Kind::Broken("its deadline is too close", cause)));
-            }
-        }
-        if !self.allowance.take_retry() {
-            return Err(self.error(Kind::Broken("no resumes are left", cause)));
-        }
-        self.request(is_part, wait);
-        self.resumes += 1;
-        self.without_progress += 1;
-        let cause = Failure::of(&cause).kind.as_str();
-        let host = host_of(self.requests.url());
-        log::download_resumes(host, self.offset, self.resumes, cause);
-        Ok(None)
-    }
-
-    /// Requests the rest, or the whole file.
-    fn request(&mut self, is_part: bool, wait: Duration) {
-        let rest = self.version.resumable().filter(|_| is_part);
-        let from = rest.map(|(validator, _)| (self.offset, validator));
-        let request = self.requests.again(from, wait, self.allowance.clone());
-        self.silent_until = None;
-        self.state = State::Requesting { request, is_part };
-    }
-
-    /// Handles the response to a request for the rest, or for the whole file.
-    fn on_result(&mut self, result: Result<Response>, is_part: bool) -> Result<Option<Item>> {
-        let response = match result {
-            Ok(response) => response,
-            Err(error) => {
-                let error = self.requests.complete_error(error, self.resumes + 1);
-                let is_final = failure_class(Failure::of(&error).kind) == StatusClass::Never
-                    || !self.requests.may_ask_again();
-                return match is_final {
-                    true => Err(error),
-                    false => self.resume(error, None),
-                };
-            }
-        };
-        let status = response.status();
-        if is_whole_file(status) {
-            if self.may_start_over {
-                self.begin(response);
-                return Ok(Some(Item::StartOver));
-            }
-            if self.offset == 0 {
-                self.begin(response);
-                return Ok(None);
-            }
-            let reason = "the file has changed, or the server does not support ranges";
-            return Err(self.error(Kind::Changed(reason)));
-        }
-        match status {
-            StatusCode::PARTIAL_CONTENT if is_part => {
-                let length = response.content_length();
-                match (self.version).check_rest(response.headers(), length, self.offset) {
-                    Rest::Continues { end } => {
-                        self.read(response, Some(end));
-                        Ok(None)
-                    }
-                    Rest::DoesNotFit(reason) => self.start_over(reason),
-                }
-            }
-            StatusCode::RANGE_NOT_SATISFIABLE if is_part => {
-                self.start_over("the file is shorter now")
-            }
-            StatusCode::PRECONDITION_FAILED if is_part => self.start_over("the file has changed"),
-            _ => self.on_failure(status, response.headers()),
-        }
-    }
-
-    /// Sends the request again after a temporary error status, unless the server or the retry in the chain forbids it.
-    fn on_failure(&mut self, status: StatusCode, headers: &HeaderMap) -> Result<Option<Item>> {
-        let error = self.error(Kind::Status(status));
-        let hint = server_hint(status, headers, clock::wall());
-        let is_final = default_class(status) == StatusClass::Never
-            || is_veto(headers)
-            || hint.is_some_and(|hint| hint > MAX_SERVER_DELAY)
-            || !self.requests.may_ask_again();
-        match is_final {
-            true => Err(error),
-            false => self.resume(error, hint),
-        }
-    }
-
-    /// Requests the whole file after a part that does not fit, if that is allowed.
-    fn start_over(&mut self, reason: &'static str) -> Result<Option<Item>> {
-        let error = self.error(Kind::Changed(reason));
-        self.refuses_parts = true;
-        match self.may_start_over {
-            true => self.resume(error, None),
-            false => Err(error),
         }
     }
 
