@@ -19,12 +19,12 @@ use crate::support::stacks::{MS, SEC};
 async fn arrivals(looks: bool) -> (Vec<Duration>, usize) {
     let started = Instant::now();
     let server = Server::new(|index| match index {
-        20 => respond_with(429, &[("retry-after", "2")]),
-        60..=70 => late(5 * MS, respond(503)),
-        index if index % 40 == 0 => late(3 * MS, respond(429)),
+        5 => respond_with(429, &[("retry-after", "2")]),
+        90..=97 => late(5 * MS, respond(503)),
+        index if index > 100 && index % 40 == 0 => late(3 * MS, respond(429)),
         _ => late(7 * MS, respond(200)),
     });
-    let steady = steady(retry(), throttle().max_in_flight(12).rate(200.0, 9));
+    let steady = steady(retry(), throttle());
     let client = client(&server, &steady);
     let looking = tokio::spawn({
         let steady = steady.clone();
@@ -45,10 +45,11 @@ async fn arrivals(looks: bool) -> (Vec<Duration>, usize) {
             }
         }
     });
+    // First fewer than the pace lets through, then many at once.
     let calls = (0..300).map(|name| {
         let client = client.clone();
         async move {
-            sleep(name as u32 * 9 * MS).await;
+            sleep(name.min(60) as u32 * 140 * MS).await;
             let _ = call(&client, name).await;
         }
     });
