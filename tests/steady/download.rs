@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use reqwest_middleware::{Error, RequestBuilder};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error, RequestBuilder};
 use reqwest_steady::download::{Download, DownloadError, DownloadExt, DownloadRequest, Progress};
 use reqwest_steady::testing::{Reply, ScriptedServer};
 use reqwest_steady::{Backoff, Jitter, RequestBuilderExt, RetryMiddleware, Scope, SteadyError};
@@ -32,6 +32,12 @@ fn bytes(length: usize) -> Vec<u8> {
 
 fn exact() -> Backoff {
     Backoff::exponential(SEC).jitter(Jitter::None)
+}
+
+/// A client without a retry.
+fn bare(server: &Arc<ScriptedServer>) -> ClientWithMiddleware {
+    let client = ClientBuilder::new(reqwest::Client::new());
+    client.with_arc(server.clone()).build()
 }
 
 fn request(server: &Arc<ScriptedServer>) -> RequestBuilder {
@@ -276,8 +282,7 @@ async fn a_server_that_falls_silent_cannot_block_a_download() {
 fn without_timers_a_download_says_so() {
     let file = Hosted::new(bytes(300));
     let server = serve(move |_, request| file.reply(request, 300, Then::End));
-    let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new());
-    let client = client.with_arc(server.clone()).build();
+    let client = bare(&server);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
@@ -411,23 +416,27 @@ async fn a_stream_never_goes_on_with_what_does_not_fit() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_longer_than_announced_is_refused() {
-    let file = Hosted::new(bytes(300));
-    let longer = Hosted::new(bytes(310));
-    let server = serve(move |index, request| match index {
-        0 => file.reply(request, 100, Then::Fail),
-        // The range is right, and the length is not announced.
-        _ => {
-            let body =
-                futures_util::stream::iter([Ok::<_, std::io::Error>(longer.bytes[100..].to_vec())]);
-            Reply::status(206)
-                .header("etag", "\"one\"")
-                .header("content-range", "bytes 100-299/300")
-                .body(reqwest::Body::wrap_stream(body))
-        }
-    });
-    let (received, text, error) = failed(download(&server)).await;
-    assert_eq!((received, server.count()), (100, 2), "{text}");
-    assert!(DownloadError::of(&error).unwrap().is_changed());
+    let longer = bytes(310);
+    // In one chunk, and with a chunk behind the last byte.
+    for (chunks, expected) in [(vec![100..310], 100), (vec![100..300, 300..310], 300)] {
+        let file = Hosted::new(bytes(300));
+        let chunks: Vec<_> = chunks.into_iter().map(|at| longer[at].to_vec()).collect();
+        let server = serve(move |index, request| match index {
+            0 => file.reply(request, 100, Then::Fail),
+            // The range is right, and the length is not announced.
+            _ => {
+                let chunks = chunks.clone().into_iter().map(Ok::<_, std::io::Error>);
+                let body = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
+                Reply::status(206)
+                    .header("etag", "\"one\"")
+                    .header("content-range", "bytes 100-299/300")
+                    .body(body)
+            }
+        });
+        let (received, text, error) = failed(download(&server)).await;
+        assert_eq!((received, server.count()), (expected, 2), "{text}");
+        assert!(DownloadError::of(&error).unwrap().is_changed());
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -516,16 +525,21 @@ async fn a_final_status_for_the_rest_ends_the_download() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_fails_for_good_returns_its_error() {
-    let file = Hosted::new(bytes(300));
-    let server = serve(move |index, request| match index {
-        0 => file.reply(request, 100, Then::Fail),
-        _ => Reply::fail(ErrorKind::PermissionDenied),
-    });
-    let (_, error) = read(&mut download(&server).await.unwrap())
-        .await
-        .unwrap_err();
-    assert!(DownloadError::of(&error).is_none(), "{error:?}");
-    assert_eq!(server.count(), 2);
+    for with_retry in [true, false] {
+        let file = Hosted::new(bytes(300));
+        let server = serve(move |index, request| match index {
+            0 => file.reply(request, 100, Then::Fail),
+            _ => Reply::fail(ErrorKind::PermissionDenied),
+        });
+        let client = match with_retry {
+            true => server.client(RetryMiddleware::default()),
+            false => bare(&server),
+        };
+        let download = client.get(URL).download().backoff(exact());
+        let (_, error) = read(&mut download.await.unwrap()).await.unwrap_err();
+        assert!(DownloadError::of(&error).is_none(), "{error:?}");
+        assert_eq!(server.count(), 2);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -628,10 +642,13 @@ async fn a_download_without_a_retry_goes_on_by_itself() {
         2 => Reply::fail(ErrorKind::ConnectionReset),
         _ => hosted.reply(request, 300, Then::End),
     });
-    let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new());
-    let client = client.with_arc(server.clone()).build();
     let start = Instant::now();
-    let mut download = client.get(URL).download().backoff(exact()).await.unwrap();
+    let mut download = bare(&server)
+        .get(URL)
+        .download()
+        .backoff(exact())
+        .await
+        .unwrap();
     assert_eq!(read(&mut download).await.unwrap(), *file.bytes);
     assert_eq!((server.count(), start.elapsed()), (4, 7 * SEC));
 }

@@ -1,16 +1,10 @@
 //! What ends a download, or makes it wait: servers, budgets, deadlines and silence.
 
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::{
     Budget, CoalesceMiddleware, RetryMiddlewareBuilder, StatusClass, ThrottleMiddleware,
 };
 
 use super::*;
-
-fn bare(server: &Arc<ScriptedServer>) -> ClientWithMiddleware {
-    let client = ClientBuilder::new(reqwest::Client::new());
-    client.with_arc(server.clone()).build()
-}
 
 fn retrying(
     server: &Arc<ScriptedServer>,
@@ -223,6 +217,47 @@ async fn a_scope_around_the_reading_ends_a_request_that_runs() {
         );
         assert_eq!((start.elapsed(), server.count()), (3 * SEC, 2));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_around_the_start_holds_for_the_reading() {
+    let file = Hosted::new(bytes(300));
+    let server = serve(move |_, request| file.reply(request, 10, Then::Stall));
+    let scope = Scope::new().deadline(45 * SEC);
+    let start = Instant::now();
+    let mut download = scope.run(download(&server).into_future()).await.unwrap();
+    let (_, error) = read(&mut download).await.unwrap_err();
+    let error = SteadyError::of(&error).expect("the deadline");
+    assert!(error.is_deadline(), "{error}");
+    assert_eq!((start.elapsed(), server.count()), (45 * SEC, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_of_the_rest_know_the_time_that_is_left() {
+    let server = broken(|| Reply::status(503));
+    let waits = Backoff::exponential(4 * SEC).jitter(Jitter::None);
+    let client = retrying(&server, |retry| retry.backoff(waits));
+    let start = Instant::now();
+    let request = client.get(URL).deadline(9 * SEC).download();
+    let (_, text, _) = failed(request.backoff(exact())).await;
+    // At 1 s and 5 s. A retry at 13 s is too late, and a resume at 7 s is not.
+    assert_eq!((server.count(), start.elapsed()), (4, 7 * SEC), "{text}");
+    assert!(text.contains("its deadline is too close"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_body_is_not_a_silent_one() {
+    let server = serve(|_, _| {
+        let drops = futures_util::stream::unfold(5, |left: u32| async move {
+            tokio::time::sleep(20 * SEC).await;
+            Some((Ok::<_, std::io::Error>("drop"), left.checked_sub(1)?))
+        });
+        Reply::status(200).body(reqwest::Body::wrap_stream(drops))
+    });
+    let start = Instant::now();
+    let mut download = download(&server).await.unwrap();
+    assert_eq!(read(&mut download).await.unwrap().len(), 20);
+    assert_eq!((server.count(), start.elapsed()), (1, 120 * SEC));
 }
 
 #[tokio::test(start_paused = true)]

@@ -176,23 +176,30 @@ async fn what_is_there_whole_is_not_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_part_of_another_version_is_not_used() {
+    for (etag, length) in [("\"two\"", 300), ("\"one\"", 200), ("\"one\"", 400)] {
+        a_part_is_not_used_for(etag, length).await;
+    }
+}
+
+async fn a_part_is_not_used_for(etag: &'static str, length: usize) {
     let directory = Directory::new();
     let old = Hosted::new(bytes(300));
     let new = Hosted {
-        etag: Some("\"two\""),
-        ..Hosted::new(vec![7; 300])
+        etag: Some(etag),
+        ..Hosted::new(vec![7; length])
     };
     let is_new = Arc::new(AtomicBool::new(false));
     let (hosted, renewed) = (new.clone(), is_new.clone());
     let server = serve(move |_, request| match renewed.load(Ordering::SeqCst) {
         false => old.reply(request, 100, Then::Fail),
-        true => hosted.reply(request, 300, Then::End),
+        true => hosted.reply(request, length, Then::End),
     });
     let first = download(&server).max_resumes(0).await.unwrap();
     first.save(directory.file("data")).await.unwrap_err();
     is_new.store(true, Ordering::SeqCst);
     let second = download(&server).max_resumes(0).await.unwrap();
-    assert_eq!(second.save(directory.file("data")).await.unwrap(), 300);
+    let saved = second.save(directory.file("data")).await.unwrap();
+    assert_eq!(saved, length as u64);
     assert_eq!(server.count(), 2);
     assert_eq!(fs::read(directory.file("data")).unwrap(), *new.bytes);
 }
@@ -436,6 +443,55 @@ async fn a_part_that_others_move_is_never_made_the_target() {
         "{error:?}"
     );
     assert_eq!(fs::read(directory.file("data")).unwrap(), [9; 300]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_others_write_to_is_never_made_the_target() {
+    let directory = Directory::new();
+    fs::write(directory.file("data"), vec![9; 300]).unwrap();
+    let file = Hosted::new(bytes(300));
+    let server = serve(move |index, request| match index {
+        0 => file.reply(request, 100, Then::Stall),
+        _ => file.reply(request, 300, Then::End),
+    });
+    let saving = download(&server)
+        .await
+        .unwrap()
+        .save(directory.file("data"));
+    let mut saving = std::pin::pin!(saving);
+    assert!(tokio::time::timeout(SEC, saving.as_mut()).await.is_err());
+    let names = directory.names();
+    let part = names.iter().find(|name| name.ends_with(".part")).unwrap();
+    let part = directory.file(part);
+    let theirs = fs::OpenOptions::new().write(true).open(part).unwrap();
+    theirs.set_len(301).unwrap();
+    let error = saving.await.unwrap_err();
+    assert!(DownloadError::of(&error).unwrap().io().is_some());
+    assert_eq!(fs::read(directory.file("data")).unwrap(), [9; 300]);
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_comes_back_begins_with_its_first_byte() {
+    let directory = Directory::new();
+    let old = Hosted::new(bytes(300));
+    let new = Hosted {
+        etag: Some("\"two\""),
+        ..Hosted::new(vec![7; 300])
+    };
+    let hosted = new.clone();
+    let server = serve(move |index, request| match index {
+        0 => hosted.reply(request, 100, Then::Fail),
+        1 => old.reply(request, 50, Then::Fail),
+        _ => hosted.reply(request, 300, Then::End),
+    });
+    let first = download(&server).max_resumes(0).await.unwrap();
+    first.save(directory.file("data")).await.unwrap_err();
+    // There are 100 bytes of the new version when the file changes to it.
+    let second = download(&server).await.unwrap();
+    assert_eq!(second.save(directory.file("data")).await.unwrap(), 300);
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *new.bytes);
+    assert_eq!((server.count(), directory.names().len()), (3, 1));
 }
 
 #[cfg(unix)]

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::{ClientBuilderExt, Steady};
 
 use super::*;
