@@ -79,6 +79,9 @@ use crate::upstream::BoxFuture;
 pub use error::DownloadError;
 use requests::Requests;
 use transfer::{Item, ResumeSettings, Transfer};
+// For its property.
+#[cfg(any(test, all(fuzzing, feature = "testing")))]
+pub(crate) use version::{FileVersion, Rest};
 
 /// Adds `download` to request builders.
 pub trait DownloadExt: sealed::Sealed {

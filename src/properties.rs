@@ -11,6 +11,7 @@ mod keys;
 #[cfg(feature = "dead-letter-file")]
 mod letters;
 mod limits;
+mod ranges;
 mod sequences;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ pub use keys::keys;
 #[cfg(feature = "dead-letter-file")]
 pub use letters::letters;
 pub use limits::limits;
+pub use ranges::ranges;
 pub use sequences::sequences;
 
 /// Returns the URL of all requests. It is parsed once per thread, to save time.

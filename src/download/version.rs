@@ -16,14 +16,14 @@ const OLD_ENOUGH: Duration = Duration::from_secs(60);
 
 /// What identifies one version of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FileVersion {
+pub(crate) struct FileVersion {
     pub(super) length: Option<u64>,
     pub(super) validator: Option<Validator>,
 }
 
 /// A strong validator: the value of `If-Range` in a request for the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Validator {
+pub(crate) enum Validator {
     Tag(HeaderValue),
     Date(HeaderValue),
 }
@@ -38,7 +38,7 @@ impl Validator {
 
 /// Whether a 206 has the rest of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(crate) enum Rest {
     /// Its body has the bytes from the offset to `end` (exclusive).
     Continues { end: u64 },
     /// It does not, for this reason.
@@ -47,7 +47,7 @@ pub(super) enum Rest {
 
 impl FileVersion {
     /// Reads the version from the headers of a response with the whole file. `length` is that of its body.
-    pub(super) fn of(headers: &HeaderMap, length: Option<u64>) -> Self {
+    pub(crate) fn of(headers: &HeaderMap, length: Option<u64>) -> Self {
         let is_usable = length.is_some() && !is_encoded(headers) && !refuses_ranges(headers);
         Self {
             length,
@@ -67,12 +67,12 @@ impl FileVersion {
     ///
     /// Both are necessary. A body that the client decodes has no length, and only this shows that its offsets are not
     /// those of the server.
-    pub(super) fn resumable(&self) -> Option<(&Validator, u64)> {
+    pub(crate) fn resumable(&self) -> Option<(&Validator, u64)> {
         Some((self.validator.as_ref()?, self.length?))
     }
 
     /// Checks a 206 to a request for the bytes from `offset` on. `length` is that of its body.
-    pub(super) fn check_rest(&self, headers: &HeaderMap, length: Option<u64>, offset: u64) -> Rest {
+    pub(crate) fn check_rest(&self, headers: &HeaderMap, length: Option<u64>, offset: u64) -> Rest {
         let Some((validator, whole)) = self.resumable() else {
             return Rest::DoesNotFit("the server has sent a part that was not requested");
         };

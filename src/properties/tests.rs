@@ -42,6 +42,7 @@ fn inputs_that_the_fuzzers_saved_still_pass() {
         #[cfg(feature = "dead-letter-file")]
         ("letters", letters),
         ("limits", limits),
+        ("ranges", ranges),
         ("sequences", sequences),
     ];
     for (name, property) in properties {
@@ -70,6 +71,11 @@ proptest! {
     #[test]
     fn any_rate_limit_is_read_as_its_draft_defines_or_ignored(data in bytes()) {
         limits(&data);
+    }
+
+    #[test]
+    fn any_response_to_a_range_request_fits_or_is_refused(data in bytes()) {
+        ranges(&data);
     }
 
     #[test]
