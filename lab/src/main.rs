@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p lab` runs every scenario with every kind of client, prints a table, and
 //! writes a page with charts. `cargo run --release -p lab -- herd` runs one scenario, and `random` runs
-//! random services. `try --service FILE` compares clients at a service that you describe. The same seed gives the same
-//! table.
+//! random services. `try --service FILE` compares clients at a service that you describe, and `serve` does so in
+//! a browser. The same seed gives the same table.
 
 mod chart;
 mod conclusion;
@@ -15,6 +15,7 @@ mod plane;
 mod plots;
 mod results;
 mod scenarios;
+mod serve;
 mod table;
 mod timeline;
 mod trial;
@@ -43,7 +44,7 @@ use table::Table;
 #[command(
     name = "lab",
     override_usage = "lab [SCENARIO] [--clients N] [--seed N] [--out FILE]\n       lab --pictures DIRECTORY\n       \
-                      lab try --service FILE [--seed N] [--out FILE]\n       lab random [--count N] [--seed N] [--only INDEX] \
+                      lab try --service FILE [--seed N] [--out FILE]\n       lab serve [--port N]\n       lab random [--count N] [--seed N] [--only INDEX] \
                       [--threads N]\n       lab troubles [--seed N]",
     args_conflicts_with_subcommands = true
 )]
@@ -81,6 +82,12 @@ enum SubCommand {
         #[arg(long, value_name = "FILE", default_value = "lab.html")]
         out: PathBuf,
     },
+    /// Serves a page on loopback, on which you choose or describe a service and see the charts change.
+    Serve {
+        /// The port. 0 is any free port.
+        #[arg(long, value_name = "N", default_value_t = 8321)]
+        port: u16,
+    },
     /// Compares clients at random services.
     Random {
         /// The number of services.
@@ -114,6 +121,7 @@ impl SubCommand {
                 seed,
                 ref out,
             } => return try_service(service, seed, out),
+            Self::Serve { port } => return serve::serve(port),
             Self::Troubles { seed } => println(&TroubleTable { seed }.to_string()),
             Self::Random {
                 count,
@@ -141,7 +149,7 @@ fn try_service(file: &Path, seed: u64, out: &Path) -> Result<()> {
         Service::from_toml(&text).with_context(|| format!("{} is invalid", file.display()))?;
     let page = PageFile::create(out)?;
     println(MEANING);
-    let results = [trial::compare(&service, seed, None)];
+    let results = [trial::compare(&service, seed, None, None)];
     println(&Table(&results[0]).to_string());
     let drawn = Page {
         results: &results,

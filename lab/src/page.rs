@@ -37,7 +37,7 @@ dt { font-weight: 600; }
 dd { margin: 0; }
 nav { display: flex; flex-wrap: wrap; gap: .25rem 1rem; }
 section { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
-  padding: 1rem 1.25rem 1.25rem; margin-top: 1.5rem; }
+  padding: 1rem 1.25rem 1.25rem; margin-top: 1.5rem; container-type: inline-size; }
 .topic { color: var(--soft); margin: 0; }
 .client.ours { font-weight: 700; }
 figure { margin: 1.25rem 0 0; }
@@ -88,7 +88,7 @@ th { color: var(--soft); font-weight: 500; vertical-align: bottom; }
 th:first-child, td:first-child, th:last-child, td:last-child { text-align: left; }
 td:last-child { color: var(--soft); }
 footer { color: var(--soft); margin-top: 2rem; }
-@media (max-width: 60rem) {
+@container (max-width: 55rem) {
   thead { position: absolute; left: -99rem; }
   table, tbody, tr, td { display: block; }
   tr { border-bottom: 1px solid var(--line); padding: .5rem 0; display: grid; gap: .1rem 1.5rem;
@@ -98,17 +98,19 @@ footer { color: var(--soft); margin-top: 2rem; }
   td:first-child, td:last-child { grid-column: 1 / -1; display: block; min-width: 0; }
   td:first-child::before, td:last-child::before { content: none; }
 }
-@media (max-width: 44rem) {
-  body { padding: 1rem .75rem; }
-  section { padding: .75rem; }
-  dl { display: block; }
-  dd { margin: 0 0 .4rem; }
+@container (max-width: 40rem) {
   .outcome { grid-template-columns: minmax(0, 1fr) 3.6rem minmax(0, .8fr) 3rem; margin-bottom: .5rem; }
   .outcome .client { grid-column: 1 / -1; }
   .outcome.head .panel:first-child { grid-column: 1 / 3; }
   .outcome.head .panel:last-child { grid-column: 3 / 5; }
   .outcome.axis .ticks:first-child { grid-column: 1; }
   .outcome.axis .ticks:last-child { grid-column: 3; }
+}
+@media (max-width: 44rem) {
+  body { padding: 1rem .75rem; }
+  section { padding: .75rem; }
+  dl { display: block; }
+  dd { margin: 0 0 .4rem; }
 }
 ";
 
@@ -177,8 +179,10 @@ pub(crate) fn section(results: &Results) -> Markup {
             p class="topic" { (results.topic) }
             h2 { (results.conclusion) }
             p { (results.story) }
-            div class="pair" {
-                @for lines in &results.lines { (lines.draw()) }
+            @if !results.lines.is_empty() {
+                div class="pair" {
+                    @for lines in &results.lines { (lines.draw()) }
+                }
             }
             (plots::timelines(results))
             (plots::outcomes(results))

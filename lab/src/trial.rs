@@ -1,5 +1,6 @@
 //! Compares clients at a described service.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lab::service::Service;
@@ -10,6 +11,7 @@ use reqwest_steady::testing::{Outcome, Stack};
 use crate::conclusion::{find_run, share_and_cost};
 use crate::results::{OURS, PEER, Results, Run, YOURS};
 use crate::scenarios::{MEANINGS, took};
+use crate::serve::{Bound, Bounded};
 
 /// Builds the bundle of one client, with this seed for its jitter.
 pub(crate) type MakeSteady<'a> = dyn Fn(u64) -> Steady + Sync + 'a;
@@ -27,10 +29,22 @@ pub(crate) fn meanings() -> Vec<(&'static str, &'static str)> {
     MEANINGS.into_iter().filter(known).collect()
 }
 
-/// Runs all clients, and one with your settings if there are any.
-pub(crate) fn compare(service: &Service, seed: u64, yours: Option<&MakeSteady<'_>>) -> Results {
+/// Runs all clients, and one with your settings if there are any. A bound can stop the runs early.
+pub(crate) fn compare(
+    service: &Service,
+    seed: u64,
+    yours: Option<&MakeSteady<'_>>,
+    bound: Option<&Arc<Bound>>,
+) -> Results {
     let run = |name, stack: &Stack<'_>| {
-        let outcome = service.simulation().seed(seed).run(stack);
+        let bounded = |seed| {
+            let mut middlewares = stack(seed);
+            if let Some(bound) = bound {
+                middlewares.push(Arc::new(Bounded(bound.clone())));
+            }
+            middlewares
+        };
+        let outcome = service.simulation().seed(seed).run(&bounded);
         Run::new(name, &outcome, 1, note(&outcome))
     };
     let mut runs: Vec<_> = CLIENTS
@@ -117,7 +131,7 @@ mod tests {
     #[test]
     fn your_settings_are_one_more_row_with_a_title() {
         let service = Service::from_toml(SMALL).unwrap();
-        let without = compare(&service, 1, None);
+        let without = compare(&service, 1, None, None);
         let names =
             |results: &Results| results.runs.iter().map(|run| run.stack).collect::<Vec<_>>();
         assert_eq!(names(&without), ["no retry", PEER, OURS]);
@@ -132,7 +146,7 @@ mod tests {
             without.conclusion
         );
 
-        let with = compare(&service, 1, Some(&default_steady));
+        let with = compare(&service, 1, Some(&default_steady), None);
         assert_eq!(names(&with), ["no retry", PEER, OURS, YOURS]);
         let [ours, yours] = [&with.runs[2], &with.runs[3]];
         assert!(yours.is_ours());
@@ -156,7 +170,7 @@ mod tests {
             let retry = reqwest_steady::RetryMiddleware::builder().seed(seed);
             steady.retry(retry).build().unwrap()
         };
-        let results = compare(&service, 1, Some(&careful));
+        let results = compare(&service, 1, Some(&careful), None);
         let [ours, yours] = [&results.runs[2], &results.runs[3]];
         assert!(yours.succeeded < ours.succeeded);
     }
@@ -164,7 +178,7 @@ mod tests {
     #[test]
     fn a_note_names_times_and_failures() {
         let service = Service::from_toml(SMALL).unwrap();
-        let results = compare(&service, 1, None);
+        let results = compare(&service, 1, None, None);
         assert_eq!(
             results.runs[0].note,
             "last success after 0.07 s; 99 % of the successes take at most 0.08 s; failures: 140 × 429"

@@ -276,29 +276,35 @@ impl Browser {
         std::mem::take(&mut self.requested)
     }
 
-    /// Presses a key, for example `Tab`, `Enter`, `ArrowDown`, or a letter.
+    /// Presses `Tab`, `Enter` or `ArrowDown`.
     pub(crate) fn press(&mut self, key: &str) {
         let code = match key {
             "Tab" => 9,
             "Enter" => 13,
-            "Backspace" => 8,
-            "End" => 35,
             "ArrowDown" => 40,
-            _ => 0,
-        };
-        let text = match key {
-            "Enter" => Some("\r"),
-            _ if key.chars().count() == 1 => Some(key),
-            _ => None,
+            _ => panic!("no key {key}"),
         };
         let mut event =
             json!({ "type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": code });
-        if let Some(text) = text {
-            event["text"] = json!(text);
+        if key == "Enter" {
+            event["text"] = json!("\r");
         }
         self.call("Input.dispatchKeyEvent", event.clone());
         event["type"] = json!("keyUp");
         self.call("Input.dispatchKeyEvent", event);
+    }
+
+    /// Presses Ctrl+A.
+    pub(crate) fn select_all(&mut self) {
+        let event = json!({ "type": "keyDown", "key": "a", "code": "KeyA", "modifiers": 2, "commands": ["selectAll"] });
+        self.call("Input.dispatchKeyEvent", event);
+        let event = json!({ "type": "keyUp", "key": "a", "code": "KeyA", "modifiers": 2 });
+        self.call("Input.dispatchKeyEvent", event);
+    }
+
+    /// Types a text in place of the selection.
+    pub(crate) fn type_text(&mut self, text: &str) {
+        self.call("Input.insertText", json!({ "text": text }));
     }
 
     /// Returns all colours of the first 1,600 lines of the page.

@@ -19,6 +19,22 @@
     }
   }
 
+  // The text of a choice is not in the document, so its width is that of a copy.
+  for (const select of document.querySelectorAll("select")) {
+    if (!visible(select)) continue;
+    for (const option of select.options) {
+      const copy = document.createElement("span");
+      copy.textContent = option.textContent;
+      copy.style.cssText = `position: absolute; white-space: nowrap; font: ${getComputedStyle(select).font}`;
+      document.body.append(copy);
+      // The arrow and the padding need 30 pixels.
+      if (copy.getBoundingClientRect().width + 30 > select.clientWidth) {
+        wrong.push(`the choice ${short(option)} is wider than ${select.name}`);
+      }
+      copy.remove();
+    }
+  }
+
   // All lines of text, with their places.
   const lines = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);

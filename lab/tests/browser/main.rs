@@ -2,6 +2,7 @@
 
 mod chromium;
 mod page;
+mod serve;
 
 use std::path::Path;
 use std::process::Command;

@@ -92,6 +92,11 @@ fn the_layout_test_finds_planted_mistakes() {
             "document.querySelector('figcaption').style.cssText = 'position: relative; top: -200px'",
             "leaves its frame",
         ),
+        (
+            "document.querySelector('h2').insertAdjacentHTML('afterend', \
+             '<select style=\"width: 60px; font-size: 12px\"><option>a long choice</option></select>')",
+            "is wider than",
+        ),
     ] {
         browser.open_file(&file, 400, Scheme::Light);
         assert_eq!(browser.texts(LAYOUT), [""; 0]);

@@ -1,0 +1,172 @@
+//! What the page asks for: to run a service, or to show its form.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use lab::service::{Service, ServiceError};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::form::{Form, Values};
+use super::limits::{self, Bound};
+use super::page::EXAMPLES;
+use crate::page::section;
+use crate::trial;
+
+/// The runs at the same time. A run uses one thread.
+const MOST_RUNS: usize = 2;
+/// How long a run waits for another to end.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// Runs simulations, few at once.
+pub(super) struct Lab {
+    runs: Arc<Semaphore>,
+}
+
+/// A response in JSON.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: String,
+}
+
+impl Answer {
+    pub(super) fn error(status: StatusCode, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            body: json!({ "path": "", "message": message.into() }).to_string(),
+        }
+    }
+
+    fn ok(body: &serde_json::Value) -> Self {
+        Self {
+            status: StatusCode::OK,
+            body: body.to_string(),
+        }
+    }
+}
+
+/// A description that the page has to change. The page shows the message beside the value.
+impl From<ServiceError> for Answer {
+    fn from(error: ServiceError) -> Self {
+        Self {
+            status: StatusCode::UNPROCESSABLE_ENTITY,
+            body: json!({ "path": error.path, "message": error.to_string() }).to_string(),
+        }
+    }
+}
+
+/// The values of the form, by their path in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunRequest {
+    service: Values,
+    #[serde(default = "first_seed")]
+    seed: u64,
+}
+
+fn first_seed() -> u64 {
+    1
+}
+
+/// Which service the form has to show: an example, or a description in TOML.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum FormRequest {
+    Example(String),
+    Service(String),
+}
+
+impl Lab {
+    pub(super) fn new() -> Self {
+        Self {
+            runs: Arc::new(Semaphore::new(MOST_RUNS)),
+        }
+    }
+
+    /// Runs a service. Returns its charts, and its description in TOML.
+    pub(super) async fn run(&self, body: &[u8]) -> Answer {
+        self.try_run(body).await.unwrap_or_else(|answer| answer)
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "it measures real time")]
+    async fn try_run(&self, body: &[u8]) -> Result<Answer, Answer> {
+        let request: RunRequest = read(body)?;
+        let text = Form::service().toml(&request.service)?;
+        let service = Service::from_toml(&text)?;
+        limits::check(&service)?;
+        let room = timeout(LONGEST_WAIT, self.runs.clone().acquire_owned()).await;
+        let Ok(Ok(room)) = room else {
+            let message = "other runs take too long: try again";
+            return Err(Answer::error(StatusCode::SERVICE_UNAVAILABLE, message));
+        };
+        let started = Instant::now();
+        let bound = Arc::new(Bound::new(started));
+        let of_run = bound.clone();
+        let run = tokio::task::spawn_blocking(move || {
+            // Kept to the end of the run, even if the page has gone.
+            let _room = room;
+            trial::compare(&service, request.seed, None, Some(&of_run))
+        });
+        let results = run.await.map_err(|error| match error.try_into_panic() {
+            Ok(panic) => Answer::error(StatusCode::INTERNAL_SERVER_ERROR, message_of(&panic)),
+            Err(_) => Answer::error(StatusCode::INTERNAL_SERVER_ERROR, "the run was stopped"),
+        })?;
+        if let Some(message) = bound.exceeded() {
+            return Err(Answer::error(StatusCode::UNPROCESSABLE_ENTITY, message));
+        }
+        Ok(Answer::ok(&json!({
+            "toml": text,
+            "html": section(&results).into_string(),
+            "milliseconds": started.elapsed().as_millis() as u64,
+        })))
+    }
+
+    /// Shows the form of a service.
+    pub(super) fn form(&self, body: &[u8]) -> Answer {
+        let form = || {
+            let text = match read(body)? {
+                FormRequest::Service(text) => text,
+                FormRequest::Example(name) => {
+                    let found = EXAMPLES.iter().find(|(example, _)| *example == name);
+                    let unknown = || {
+                        Answer::error(
+                            StatusCode::NOT_FOUND,
+                            format!("no example has the name {name:?}"),
+                        )
+                    };
+                    found
+                        .map(|(_, text)| (*text).to_owned())
+                        .ok_or_else(unknown)?
+                }
+            };
+            let service = Service::from_toml(&text)?;
+            let html = Form::service().draw(&values(&service)).into_string();
+            Ok(Answer::ok(&json!({ "html": html })))
+        };
+        form().unwrap_or_else(|answer: Answer| answer)
+    }
+}
+
+/// Returns the values of a service, by their path.
+pub(super) fn values(service: &Service) -> Values {
+    let table = service.to_toml().parse::<toml::Table>();
+    let mut values = BTreeMap::new();
+    super::form::flatten("", &table.expect("valid TOML"), &mut values);
+    values
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Answer> {
+    serde_json::from_slice(body)
+        .map_err(|error| Answer::error(StatusCode::BAD_REQUEST, format!("not a request: {error}")))
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("the run failed: {}", text.unwrap_or("no message"))
+}

@@ -1,0 +1,115 @@
+//! The page that the server shows.
+
+use lab::service::Service;
+use maud::{DOCTYPE, PreEscaped, html};
+
+use super::answer::values;
+use super::form::Form;
+use crate::page::STYLE;
+
+/// The services that a reader can start from. The first one is shown.
+pub(super) const EXAMPLES: [(&str, &str); 6] = [
+    (
+        "stalled-worker",
+        include_str!("../../examples/stalled-worker.toml"),
+    ),
+    ("small-api", include_str!("../../examples/small-api.toml")),
+    ("outage", include_str!("../../examples/outage.toml")),
+    (
+        "github-like",
+        include_str!("../../examples/github-like.toml"),
+    ),
+    ("slow-model", include_str!("../../examples/slow-model.toml")),
+    ("flaky", include_str!("../../examples/flaky.toml")),
+];
+
+const FORM_STYLE: &str = "
+.columns { display: grid; grid-template-columns: 19rem minmax(0, 1fr); gap: 1.5rem; align-items: start; }
+.columns main section { margin-top: 0; }
+form { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem; }
+fieldset { border: 0; border-top: 1px solid var(--line); margin: .75rem 0 0; padding: .5rem 0 0; min-width: 0; }
+legend { font-weight: 600; padding: 0 .5rem 0 0; }
+.field { display: grid; grid-template-columns: minmax(0, 1fr) 9.5rem; gap: 0 .5rem; align-items: center;
+  margin-top: .35rem; font-size: .9rem; }
+.field.long { grid-template-columns: minmax(0, 1fr); }
+.field[hidden] { display: none; }
+.field small { grid-column: 1 / -1; color: var(--soft); font-size: .8rem; }
+input, select, textarea, button { font: inherit; color: inherit; background: var(--page); min-width: 0; width: 100%;
+  border: 1px solid var(--none); border-radius: 6px; padding: .2rem .4rem; }
+button { width: auto; cursor: pointer; padding: .2rem .75rem; }
+textarea { font: 13px/1.4 ui-monospace, monospace; min-height: 14rem; resize: vertical; }
+[aria-invalid=true] { border: 2px solid var(--bad); }
+details { margin-top: .75rem; }
+summary { cursor: pointer; font-weight: 600; }
+details p { margin: .4rem 0; }
+.buttons { display: flex; flex-wrap: wrap; gap: .5rem; }
+.status { color: var(--soft); margin: 0 0 .5rem; min-height: 1.5rem; }
+.problem { border-left: 4px solid var(--bad); background: var(--card); margin: 0 0 1rem; padding: .5rem .75rem;
+  overflow-wrap: anywhere; white-space: pre-wrap; }
+.problem:empty { display: none; }
+.stale section { border-style: dashed; }
+@media (max-width: 60rem) { .columns { grid-template-columns: minmax(0, 1fr); } }
+";
+
+const SCRIPT: &str = include_str!("page.js");
+
+/// Draws the page. Its style and script have this nonce.
+pub(super) fn page(nonce: &str) -> String {
+    let name = |text: &str| {
+        Service::from_toml(text)
+            .map(|service| service.name)
+            .unwrap_or_default()
+    };
+    let first = Service::from_toml(EXAMPLES[0].1).expect("a valid example");
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "reqwest-steady: try a service" }
+                link rel="icon" href="data:,";
+                style nonce=(nonce) { (PreEscaped(STYLE)) (PreEscaped(FORM_STYLE)) }
+            }
+            body {
+                a class="skip" href="#results" { "Skip to the results" }
+                header {
+                    h1 { "What retries do to your service" }
+                    p {
+                        "Choose a service or describe yours. The charts follow each change. This server runs the real "
+                        "middlewares in virtual time in this process, listens on loopback only, and loads nothing "
+                        "from elsewhere."
+                    }
+                }
+                div class="columns" {
+                    form id="form" autocomplete="off" {
+                        div class="field long" {
+                            label for="example" { "Start from" }
+                            select id="example" {
+                                @for (example, text) in EXAMPLES { option value=(example) { (name(text)) } }
+                            }
+                        }
+                        div id="fields" { (Form::service().draw(&values(&first))) }
+                        details {
+                            summary { "The service as TOML" }
+                            p { "For " code { "lab try --service service.toml" } ", or paste your own:" }
+                            textarea id="toml" aria-label="The service as TOML" spellcheck="false" {}
+                            div class="buttons" {
+                                button type="button" id="copy" { "Copy" }
+                                button type="button" id="use" { "Use this text" }
+                            }
+                        }
+                    }
+                    main id="results" {
+                        p class="status" id="status" role="status" {}
+                        p class="problem" id="problem" role="alert" {}
+                        div id="charts" {}
+                        noscript { p { "The charts need JavaScript. " code { "lab try" } " does not." } }
+                    }
+                }
+            }
+            script nonce=(nonce) { (PreEscaped(SCRIPT)) }
+        }
+    };
+    page.into_string()
+}
