@@ -32,7 +32,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 ///     .timeout(Duration::from_secs(5));
 /// # let _ = errors;
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "it selects nothing until it is given to `inspect_body`"]
 pub struct Inspect {
     statuses: Statuses,
@@ -330,6 +330,18 @@ type Ask = dyn Fn(&AttemptView<'_>, &BodyStart<'_>) -> Option<BodyVerdict> + Sen
 pub(crate) struct InspectRule {
     pub(crate) what: Inspect,
     pub(crate) ask: Arc<Ask>,
+}
+
+/// Shows what its methods set.
+impl fmt::Debug for Inspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inspect")
+            .field("statuses", &self.statuses)
+            .field("limit", &self.limit)
+            .field("timeout", &self.timeout)
+            .field("content_types", &self.content_types)
+            .finish()
+    }
 }
 
 /// Shows the settings and not the function.
