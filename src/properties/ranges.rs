@@ -73,8 +73,11 @@ fn date(seconds: u64) -> HeaderValue {
     HeaderValue::try_from(httpdate::fmt_http_date(time)).unwrap()
 }
 
+/// What a line of `Content-Range` means: the first and the last byte, and the length of the file.
+type Meaning = (u64, u64, Option<u64>);
+
 /// Returns a line of `Content-Range`, and what it means. `None` if it is malformed.
-fn range_line(input: &mut Unstructured<'_>) -> Result<(String, Option<(u64, u64, Option<u64>)>)> {
+fn range_line(input: &mut Unstructured<'_>) -> Result<(String, Option<Meaning>)> {
     let (first, last) = (input.int_in_range(0..=12)?, input.int_in_range(0..=12)?);
     let whole = match input.int_in_range(0..=3)? {
         0 => None,

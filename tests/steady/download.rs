@@ -418,9 +418,13 @@ async fn a_stream_never_goes_on_with_what_does_not_fit() {
 async fn a_body_longer_than_announced_is_refused() {
     let longer = bytes(310);
     // In one chunk, and with a chunk behind the last byte.
-    for (chunks, expected) in [(vec![100..310], 100), (vec![100..300, 300..310], 300)] {
+    for (ends, expected) in [(vec![310], 100), (vec![300, 310], 300)] {
         let file = Hosted::new(bytes(300));
-        let chunks: Vec<_> = chunks.into_iter().map(|at| longer[at].to_vec()).collect();
+        let starts = std::iter::once(100).chain(ends.iter().copied());
+        let chunks = starts
+            .zip(&ends)
+            .map(|(start, end)| longer[start..*end].to_vec());
+        let chunks: Vec<_> = chunks.collect();
         let server = serve(move |index, request| match index {
             0 => file.reply(request, 100, Then::Fail),
             // The range is right, and the length is not announced.
