@@ -292,7 +292,7 @@ impl Download {
     /// If the body breaks off and the download cannot go on:
     ///
     /// - A [`DownloadError`] says why.
-    /// - A [`SteadyError`](crate::SteadyError) ends the download at its deadline.
+    /// - A [`SteadyError`] ends the download at its deadline.
     /// - The error of a request for the rest is returned unchanged, if a retry would not help.
     ///
     /// After an error, there are no more chunks.
