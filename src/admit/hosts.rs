@@ -26,7 +26,7 @@ pub(crate) struct BudgetConfig {
 /// What a client remembers of one host.
 #[derive(Debug)]
 pub(crate) struct HostRecord {
-    pub(crate) host: Box<str>,
+    pub(crate) host: String,
     pub(crate) budget: Budget,
     pub(crate) streak: Arc<FailureStreak>,
     pub(crate) line: Arc<RetryLine>,
@@ -52,6 +52,16 @@ impl HostRecord {
             line: Arc::new(RetryLine::new(per_sec, now)),
             created: now,
         }
+    }
+
+    /// Reuses the memory of this record for another host.
+    fn renew(&mut self, host: &str, budget: Budget, now: Instant) {
+        let per_sec = budget.min_retries_per_sec().unwrap_or_default();
+        host.clone_into(&mut self.host);
+        self.budget = budget;
+        put(&mut self.streak, FailureStreak::default());
+        put(&mut self.line, RetryLine::new(per_sec, now));
+        self.created = now;
     }
 
     /// Returns the same record with another budget. Calls that began before keep the old one.
@@ -98,6 +108,14 @@ impl HostRecord {
 
     fn must_keep(&self, now: Instant) -> bool {
         self.line.len() > 0 || self.streak.length() > 0 || self.budget.is_in_debt(now)
+    }
+}
+
+/// Puts a value into an `Arc`, in the same memory if nothing else refers to it.
+fn put<T>(place: &mut Arc<T>, value: T) {
+    match Arc::get_mut(place) {
+        Some(old) => *old = value,
+        None => *place = Arc::new(value),
     }
 }
 
@@ -159,7 +177,12 @@ impl Hosts {
         budget: impl Fn(Instant) -> Budget,
     ) -> Arc<HostRecord> {
         let new = |now| Arc::new(HostRecord::new(host, budget(now), now));
-        (self.records).get(hash, new, |old, now| *old = new(now))
+        let renew = |old: &mut Arc<HostRecord>, now| match Arc::get_mut(old) {
+            Some(record) => record.renew(host, budget(now), now),
+            // A call still uses it.
+            None => *old = new(now),
+        };
+        self.records.get(hash, new, renew)
     }
 
     /// Returns the record of a host, if there is one. Adds none. `hash` is the hash of its name.
@@ -170,5 +193,56 @@ impl Hosts {
     /// Returns all records, in no order.
     pub(crate) fn all(&self) -> Vec<Arc<HostRecord>> {
         self.records.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    /// Enough hosts to fill the table, as its own tests do.
+    const HOSTS: u64 = 10_000;
+
+    fn record(hosts: &Hosts, number: u64, now: Instant) -> Arc<HostRecord> {
+        let budget = |now| BudgetConfig::default().budget_of("", now);
+        let record = hosts.of(&format!("host-{number}"), number, budget);
+        assert_eq!(record.host, format!("host-{number}"));
+        assert_eq!(
+            record.budget.balance_at(now),
+            20.0,
+            "host-{number} is not new"
+        );
+        assert_eq!(record.streak.length(), 0, "host-{number} is not new");
+        record
+    }
+
+    fn fail(record: &HostRecord, now: Instant) {
+        record.count_streak(now, now);
+        record.budget.on_failure();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_in_the_place_of_an_evicted_one_starts_anew() {
+        let (hosts, now) = (Hosts::default(), clock::now());
+        for number in 0..HOSTS {
+            fail(&record(&hosts, number, now), now);
+        }
+        // Its place was reused, too.
+        record(&hosts, 0, now);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_evicted_host_stays_as_it_is_for_calls_that_use_it() {
+        let (hosts, now) = (Hosts::default(), clock::now());
+        let held: Vec<_> = (0..HOSTS)
+            .map(|number| record(&hosts, number, now))
+            .inspect(|record| fail(record, now))
+            .collect();
+        for (number, record) in held.iter().enumerate() {
+            assert_eq!(record.host, format!("host-{number}"));
+            assert_eq!(record.streak.length(), 1);
+            assert_eq!(record.budget.balance_at(now), 19.5);
+        }
     }
 }
