@@ -199,12 +199,13 @@ impl Observers {
 
     /// Passes the event to every observer, even if some of them panic.
     pub(crate) fn notify(&self, event: &Event<'_>) {
-        let mut observers = self.0.iter();
-        // An observer that panics can break only its own state. The others follow.
-        let mut notify_rest = || observers.by_ref().for_each(|observe| observe(event));
-        while let Err(payload) = catch_unwind(AssertUnwindSafe(&mut notify_rest)) {
-            discard(payload);
-            log::observer_panicked();
+        for observe in &self.0 {
+            // An observer that panics can break only its own state. The others follow.
+            let result = catch_unwind(AssertUnwindSafe(|| observe(event)));
+            if let Err(payload) = result {
+                discard(payload);
+                log::observer_panicked();
+            }
         }
     }
 }

@@ -357,7 +357,10 @@ impl<'a> GateRequest<'a> {
         }
     }
 
-    fn notify_changes(&self, changes: GateChanges) {
+    fn notify_changes(&self, changes: Option<Box<GateChanges>>) {
+        let Some(changes) = changes else {
+            return;
+        };
         if let Some(paused) = changes.paused {
             self.notify(EventKind::ThrottlePaused(paused));
         }

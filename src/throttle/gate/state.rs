@@ -61,7 +61,8 @@ pub(in crate::throttle) struct Grant {
 pub(super) struct GateSnapshot {
     /// `None` if there are no observers.
     pub(super) load: Option<ThrottleLoad>,
-    pub(super) changes: GateChanges,
+    /// Boxed, because most requests change nothing.
+    pub(super) changes: Option<Box<GateChanges>>,
 }
 
 impl GateState {
@@ -197,18 +198,24 @@ impl GateState {
     }
 
     /// Returns what has changed since the last report to observers and the log.
-    pub(super) fn unreported_changes(&mut self, now: Time) -> GateChanges {
-        let mut changes = GateChanges::default();
-        if let Some(controller) = &self.controller {
-            match closed(now, controller, self.lease.as_deref()) {
-                Some(closed) => changes.paused = self.reported.pause(now, closed),
-                // The gate opens for a probe only.
-                None if controller.is_half_open() => {}
-                None => changes.is_released = self.reported.release(),
-            }
-            changes.paced = self.reported.pace(now, controller.rate());
+    pub(super) fn unreported_changes(&mut self, now: Time) -> Option<Box<GateChanges>> {
+        let controller = self.controller.as_ref()?;
+        let (mut paused, mut is_released) = (None, false);
+        match closed(now, controller, self.lease.as_deref()) {
+            Some(closed) => paused = self.reported.pause(now, closed),
+            // The gate opens for a probe only.
+            None if controller.is_half_open() => {}
+            None => is_released = self.reported.release(),
         }
-        changes
+        let paced = self.reported.pace(now, controller.rate());
+        let has_changed = paused.is_some() || is_released || paced.is_some();
+        has_changed.then(|| {
+            Box::new(GateChanges {
+                paused,
+                is_released,
+                paced,
+            })
+        })
     }
 }
 
