@@ -43,7 +43,8 @@
 //!   requests count, too. A new byte restores the full number. So if a server sends one byte per connection, only a
 //!   deadline limits the requests.
 //! - The [`stall_timeout`](DownloadRequest::stall_timeout) between two chunks. After it, the download requests the
-//!   rest.
+//!   rest. After the last byte of a rest without a length, it waits as long for the end of the body, because more bytes
+//!   would show that the rest does not fit.
 //! - The [`deadline`](crate::RequestBuilderExt::deadline) of the request and that of a [`Scope`](crate::Scope) around
 //!   it hold for the whole download. The deadline of a middleware holds for each request until its headers arrive.
 //! - If a request for the rest must not be repeated, the download ends. Examples are a veto of the server, a

@@ -143,8 +143,11 @@ impl Part {
         if let Some((validator, whole)) = resumable {
             let name = name_of(transfer.url().as_str(), validator, whole);
             let path = beside(target, &name);
-            if let Some(claim) = Claim::of(&path).filter(|_| is_file_or_missing(&path)) {
-                let mut part = Self::create(path, claim, true).await?;
+            if let Some((claim, length)) = Claim::of(&path).zip(length_at(&path)) {
+                let mut options = OpenOptions::new();
+                let options = options.write(true).create(true).truncate(false);
+                // With the length of the file that is there: dropped before it is known again, it must stay.
+                let mut part = Self::create(path, claim, options, length, true).await?;
                 let found = part.file.metadata().await?.len();
                 match found <= whole {
                     true => part.length = part.file.seek(SeekFrom::Start(found)).await?,
@@ -156,16 +159,22 @@ impl Part {
         // Another download is writing the file of this version, or the version cannot be identified.
         let path = beside(target, &Uuid::random().to_string());
         let claim = Claim::of(&path).expect("a random name is not in use");
-        Self::create(path, claim, false).await
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create_new(true);
+        Self::create(path, claim, options, 0, false).await
     }
 
-    async fn create(path: PathBuf, claim: Claim, is_reusable: bool) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(false);
+    async fn create(
+        path: PathBuf,
+        claim: Claim,
+        options: &OpenOptions,
+        length: u64,
+        is_reusable: bool,
+    ) -> io::Result<Self> {
         Ok(Self {
             file: options.open(&path).await?,
             path,
-            length: 0,
+            length,
             is_reusable,
             _claim: claim,
         })
@@ -175,6 +184,7 @@ impl Part {
     ///
     /// The file is not cut: another program may be writing it, or may have made it the target.
     async fn renew(&mut self) -> io::Result<()> {
+        self.length = 0;
         match fs::remove_file(&self.path).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -185,7 +195,6 @@ impl Part {
             .create_new(true)
             .open(&self.path)
             .await?;
-        self.length = 0;
         Ok(())
     }
 
@@ -235,7 +244,9 @@ impl Part {
             return Err(io::Error::other(text));
         }
         fs::rename(&self.path, target).await?;
-        sync_folder(target).await
+        // The target is whole now. Some file systems cannot sync a folder, and that is no failure of the download.
+        let _ = sync_folder(target).await;
+        Ok(())
     }
 }
 
@@ -249,11 +260,12 @@ impl Drop for Part {
     }
 }
 
-/// Returns whether this path is free or a regular file. A link could lead to any other file.
-fn is_file_or_missing(path: &Path) -> bool {
+/// Returns the length of the regular file at this path, and 0 if the path is free. `None` if something else is there: a
+/// link could lead to any other file.
+fn length_at(path: &Path) -> Option<u64> {
     match path.symlink_metadata() {
-        Ok(found) => found.is_file(),
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
+        Ok(found) => found.is_file().then_some(found.len()),
+        Err(error) => (error.kind() == io::ErrorKind::NotFound).then_some(0),
     }
 }
 

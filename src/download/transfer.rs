@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 #[cfg(feature = "file")]
 use reqwest::Url;
 use reqwest::{Body, Response};
@@ -66,6 +66,8 @@ pub(super) struct Transfer {
     pub(super) offset: u64,
     /// Where the current body ends. `None` if that is not known.
     end: Option<u64>,
+    /// HTTP itself ends the body there, because the response announced its length. So nothing can follow.
+    is_end_enforced: bool,
     /// The most bytes of any version that were yielded. Only more than that is progress.
     most_received: u64,
     /// All resumes so far.
@@ -90,6 +92,8 @@ enum State {
         request: BoxFuture<'static, Result<Response>>,
         is_part: bool,
     },
+    /// The bytes of a refused body were taken back with [`Item::StartOver`]. This error follows.
+    Failed(Error),
     Ended,
 }
 
@@ -105,6 +109,7 @@ impl Transfer {
             version: FileVersion::default(),
             offset: 0,
             end: None,
+            is_end_enforced: false,
             most_received: 0,
             resumes: 0,
             without_progress: 0,
@@ -139,6 +144,7 @@ impl Transfer {
 
     fn read(&mut self, response: Response, end: Option<u64>) {
         self.end = end;
+        self.is_end_enforced = response.content_length().is_some();
         self.silent_until = None;
         self.state = State::Reading(response.into());
     }
@@ -182,10 +188,15 @@ impl Transfer {
         loop {
             let exceeded = self.requests.limit().filter(|limit| {
                 // A download with all its bytes needs no more time.
-                limit.end() <= clock::now() && !self.is_whole()
+                let is_done = matches!(self.state, State::Reading(_)) && self.is_whole();
+                limit.end() <= clock::now() && !is_done
             });
             let step = match (&mut self.state, exceeded) {
                 (State::Ended, _) => return Poll::Ready(None),
+                (State::Failed(_), _) => match std::mem::replace(&mut self.state, State::Ended) {
+                    State::Failed(error) => Err(error),
+                    _ => Ok(None),
+                },
                 (_, Some(limit)) => Err(limit.error()),
                 (State::Reading(_), None) => ready!(self.poll_body(context)),
                 (State::Requesting { request, is_part }, None) => {
@@ -230,33 +241,17 @@ impl Transfer {
         };
         let polled = Pin::new(body).poll_frame(context);
         if is_whole {
-            // All bytes have arrived. Reading the end of the body, too, frees the connection for other requests, and
-            // notices a body that is too long.
-            if let Poll::Ready(Some(Ok(frame))) = polled {
-                if frame.data_ref().is_some_and(|data| !data.is_empty()) {
-                    return Poll::Ready(self.start_over("the rest is longer than its range"));
-                }
-            }
-            self.state = State::Ended;
-            return Poll::Ready(Ok(None));
+            return self.poll_end(context, polled);
         }
         Poll::Ready(match polled {
             Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                Ok(data) if !data.is_empty() => {
-                    self.give_out(data)
-                        .map(Some)
-                        .or_else(|error| match self.may_start_over {
-                            true => self.start_over("the rest is longer than its range"),
-                            false => Err(error),
-                        })
-                }
+                Ok(data) if !data.is_empty() => self.give_out(data),
                 _ => Ok(None),
             },
             Poll::Ready(Some(Err(error))) => self.resume(error.into(), None),
             Poll::Ready(None) => self.on_end(),
             Poll::Pending => {
-                let stalled = clock::after(clock::now(), self.settings.stall_timeout);
-                let silent_until = *self.silent_until.get_or_insert(stalled);
+                let silent_until = self.start_silence();
                 ready!(self.poll_timer(context));
                 match silent_until <= clock::now() {
                     true => {
@@ -267,6 +262,38 @@ impl Transfer {
                 }
             }
         })
+    }
+
+    /// Looks for the end of the body after all bytes of the file. So the connection is free for other requests, and
+    /// a body that is too long is noticed.
+    fn poll_end(
+        &mut self,
+        context: &mut Context<'_>,
+        polled: Poll<Option<reqwest::Result<Frame<Bytes>>>>,
+    ) -> Poll<Result<Option<Item>>> {
+        match polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                let is_too_long = frame.data_ref().is_some_and(|data| !data.is_empty());
+                return Poll::Ready(match is_too_long {
+                    true => self.refuse_body(),
+                    false => Ok(None),
+                });
+            }
+            Poll::Pending if !self.is_end_enforced => {
+                // After the stall timeout or at the deadline, the file is whole for all that is known.
+                self.start_silence();
+                ready!(self.poll_timer(context));
+            }
+            _ => {}
+        }
+        self.state = State::Ended;
+        Poll::Ready(Ok(None))
+    }
+
+    /// Returns when the current silence of the body becomes a stall.
+    fn start_silence(&mut self) -> Instant {
+        let stalled = clock::after(clock::now(), self.settings.stall_timeout);
+        *self.silent_until.get_or_insert(stalled)
     }
 
     /// Becomes ready after the stall timeout, or at the deadline.
@@ -285,11 +312,11 @@ impl Transfer {
         }
     }
 
-    fn give_out(&mut self, data: Bytes) -> Result<Item> {
+    fn give_out(&mut self, data: Bytes) -> Result<Option<Item>> {
         self.silent_until = None;
         let offset = self.offset.saturating_add(data.len() as u64);
         if self.end.is_some_and(|end| offset > end) {
-            return Err(self.error(Kind::Changed("the rest is longer than its range")));
+            return self.refuse_body();
         }
         self.offset = offset;
         if offset > self.most_received {
@@ -300,7 +327,7 @@ impl Transfer {
                 self.allowance = Scope::new().max_retries(all);
             }
         }
-        Ok(Item::Chunk(data))
+        Ok(Some(Item::Chunk(data)))
     }
 
     /// A body has ended without an error.

@@ -136,4 +136,18 @@ impl Transfer {
             false => Err(error),
         }
     }
+    /// Refuses a body that is longer than its range. Its bytes may all be wrong, so those that were yielded are taken
+    /// back at once: no later download may go on with them, even if this one fails now.
+    pub(super) fn refuse_body(&mut self) -> Result<Option<Item>> {
+        let error = self.error(Kind::Changed("the rest is longer than its range"));
+        if !self.may_start_over {
+            return Err(error);
+        }
+        self.refuses_parts = true;
+        self.offset = 0;
+        if let Err(error) = self.resume(error, None) {
+            self.state = State::Failed(error);
+        }
+        Ok(Some(Item::StartOver))
+    }
 }

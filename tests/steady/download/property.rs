@@ -4,9 +4,10 @@
 //! The server has several versions of one file. It may lie in every way that can be found out: a server that sends the
 //! headers of one version and the bytes of another cannot be.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use bytes::Bytes;
+use futures_util::stream;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -91,6 +92,8 @@ enum Act {
     SeveralParts,
     /// So many bytes follow.
     Longer(usize),
+    /// All bytes of the part are wrong. Only more bytes that follow after so many milliseconds reveal that.
+    WrongAndLonger(u64),
     /// A part to a request that asks for none.
     Unasked(usize),
     Status(u16, Option<u8>),
@@ -160,6 +163,10 @@ impl Step {
         }
         let version = &versions()[self.version];
         let length = version.bytes.len();
+        let is_part = asked_from(request).is_some_and(|first| first < length);
+        if let (Act::WrongAndLonger(pause), true) = (self.act, is_part) {
+            return self.wrong_part(version, asked_from(request).unwrap(), pause);
+        }
         let if_range = request.headers().get("if-range");
         let mark = version.mark.header();
         let is_same = if_range.is_some_and(|value| {
@@ -231,6 +238,22 @@ impl Step {
         }
         let announced = self.is_announced.then_some(rest.len() as u64);
         marked(reply, mark).body(self.body(bytes, announced))
+    }
+
+    /// A part without a length, so that HTTP itself does not end its body.
+    fn wrong_part(&self, version: &Version, first: usize, pause: u64) -> Reply {
+        let length = version.bytes.len();
+        let rest = vec![b'!'; length - first];
+        let chunks: Vec<_> = rest.chunks(self.chunk).map(<[u8]>::to_vec).collect();
+        let more = stream::once(async move {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            b"more".to_vec()
+        });
+        let body = stream::iter(chunks).chain(more);
+        let range = format!("bytes {first}-{}/{length}", length - 1);
+        marked(Reply::status(206), version.mark)
+            .header("content-range", &range)
+            .body(reqwest::Body::wrap_stream(body.map(io::Result::Ok)))
     }
 
     fn body(&self, bytes: Vec<u8>, announced: Option<u64>) -> reqwest::Body {
@@ -379,6 +402,77 @@ mod saved {
         download.save(target).await.ok()
     }
 
+    fn finished_use() -> impl Strategy<Value = Use> {
+        prop_oneof![
+            3 => Just(Use::Save),
+            1 => Just(Use::Twice),
+            1 => (1..10usize).prop_map(Use::ReadAndSave),
+        ]
+    }
+
+    fn step_or_late_lie() -> impl Strategy<Value = Step> {
+        let lie = (step(), 0..5000u64).prop_map(|(step, pause)| Step {
+            act: Act::WrongAndLonger(pause),
+            ..step
+        });
+        prop_oneof![5 => step(), 1 => lie]
+    }
+
+    /// Uses the file as these programs do. Fails if the target is ever anything but a whole file, or what it was before.
+    async fn check(
+        steps: Vec<Step>,
+        uses: Vec<Use>,
+        has_old: bool,
+        last: usize,
+    ) -> Result<(), TestCaseError> {
+        let directory = Directory::new();
+        let target = directory.file("data");
+        if has_old {
+            fs::write(&target, "old").unwrap();
+        }
+        let server = scripted(steps);
+        let mut was_dropped = false;
+        for step in uses {
+            let before = fs::read(&target).ok();
+            let save = |chunks| save(&server, chunks, &target);
+            let saved = match step {
+                Use::Save => vec![Some(save(0).await)],
+                Use::SaveAndDrop(polls) => vec![polled(polls, save(0)).await],
+                Use::ReadAndSave(chunks) => vec![Some(save(chunks).await)],
+                Use::Twice => {
+                    let (one, other) = tokio::join!(save(0), save(0));
+                    vec![Some(one), Some(other)]
+                }
+                Use::TwiceAndDrop(polls) => {
+                    let (one, other) = tokio::join!(polled(polls, save(0)), save(0));
+                    vec![one, Some(other)]
+                }
+            };
+            was_dropped |= saved.contains(&None);
+            let lengths: Vec<u64> = saved.into_iter().flatten().flatten().collect();
+            let after = fs::read(&target).ok();
+            // What was dropped may still be renaming the file.
+            let may_be_old = lengths.is_empty() && after == before;
+            let is_whole = after
+                .as_ref()
+                .is_some_and(|after| versions().iter().any(|version| version.bytes == *after));
+            let may_be_new = was_dropped || !lengths.is_empty();
+            prop_assert!(
+                may_be_old || (is_whole && may_be_new),
+                "{step:?}: {lengths:?}, {before:?}, then {after:?}"
+            );
+            if !was_dropped && !lengths.is_empty() {
+                prop_assert!(lengths.contains(&(after.unwrap().len() as u64)));
+            }
+        }
+        // Whatever they have left, it is of no harm.
+        let server = scripted(vec![Step::honest(last)]);
+        let bytes = &versions()[last].bytes;
+        prop_assert_eq!(save(&server, 0, &target).await, Some(bytes.len() as u64));
+        prop_assert_eq!(&fs::read(&target).unwrap(), bytes);
+        Ok(())
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -389,54 +483,18 @@ mod saved {
             has_old in any::<bool>(),
             last in 0..7usize,
         ) {
-            in_virtual_time(async {
-                let directory = Directory::new();
-                let target = directory.file("data");
-                if has_old {
-                    fs::write(&target, "old").unwrap();
-                }
-                let server = scripted(steps);
-                let mut was_dropped = false;
-                for step in uses {
-                    let before = fs::read(&target).ok();
-                    let save = |chunks| save(&server, chunks, &target);
-                    let saved = match step {
-                        Use::Save => vec![Some(save(0).await)],
-                        Use::SaveAndDrop(polls) => vec![polled(polls, save(0)).await],
-                        Use::ReadAndSave(chunks) => vec![Some(save(chunks).await)],
-                        Use::Twice => {
-                            let (one, other) = tokio::join!(save(0), save(0));
-                            vec![Some(one), Some(other)]
-                        }
-                        Use::TwiceAndDrop(polls) => {
-                            let (one, other) = tokio::join!(polled(polls, save(0)), save(0));
-                            vec![one, Some(other)]
-                        }
-                    };
-                    was_dropped |= saved.contains(&None);
-                    let lengths: Vec<u64> = saved.into_iter().flatten().flatten().collect();
-                    let after = fs::read(&target).ok();
-                    // What was dropped may still be renaming the file.
-                    let may_be_old = lengths.is_empty() && after == before;
-                    let is_whole = after.as_ref().is_some_and(|after| {
-                        versions().iter().any(|version| version.bytes == *after)
-                    });
-                    let may_be_new = was_dropped || !lengths.is_empty();
-                    prop_assert!(
-                        may_be_old || (is_whole && may_be_new),
-                        "{step:?}: {lengths:?}, {before:?}, then {after:?}"
-                    );
-                    if !was_dropped && !lengths.is_empty() {
-                        prop_assert!(lengths.contains(&(after.unwrap().len() as u64)));
-                    }
-                }
-                // Whatever they have left, it is of no harm.
-                let server = scripted(vec![Step::honest(last)]);
-                let bytes = &versions()[last].bytes;
-                prop_assert_eq!(save(&server, 0, &target).await, Some(bytes.len() as u64));
-                prop_assert_eq!(&fs::read(&target).unwrap(), bytes);
-                Ok(())
-            })?;
+            in_virtual_time(check(steps, uses, has_old, last))?;
+        }
+
+        /// A program that ends before a lie is revealed keeps wrong bytes, so none ends early here.
+        #[test]
+        fn a_lie_that_is_revealed_late_leaves_nothing(
+            steps in vec(step_or_late_lie(), 1..30),
+            uses in vec(finished_use(), 1..8),
+            has_old in any::<bool>(),
+            last in 0..7usize,
+        ) {
+            in_virtual_time(check(steps, uses, has_old, last))?;
         }
     }
 }

@@ -1,14 +1,17 @@
 //! Downloads that are saved to a file.
 
 use std::fs;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::stream;
 use reqwest_steady::testing::{Reply, ScriptedServer};
 
 use super::*;
 use crate::support::directory::Directory;
 use crate::support::file_server::asked_from;
+use crate::support::stacks::MS;
 
 fn part_files(directory: &Directory) -> usize {
     let names = directory.names();
@@ -716,4 +719,178 @@ async fn two_saves_of_one_file_at_once_both_leave_it_whole() {
         assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
         assert_eq!(part_files(&directory), 0);
     }
+}
+
+/// A part for the bytes from 100 to 299. They are all wrong, and ten more follow after a pause.
+fn too_long(pause: Duration) -> Reply {
+    let wrong = stream::iter([vec![7; 200]]);
+    let more = stream::once(async move {
+        // A sleep of zero would be a wait, too.
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        vec![7; 10]
+    });
+    Reply::status(206)
+        .header("etag", "\"one\"")
+        .header("content-range", "bytes 100-299/300")
+        .body(reqwest::Body::wrap_stream(
+            wrong.chain(more).map(std::io::Result::Ok),
+        ))
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_of_a_refused_body_do_not_stay() {
+    let directory = Directory::new();
+    let file = Hosted::new(bytes(300));
+    let hosted = file.clone();
+    let server = serve(move |index, request| match index {
+        0 => hosted.reply(request, 100, Then::Fail),
+        1 => too_long(Duration::ZERO),
+        2 => Reply::status(403),
+        _ => hosted.reply(request, 300, Then::End),
+    });
+    let first = download(&server).await.unwrap();
+    first.save(directory.file("data")).await.unwrap_err();
+    assert_eq!((server.count(), directory.names().len()), (3, 0));
+    let second = download(&server).await.unwrap();
+    assert_eq!(second.save(directory.file("data")).await.unwrap(), 300);
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_of_a_refused_body_do_not_stay_if_no_resume_is_left() {
+    let directory = Directory::new();
+    let file = Hosted::new(bytes(300));
+    let server = serve(move |index, request| match index {
+        0 => file.reply(request, 100, Then::Fail),
+        _ => too_long(Duration::ZERO),
+    });
+    // The wrong bytes look like progress, so they give the resume back.
+    let saving = download(&server).max_resumes(1).await.unwrap();
+    let error = saving.save(directory.file("data")).await.unwrap_err();
+    assert!(DownloadError::of(&error).is_some(), "{error}");
+    assert_eq!(directory.names(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_grows_too_long_after_a_pause_is_refused() {
+    for pause in [1, 1000, 29_000] {
+        let directory = Directory::new();
+        let file = Hosted::new(bytes(300));
+        let hosted = file.clone();
+        let server = serve(move |index, request| match index {
+            0 => hosted.reply(request, 100, Then::Fail),
+            1 => too_long(pause * MS),
+            _ => hosted.reply(request, 300, Then::End),
+        });
+        let saving = download(&server).await.unwrap();
+        assert_eq!(saving.save(directory.file("data")).await.unwrap(), 300);
+        assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+        assert_eq!(server.count(), 3, "{pause} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_never_ends_is_whole_with_its_last_byte() {
+    let directory = Directory::new();
+    let file = Hosted::new(bytes(300));
+    let hosted = file.clone();
+    let server = serve(move |index, request| match index {
+        0 => hosted.reply(request, 100, Then::Fail),
+        _ => Reply::status(206)
+            .header("etag", "\"one\"")
+            .header("content-range", "bytes 100-299/300")
+            .body(reqwest::Body::wrap_stream(
+                stream::iter([Ok::<_, std::io::Error>(hosted.bytes[100..].to_vec())])
+                    .chain(stream::pending()),
+            )),
+    });
+    let start = Instant::now();
+    let request = download(&server).backoff(exact()).stall_timeout(4 * SEC);
+    let saving = request.await.unwrap();
+    assert_eq!(saving.save(directory.file("data")).await.unwrap(), 300);
+    assert_eq!(fs::read(directory.file("data")).unwrap(), *file.bytes);
+    assert_eq!(server.count(), 2);
+    let waited = start.elapsed();
+    assert!(waited >= 4 * SEC && waited < 6 * SEC, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_holds_after_a_body_that_was_too_long() {
+    // A file of 100 bytes, and an empty one, of which no byte is missing.
+    for length in [300, 0] {
+        let directory = Directory::new();
+        let file = Hosted::new(bytes(300));
+        let server = serve(move |index, request| match (index, length) {
+            (0, 0) => Reply::status(200).header("etag", "\"one\"").body(cut(
+                bytes::Bytes::from_static(b"more"),
+                0,
+                Then::End,
+            )),
+            (0, _) => file.reply(request, 100, Then::Fail),
+            (1, 300) => too_long(Duration::ZERO),
+            _ => Reply::silence(),
+        });
+        let request = bare(&server).get(URL).deadline(SEC).download();
+        let request = request.backoff(exact()).stall_timeout(4 * SEC);
+        let (start, mut polls) = (Instant::now(), 0);
+        let mut saving = Box::pin(request.await.unwrap().save(directory.file("data")));
+        let result = std::future::poll_fn(|context| {
+            polls += 1;
+            saving.as_mut().poll(context)
+        });
+        let error = result.await.unwrap_err();
+        assert!(
+            start.elapsed() <= SEC + 2 * MS,
+            "{error} {:?}",
+            start.elapsed()
+        );
+        assert!(polls < 100, "{polls} polls");
+    }
+}
+
+/// Polls once. The only blocking thread is busy meanwhile, so each operation on a file needs another poll.
+async fn polled_once<F: Future>(future: Pin<&mut F>) -> bool {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let busy = tokio::task::spawn_blocking(move || held.recv());
+    let is_ready = futures_util::poll!(future).is_ready();
+    drop(release);
+    let _ = busy.await.unwrap();
+    is_ready
+}
+
+#[test]
+fn a_save_dropped_while_it_opens_a_part_keeps_it() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    let dropped_after = |polls: usize| async move {
+        let directory = Directory::new();
+        let file = Hosted::new(bytes(300));
+        let server = serve(move |index, request| match index {
+            0 => file.reply(request, 100, Then::Fail),
+            _ => file.reply(request, 50, Then::Stall),
+        });
+        let first = download(&server).max_resumes(0).await.unwrap();
+        first.save(directory.file("data")).await.unwrap_err();
+        let part = directory.file(&directory.names().remove(0));
+        let second = download(&server).await.unwrap();
+        let mut saving = Box::pin(second.save(directory.file("data")));
+        for _ in 0..polls {
+            assert!(!polled_once(saving.as_mut()).await);
+        }
+        drop(saving);
+        // Waits for what runs in the background.
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        let length = fs::metadata(&part).map(|found| found.len());
+        assert!(length.is_ok_and(|length| length >= 100), "{polls} polls");
+        server.count()
+    };
+    let requests = (1..15).map(|polls| runtime.block_on(dropped_after(polls)));
+    // At first the part was not yet open, and at last the rest was requested.
+    let requests: Vec<_> = requests.collect();
+    assert_eq!((requests[0], requests[13]), (2, 3), "{requests:?}");
 }
