@@ -102,3 +102,61 @@ async fn a_download_that_is_gzipped_unasked_begins_again() {
             .all(|request| request.header("range").is_none())
     );
 }
+
+#[tokio::test]
+async fn a_rest_that_is_gzipped_unasked_is_not_saved() {
+    let half = TEXT.len() / 2;
+    let plain = |sent: usize| {
+        let length = TEXT.len();
+        format!(
+            "HTTP/1.1 200 OK\r\netag: \"a\"\r\ncontent-length: {length}\r\n\r\n{}",
+            &TEXT[..sent]
+        )
+    };
+    let range = format!(
+        "etag: \"a\"\r\ncontent-range: bytes {half}-{}/{}\r\n",
+        TEXT.len() - 1,
+        TEXT.len()
+    );
+    // The server compresses the whole file instead of the rest. Decoded, it is longer than the range.
+    let directory = Directory::new();
+    let rest = gzipped(206, &range, GZIPPED.len());
+    let server = Server::start(move |index| match index {
+        0 => reply(plain(half), Then::Close),
+        1 => reply(rest.clone(), Then::Close),
+        _ => reply(plain(TEXT.len()), Then::Close),
+    })
+    .await;
+    let client = client(direct(), retry());
+    let download = in_time(client.get(server.url()).download().into_future()).await;
+    let saved = in_time(download.unwrap().save(directory.file("data"))).await;
+    assert_eq!(saved.unwrap(), TEXT.len() as u64);
+    assert_eq!(
+        std::fs::read_to_string(directory.file("data")).unwrap(),
+        TEXT
+    );
+    assert_eq!(server.count(), 3);
+
+    // The rest of the compressed file cannot be decoded, so no byte of it counts.
+    let directory = Directory::new();
+    let mut rest = gzipped(206, &range, GZIPPED.len());
+    let body = rest.len() - GZIPPED.len();
+    rest.drain(body..body + half);
+    let server = Server::start(move |index| match index {
+        0 => reply(plain(half), Then::Close),
+        _ => reply(rest.clone(), Then::Close),
+    })
+    .await;
+    let download = client.get(server.url()).download().max_resumes(2);
+    let download = in_time(download.into_future()).await.unwrap();
+    let error = in_time(download.save(directory.file("data"))).await;
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("no resumes are left"), "{text}");
+    assert_eq!(server.count(), 4);
+    let part = directory.names();
+    assert_eq!(part.len(), 1, "{part:?}");
+    assert_eq!(
+        std::fs::read_to_string(directory.file(&part[0])).unwrap(),
+        TEXT[..half]
+    );
+}

@@ -212,6 +212,58 @@ async fn the_rest_that_stops_early_is_asked_for_again() {
 }
 
 #[tokio::test]
+async fn a_chunked_rest_may_break_at_and_within_every_chunk() {
+    let file = bytes(LENGTH);
+    let head = "206 OK\netag: \"a\"\ncontent-range: bytes 20-41/42\ntransfer-encoding: chunked";
+    let chunk = |bytes: &[u8]| [b"5\r\n", bytes, b"\r\n"].concat();
+    let chunks: Vec<u8> = file[20..40].chunks(5).flat_map(chunk).collect();
+    // Each chunk has 10 bytes on the wire, of which 5 follow after the first 3.
+    for cut in 0..=chunks.len() {
+        let arrived = 20 + cut / 10 * 5 + (cut % 10).saturating_sub(3).min(5);
+        let broken = raw(head, &chunks[..cut]);
+        let rest = raw(
+            &format!(
+                "206 OK\netag: \"a\"\ncontent-range: bytes {arrived}-41/42\ncontent-length: {}",
+                LENGTH - arrived
+            ),
+            &file[arrived..],
+        );
+        let begin = raw(WHOLE, &file[..20]);
+        let server = Server::start(move |index| match index {
+            0 => reply(begin.clone(), End::Close),
+            1 => reply(broken.clone(), End::Close),
+            _ => reply(rest.clone(), End::Close),
+        })
+        .await;
+        let mut download = quick(client(direct()).get(server.url())).await.unwrap();
+        assert_eq!(in_time(read(&mut download)).await.unwrap(), file, "{cut}");
+        assert_eq!((server.count(), download.resumes()), (3, 2), "{cut}");
+        let range = format!("bytes={arrived}-");
+        assert_eq!(server.requests()[2].header("range"), Some(&*range), "{cut}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_without_a_length_ends_where_it_broke() {
+    let file = bytes(LENGTH);
+    let head = "200 OK\netag: \"a\"\ntransfer-encoding: chunked";
+    let all = chunked(&file);
+    let whole = raw(head, &all);
+    let server = Server::start(move |_| reply(whole.clone(), End::Close)).await;
+    let mut download = quick(client(direct()).get(server.url())).await.unwrap();
+    assert_eq!(download.length(), None);
+    assert_eq!(in_time(read(&mut download)).await.unwrap(), file);
+
+    let broken = raw(head, &all[..25]);
+    let server = Server::start(move |_| reply(broken.clone(), End::Close)).await;
+    let mut download = quick(client(direct()).get(server.url())).await.unwrap();
+    let (received, error) = in_time(read(&mut download)).await.unwrap_err();
+    assert!(file.starts_with(&received) && !received.is_empty());
+    assert!(DownloadError::of(&error).is_some(), "{error}");
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test]
 async fn a_break_before_the_first_byte_is_mended() {
     let file = bytes(LENGTH);
     for end in [End::Close, End::Reset] {
