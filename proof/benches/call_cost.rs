@@ -108,6 +108,7 @@ fn main() {
         rows.extend(STACKS.map(|stack| (case, stack)));
     }
     rows.push((Case::Get, Stack::Observed));
+    rows.push((Case::Get, Stack::Inspecting));
     for case in ODD_CASES {
         rows.extend([Stack::Bare, Stack::ReqwestRetry, Stack::Retry].map(|stack| (case, stack)));
     }
@@ -152,7 +153,7 @@ fn main() {
         let worst = instructions.max(allocations);
         let most = match stack {
             Stack::Retry => promise(*case),
-            Stack::Observed => Some(1.0),
+            Stack::Observed | Stack::Inspecting => Some(1.0),
             Stack::Throttled if *case != Case::Recovers => Some(THROTTLED),
             Stack::Everything => Some(EVERYTHING_ADDS),
             _ => None,

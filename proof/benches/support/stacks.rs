@@ -10,7 +10,7 @@ use reqwest_retry::policies::ExponentialBackoff;
 use reqwest_steady::dead_letter::dead_letter_channel;
 use reqwest_steady::observe::Metrics;
 use reqwest_steady::{
-    Backoff, Budget, CoalesceMiddleware, RetryMiddleware, RetryMiddlewareBuilder,
+    Backoff, Budget, CoalesceMiddleware, Inspect, RetryMiddleware, RetryMiddlewareBuilder,
     ThrottleMiddleware, ThrottleMiddlewareBuilder,
 };
 
@@ -22,6 +22,8 @@ pub(crate) enum Stack {
     Retry,
     /// A retry with an observer that does nothing.
     Observed,
+    /// A retry that inspects the bodies of errors.
+    Inspecting,
     Throttled,
     /// Coalescing outside, a retry with observer, metrics, dead letters and both time limits, and a throttle inside.
     Everything,
@@ -55,13 +57,14 @@ impl Stack {
             Self::ReqwestRetry => "reqwest-retry",
             Self::Retry => "retry",
             Self::Observed => "retry, observed",
+            Self::Inspecting => "retry, inspects errors",
             Self::Throttled => "retry + throttle",
             Self::Everything => "everything on",
         }
     }
 
     pub(crate) fn named(name: &str) -> Self {
-        let all = STACKS.into_iter().chain([Self::Observed]);
+        let all = STACKS.into_iter().chain([Self::Observed, Self::Inspecting]);
         let mut found = all.filter(|stack| stack.name() == name);
         found.next().unwrap_or_else(|| panic!("no stack {name}"))
     }
@@ -105,6 +108,10 @@ impl Stack {
             Self::ReqwestRetry => vec![reqwest_retry(trouble)],
             Self::Retry => vec![Arc::new(retry.build().unwrap())],
             Self::Observed => vec![Arc::new(retry.observe_fn(|_| {}).build().unwrap())],
+            Self::Inspecting => {
+                let retry = retry.inspect_body(Inspect::errors(), |_, _| None);
+                vec![Arc::new(retry.build().unwrap())]
+            }
             Self::Throttled => vec![
                 Arc::new(retry.build().unwrap()),
                 Arc::new(throttle.build().unwrap()),
