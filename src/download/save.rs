@@ -36,15 +36,17 @@ impl Download {
     /// link at the target is replaced. A folder, a device or a pipe is refused.
     ///
     /// If a download fails or is dropped, its part file stays. A later `save` of the same version, from the same URL to
-    /// the same path, goes on with it. If the server has another version by then, delete the old part file yourself. If
-    /// the server sends no strong validator, no part file stays. The bytes in a part file are not checked. If several
+    /// the same path, goes on with it. If the server has another version by then, delete the old part file yourself. The
+    /// same holds for URLs that are signed anew for each download. If the server sends no strong validator, no part file
+    /// stays. The bytes in a part file are not checked. If several
     /// programs save to one path at the same time, one of them may fail.
     ///
     /// If the file changes during the download, or the server cannot send the rest, `save` begins again. It also begins
     /// again if you have read some chunks before.
     ///
-    /// Two things cannot be noticed. A body without a length may be cut short by the end of its connection. A content
-    /// encoding that the client does not decode is saved as it is.
+    /// Three things cannot be noticed. A body without a length may be cut short by the end of its connection. A content
+    /// encoding that the client does not decode is saved as it is. If a redirect leads to another file with the same
+    /// length and validator, the two are mixed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -894,3 +894,30 @@ fn a_save_dropped_while_it_opens_a_part_keeps_it() {
     let requests: Vec<_> = requests.collect();
     assert_eq!((requests[0], requests[13]), (2, 3), "{requests:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn progress_counts_a_part_that_is_there_and_begins_again() {
+    let directory = Directory::new();
+    let file = Hosted::new(bytes(300));
+    let server = serve(move |index, request| match index {
+        0 => file.reply(request, 100, Then::Fail),
+        // The later save reads these headers, and then requests the rest.
+        1 => file.reply(request, 0, Then::Stall),
+        2 => file.reply(request, 50, Then::Fail),
+        // The server no longer sends parts.
+        _ => file.whole(300, Then::End),
+    });
+    let first = download(&server).max_resumes(0).await.unwrap();
+    first.save(directory.file("data")).await.unwrap_err();
+
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let notes = seen.clone();
+    let request = download(&server).on_progress(move |progress: Progress| {
+        notes.lock().unwrap().push(progress.received());
+    });
+    let saved = request.await.unwrap().save(directory.file("data")).await;
+    assert_eq!(saved.unwrap(), 300);
+    // Each body comes in two chunks.
+    let expected = [125, 150, 0, 150, 300];
+    assert_eq!(*seen.lock().unwrap(), expected);
+}
