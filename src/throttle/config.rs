@@ -82,8 +82,12 @@ impl ThrottleConfig {
             // NaN is in no range.
             let in_range = (1.0 / 86_400.0..=1e6).contains(&per_second);
             let rule = "should be between 1 per day and 1,000,000 per second";
-            let value = format_args!("{per_second} per second");
-            ensure(in_range, "rate", value, rule)?;
+            ensure(
+                in_range,
+                "rate",
+                format_args!("{per_second} per second"),
+                rule,
+            )?;
             ensure(burst > 0, "rate burst", 0, at_least_1)?;
         }
         Ok(())
