@@ -120,14 +120,12 @@ impl RequestSnapshot {
 
     /// Resets the extensions to what they were before the first attempt.
     pub(crate) fn restore(&self, extensions: &mut Extensions) {
-        *extensions = match &self.extensions {
-            SavedExtensions::All(all) => all.clone(),
-            SavedExtensions::OnlyOptions(options) => {
-                let mut only_options = Extensions::new();
-                only_options.insert(Arc::clone(options));
-                only_options
-            }
-        };
+        // Emptied and not replaced, because the next attempt needs the memory again.
+        extensions.clear();
+        match &self.extensions {
+            SavedExtensions::All(all) => extensions.extend(all.clone()),
+            SavedExtensions::OnlyOptions(options) => drop(extensions.insert(Arc::clone(options))),
+        }
     }
 }
 
