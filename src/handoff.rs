@@ -10,7 +10,7 @@
 //! that passes on empty extensions loses it. Then a retry is charged even if a throttle refuses it, and its timeout also
 //! runs in the queue.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use http::Extensions;
@@ -22,17 +22,22 @@ use crate::lock::lock;
 /// What is known of one attempt on its way through throttles.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Handoff {
-    /// Shared by the retry, the throttle and all copies of the request.
-    marks: Arc<Mutex<Marks>>,
+    shared: Arc<Shared>,
     /// What the throttle leaves for the retry. Not shared: a middleware may pass a copy of the extensions to another
     /// client, and a pause that its throttle keeps makes no retry of this one free.
     visit: Option<Box<ThrottleVisit>>,
 }
 
+/// Shared by the retry, the throttle and all copies of the request.
 #[derive(Debug, Default)]
-struct Marks {
+struct Shared {
     /// Set by the retry, never changed.
     terms: Terms,
+    marks: Mutex<Marks>,
+}
+
+#[derive(Debug, Default)]
+struct Marks {
     /// How many copies of the request wait in a queue now.
     queued: u32,
     /// Since when at least one copy waits. `None` if `queued` is 0.
@@ -110,16 +115,22 @@ impl ThrottleVisit {
     }
 }
 
+impl Handoff {
+    fn marks(&self) -> MutexGuard<'_, Marks> {
+        lock(&self.shared.marks)
+    }
+}
+
 /// For the retry.
 impl Handoff {
     /// Puts a new one into the extensions of an attempt that begins.
     pub(crate) fn insert(extensions: &mut Extensions, terms: Terms) -> Self {
-        let marks = Marks {
+        let shared = Shared {
             terms,
-            ..Marks::default()
+            marks: Mutex::default(),
         };
         let handoff = Self {
-            marks: Arc::new(Mutex::new(marks)),
+            shared: Arc::new(shared),
             visit: None,
         };
         extensions.insert(handoff.clone());
@@ -133,21 +144,21 @@ impl Handoff {
     pub(crate) fn take_outer(extensions: &mut Extensions) -> Option<(Self, Terms)> {
         let mut outer = extensions.remove::<Self>()?;
         outer.visit = None;
-        let mut marks = lock(&outer.marks);
+        let terms = outer.shared.terms;
+        let mut marks = outer.marks();
         if marks.over {
             // An earlier call with the same extensions has left it.
             return None;
         }
         marks.paid = true;
         marks.inner_retry = true;
-        let terms = marks.terms;
         drop(marks);
         Some((outer, terms))
     }
 
     /// Returns since when the attempt's timeout counts, if a throttle has changed that.
     pub(crate) fn clock_start(&self, now: Instant) -> Option<Instant> {
-        let marks = lock(&self.marks);
+        let marks = self.marks();
         match marks.queued {
             0 => marks.sent,
             _ => Some(now),
@@ -157,7 +168,7 @@ impl Handoff {
     /// Notes that a time limit is over, before the attempt is dropped. `timed_out`: the attempt had a timeout, and not
     /// only what was left of a deadline.
     pub(crate) fn mark_cut_off(&self, timed_out: bool) {
-        let mut marks = lock(&self.marks);
+        let mut marks = self.marks();
         marks.cut_off = true;
         marks.timed_out = timed_out;
     }
@@ -168,10 +179,10 @@ impl Handoff {
     /// replaced it.
     pub(crate) fn end(&self, left: Option<&Self>) -> AttemptTrace {
         let (copy, other) = match left {
-            Some(left) if Arc::ptr_eq(&left.marks, &self.marks) => (Some(left), None),
+            Some(left) if Arc::ptr_eq(&left.shared, &self.shared) => (Some(left), None),
             other => (None, other),
         };
-        let mut marks = lock(&self.marks);
+        let mut marks = self.marks();
         marks.paid |= !marks.reached_throttle();
         marks.over = true;
         let mut trace = marks.trace(copy.and_then(|copy| copy.visit.as_deref()));
@@ -186,19 +197,19 @@ impl Handoff {
 
     /// Ends the retry's part in an attempt that was dropped. Returns whether it is paid.
     pub(crate) fn close(&self) -> bool {
-        let mut marks = lock(&self.marks);
+        let mut marks = self.marks();
         marks.over = true;
         marks.paid
     }
 
     /// Returns what a throttle and another retry have left.
     pub(crate) fn trace(&self) -> AttemptTrace {
-        lock(&self.marks).trace(self.visit.as_deref())
+        self.marks().trace(self.visit.as_deref())
     }
 
     /// Tells an outer retry that this one was inside, and passes on what its throttles did.
     pub(crate) fn pass_on(&mut self, visit: Option<ThrottleVisit>) {
-        lock(&self.marks).inner_retry = true;
+        self.marks().inner_retry = true;
         self.visit = visit.map(Box::new);
     }
 }
@@ -208,13 +219,13 @@ impl Handoff {
     /// Returns the handoff of an attempt that is under way, and the terms of its retry.
     pub(crate) fn of(extensions: &Extensions) -> Option<(Self, Terms)> {
         let handoff = extensions.get::<Self>()?;
-        let marks = lock(&handoff.marks);
-        (!marks.over).then(|| (handoff.clone(), marks.terms))
+        let is_over = handoff.marks().over;
+        (!is_over).then(|| (handoff.clone(), handoff.shared.terms))
     }
 
     /// Stops the attempt's timeout until the value is dropped.
     pub(crate) fn enter_queue(&self, now: Instant) -> QueueStay {
-        let mut marks = lock(&self.marks);
+        let mut marks = self.marks();
         marks.queued += 1;
         marks.queued_since.get_or_insert(now);
         drop(marks);
@@ -223,14 +234,14 @@ impl Handoff {
 
     /// Notes that the attempt is sent now.
     pub(crate) fn mark_sent(&self, now: Instant) {
-        let mut marks = lock(&self.marks);
+        let mut marks = self.marks();
         marks.sent = Some(now);
         marks.paid = true;
     }
 
     /// Notes that the attempt is not sent.
     pub(crate) fn mark_refused(&self) {
-        lock(&self.marks).refused = true;
+        self.marks().refused = true;
     }
 
     /// Leaves what the retry around the throttle needs to know.
@@ -239,7 +250,7 @@ impl Handoff {
     }
 
     pub(crate) fn has_timed_out(&self) -> bool {
-        lock(&self.marks).timed_out
+        self.marks().timed_out
     }
 }
 
@@ -271,7 +282,7 @@ pub(crate) struct QueueStay(Handoff);
 
 impl Drop for QueueStay {
     fn drop(&mut self) {
-        let mut marks = lock(&self.0.marks);
+        let mut marks = self.0.marks();
         marks.queued = marks.queued.saturating_sub(1);
         // The attempt ended in the queue, so it was never sent.
         marks.refused |= marks.cut_off;
