@@ -47,15 +47,17 @@ impl KeyBy {
 
     pub(super) fn key<'r>(&self, request: &'r Request) -> GateKey<'r> {
         let url = request.url();
-        let path = match self {
-            Self::Host => "",
-            Self::HostAndPath(segments) => prefix(url.path(), *segments),
-            Self::FromFn(KeyFn(key)) => return GateKey::new(key(request), None),
-        };
-        let host = host_of(url).len();
-        // In a URL, the path follows the host.
-        let text = &url[Position::BeforeHost..][..host + path.len()];
-        GateKey::new(text, Some(host))
+        let host = host_of(url);
+        match self {
+            Self::Host => GateKey::new(host, Some(host.len())),
+            Self::HostAndPath(segments) => {
+                // In a URL, the path follows the host.
+                let length = host.len() + prefix(url.path(), *segments).len();
+                let text = &url[Position::BeforeHost..][..length];
+                GateKey::new(text, Some(host.len()))
+            }
+            Self::FromFn(KeyFn(key)) => GateKey::new(key(request), None),
+        }
     }
 }
 
