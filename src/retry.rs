@@ -139,7 +139,11 @@ impl RetryMiddleware {
                 call.begin_attempt(&mut request, extensions);
                 // In a block, so that this future holds no room for the result, which moves into `after_attempt`.
                 let next = {
-                    let mut result = call.run(upstream.send(request, extensions)).await;
+                    let sending = upstream.send(request, extensions);
+                    let mut result = match call.is_watched() {
+                        true => call.run(sending).await,
+                        false => sending.await,
+                    };
                     let outcome = call.end_attempt(&result, extensions);
                     if let Some(stop) = call.final_stop(outcome, &result) {
                         // A final response leaves no dead letter to wait for.

@@ -129,9 +129,11 @@ impl Budget {
     pub fn deposit(&self) {
         if let Some(state) = &self.0 {
             let now = clock::now();
-            state.deposit(now);
-            if state.deposit_on == Deposit::Success {
-                state.refill(now);
+            match state.deposit_on {
+                Deposit::Success => {
+                    state.on_success(now);
+                }
+                Deposit::Request => state.deposit(now),
             }
         }
     }
@@ -179,16 +181,10 @@ impl Budget {
         }
     }
 
-    /// Credits a call that succeeded, if successes feed the budget.
+    /// Credits a call that succeeded, if successes feed the budget. Returns the balance.
     #[inline]
-    pub(crate) fn on_success(&self, now: Instant) {
-        if let Some(state) = &self.0 {
-            state.count_success();
-            state.refill(now);
-            if state.deposit_on == Deposit::Success {
-                state.deposit(now);
-            }
-        }
+    pub(crate) fn on_success(&self, now: Instant) -> f64 {
+        (self.0.as_ref()).map_or(f64::INFINITY, |state| state.on_success(now))
     }
 
     /// Counts a failed attempt that no paid retry follows, which takes half a retry from the reserve.

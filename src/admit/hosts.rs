@@ -86,11 +86,12 @@ impl HostRecord {
         self.streak.on_failure(self.age(sent), self.age(now));
     }
 
-    /// Counts a call that succeeded.
-    pub(crate) fn on_success(&self, now: Instant) {
-        self.budget.on_success(now);
+    /// Counts a call that succeeded, and returns the balance of the budget.
+    pub(crate) fn on_success(&self, now: Instant) -> f64 {
+        let balance = self.budget.on_success(now);
         self.streak.on_success();
         self.line.on_success(now);
+        balance
     }
 
     /// Counts a call that succeeded inside another one with the same budget. `is_same_response`: the other one ends

@@ -36,6 +36,7 @@ use crate::request::{BodyFactory, RequestOptions, RequestSnapshot};
 use crate::schedule::{CallTime, Moment};
 pub(crate) use decision::Decision;
 use decision::Stop;
+use events::Tracking;
 use record::{CallRecord, History};
 
 /// The state of one call, which only its loop holds.
@@ -52,7 +53,7 @@ pub(crate) struct Call<'a> {
     is_safe: bool,
     /// The responses whose body can make an attempt fail, for this retry or one around it.
     reads: ReadBodies,
-    /// `None` if the call cannot be retried.
+    /// `None` if the call can neither be retried nor is tracked.
     host: Option<HostPlace>,
     /// What the client remembers of the host. `None` if the call cannot be retried.
     host_record: Option<Arc<HostRecord>>,
@@ -80,7 +81,9 @@ pub(crate) struct Call<'a> {
     /// What a throttle left, once the attempt has ended.
     visit: Option<ThrottleVisit>,
     /// `None` if the request is never needed again.
-    record: Option<Box<CallRecord<'a>>>,
+    record: Option<Box<CallRecord>>,
+    /// Set if observers or the log follow the call.
+    tracking: Option<Tracking>,
     /// The URL of a call without a record, for its effect and for errors that name the host.
     ///
     /// `None` if the call has no options and no time limit either: see [`is_measured`](Self::is_measured).
@@ -238,6 +241,7 @@ impl<'a> Call<'a> {
             handed_off: None,
             visit: None,
             record: None,
+            tracking: None,
             url: None,
         }
     }
@@ -256,7 +260,6 @@ impl<'a> Call<'a> {
             self.record = Some(Box::new(CallRecord {
                 request: RequestSnapshot::of(request, has_factory, extensions),
                 history: None,
-                events: None,
             }));
         } else if self.options.is_some() || self.time.has_limit() {
             self.url = Some(request.url().as_str().into());

@@ -40,21 +40,31 @@ pub(super) struct BudgetState {
 impl BudgetState {
     /// Credits a call.
     pub(super) fn deposit(&self, now: Instant) {
-        self.window.add(self.nanos(now), self.deposit);
+        self.deposit_at(self.nanos(now), now);
+    }
+
+    /// `nanos` is `now` as the window counts it. To work it out takes 75 instructions.
+    fn deposit_at(&self, nanos: u64, now: Instant) {
+        self.window.add(nanos, self.deposit);
         if let Some(fleet) = &self.fleet {
             fleet.deposit(now);
         }
     }
 
-    /// Refills the pool after a success.
-    pub(super) fn refill(&self, now: Instant) {
-        // A full pool needs no time, which takes 75 instructions.
+    /// Refills the pool, and credits the call if successes feed the budget. Returns the balance.
+    pub(super) fn on_success(&self, now: Instant) -> f64 {
+        let nanos = self.nanos(now);
+        self.count_success();
         if !self.pool.is_full() {
-            self.pool.on_success(self.nanos(now));
+            self.pool.on_success(nanos);
         }
         if let Some(fleet) = &self.fleet {
             fleet.retries.count_success();
         }
+        if self.deposit_on == Deposit::Success {
+            self.deposit_at(nanos, now);
+        }
+        self.balance_at(nanos)
     }
 
     /// Takes from the pool for a failed attempt without a paid retry.
@@ -67,7 +77,11 @@ impl BudgetState {
 
     /// How many retries pool and window would pay for.
     pub(super) fn balance(&self, now: Instant) -> f64 {
-        let saved = self.window.net(self.nanos(now)).max(0) as f64 / self.cost as f64;
+        self.balance_at(self.nanos(now))
+    }
+
+    fn balance_at(&self, nanos: u64) -> f64 {
+        let saved = self.window.net(nanos).max(0) as f64 / self.cost as f64;
         self.pool.retries(self.pool_floor()) + saved
     }
 
@@ -106,7 +120,7 @@ impl BudgetState {
         is_healthy
     }
 
-    pub(super) fn count_success(&self) {
+    fn count_success(&self) {
         // Most hosts have no free retries, and then nothing is written.
         if self.unpaid.load(Ordering::Relaxed) > 0 {
             let order = Ordering::Relaxed;

@@ -58,11 +58,13 @@ impl Call<'_> {
         }
     }
 
+    /// Returns whether an attempt has a scope or a time limit, and so needs [`run`](Self::run).
+    pub(crate) fn is_watched(&self) -> bool {
+        self.scope.is_some() || self.time.has_limit()
+    }
+
     /// Runs an attempt in the call's scope, for as long as it may take.
     pub(crate) async fn run(&self, attempt: BoxFuture<'_, Result<Response>>) -> Result<Response> {
-        if self.scope.is_none() && !self.time.has_limit() {
-            return attempt.await;
-        }
         // Dropped at the end of this function, after the handoff is marked.
         let mut attempt = in_scope(self.scope.clone(), attempt);
         if !self.time.has_limit() {

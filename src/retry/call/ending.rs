@@ -264,15 +264,16 @@ impl Call<'_> {
         report: &mut RetryReport,
         result: &mut Result<Response>,
     ) -> Option<LetterDelivery> {
-        if stop.earns_deposit() {
-            self.deposit(now);
-        }
-        self.notify_last_attempt(stop, result, now);
+        let balance = match stop.earns_deposit() {
+            true => self.deposit(now),
+            false => self.balance(now),
+        };
+        self.notify_last_attempt(stop, result, balance);
         let pause = self.letter_pause(stop, result);
         if let Some(history) = self.history_mut() {
             history.complete(report, result);
         }
-        self.notify_stop(report, now);
+        self.notify_stop(report, balance);
         self.write_letter(report, pause?)
     }
 
@@ -333,17 +334,18 @@ impl Call<'_> {
         extensions.insert(handoff);
     }
 
-    fn deposit(&self, now: Instant) {
+    /// Counts the success of the call, and returns the balance of its budget.
+    fn deposit(&self, now: Instant) -> f64 {
         let Some(record) = &self.host_record else {
-            return;
+            return f64::INFINITY;
         };
         if self.makes_deposit {
-            record.on_success(now);
-        } else {
-            // A retry around this one, in the same chain, has handed it its attempt.
-            let is_same_response =
-                self.outer.is_some() && (self.scope.as_deref()).is_some_and(ScopeNode::shares_host);
-            record.on_nested_success(now, is_same_response);
+            return record.on_success(now);
         }
+        // A retry around this one, in the same chain, has handed it its attempt.
+        let is_same_response =
+            self.outer.is_some() && (self.scope.as_deref()).is_some_and(ScopeNode::shares_host);
+        record.on_nested_success(now, is_same_response);
+        self.balance(now)
     }
 }

@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use reqwest::Response;
 use reqwest_middleware::Result;
-use tokio::time::Instant;
 
-use super::super::config::RetryConfig;
 use super::decision::Retry;
-use super::record::CallRecord;
 use super::{Call, Stop};
 use crate::clock;
 use crate::decide::ClassifiedOutcome;
@@ -21,13 +18,11 @@ use crate::observe::{
 use crate::outcome::{Attempt, AttemptOutcome, RetryReport, StopReason};
 use crate::request::RequestTarget;
 
-/// What observers and the log know of a call.
-pub(crate) struct CallEvents<'a> {
-    settings: &'a RetryConfig,
-    /// In the URL of the request.
-    pub(super) host: HostPlace,
+/// How far observers and the log have followed a call.
+#[derive(Clone, Copy)]
+pub(super) struct Tracking {
+    /// The latest attempt that began.
     pub(super) attempt: Attempt,
-    started: Instant,
     phase: CallPhase,
     /// The outcome of the attempt before the running one.
     retry_of: Option<AttemptOutcome>,
@@ -50,49 +45,17 @@ pub(super) fn call_info(target: &RequestTarget, host: HostPlace, attempt: Attemp
     }
 }
 
-impl CallRecord<'_> {
-    fn notify(&self, kind: EventKind) {
-        if let Some(events) = &self.events {
-            let call = call_info(self.request.target(), events.host, events.attempt);
-            events.settings.notify(&Event { call, kind });
-        }
-    }
-
-    /// Notifies of an attempt that has ended.
-    fn notify_attempt_finished(
-        &mut self,
-        outcome: ClassifiedOutcome,
-        result: &Result<Response>,
-        took: Duration,
-        queued: Duration,
-    ) {
-        let Some(events) = &mut self.events else {
-            return;
-        };
-        events.phase = CallPhase::BetweenAttempts;
-        let headers = result.as_ref().ok().map(Response::headers);
-        let finished = AttemptFinished {
-            outcome: outcome.outcome,
-            retry_of: events.retry_of.replace(outcome.outcome),
-            took,
-            queued: queued.min(took),
-            limit_headers: headers.map(LimitHeaders::in_response).unwrap_or_default(),
-        };
-        self.notify(EventKind::AttemptFinished(finished));
-    }
-}
-
-impl Drop for CallRecord<'_> {
+impl Drop for Call<'_> {
     /// Notifies of a call that was dropped before it was over.
     fn drop(&mut self) {
-        let Some(events) = &self.events else {
+        let Some(tracking) = self.tracking else {
             return;
         };
-        if events.phase != CallPhase::Over {
+        if tracking.phase != CallPhase::Over {
             self.notify(EventKind::Abandoned(Abandoned {
-                in_attempt: events.phase == CallPhase::InAttempt,
-                retry_of: events.retry_of,
-                took: clock::now().saturating_duration_since(events.started),
+                in_attempt: tracking.phase == CallPhase::InAttempt,
+                retry_of: tracking.retry_of,
+                took: clock::now().saturating_duration_since(self.time.started),
             }));
         }
     }
@@ -101,14 +64,11 @@ impl Drop for CallRecord<'_> {
 impl Call<'_> {
     /// Tracks this call from now on.
     pub(super) fn track(&mut self) {
-        if let Some(record) = &mut self.record {
+        if let Some(record) = &self.record {
             let url = &record.request.target().url;
-            let host = self.host.unwrap_or_else(|| HostPlace::of(url));
-            record.events = Some(CallEvents {
-                settings: self.settings,
-                host,
+            self.host.get_or_insert_with(|| HostPlace::of(url));
+            self.tracking = Some(Tracking {
                 attempt: self.attempt,
-                started: self.time.started,
                 phase: CallPhase::BetweenAttempts,
                 retry_of: None,
             });
@@ -116,7 +76,7 @@ impl Call<'_> {
     }
 
     pub(super) fn is_tracked(&self) -> bool {
-        (self.record.as_ref()).is_some_and(|record| record.events.is_some())
+        self.tracking.is_some()
     }
 
     /// Tracks a call whose attempt failed, if it is not tracked yet. The log needs no earlier tracking unless it
@@ -129,20 +89,43 @@ impl Call<'_> {
 
     /// Notifies observers and the log of a tracked call.
     pub(super) fn notify(&self, kind: EventKind) {
-        if let Some(record) = &self.record {
-            record.notify(kind);
+        if let Some(event) = self.event(kind) {
+            self.settings.notify(&event);
         }
+    }
+
+    /// Returns an event of a tracked call.
+    fn event(&self, kind: EventKind) -> Option<Event<'_>> {
+        let (record, host, tracking) = (self.record.as_ref()?, self.host?, self.tracking?);
+        let call = call_info(record.request.target(), host, tracking.attempt);
+        Some(Event { call, kind })
     }
 
     /// Notifies of an attempt that begins.
     pub(super) fn notify_attempt_started(&mut self) {
-        if let Some(record) = &mut self.record {
-            if let Some(events) = &mut record.events {
-                events.attempt = self.attempt;
-                events.phase = CallPhase::InAttempt;
-                record.notify(EventKind::AttemptStarted);
-            }
+        if let Some(tracking) = &mut self.tracking {
+            tracking.attempt = self.attempt;
+            tracking.phase = CallPhase::InAttempt;
+            self.notify(EventKind::AttemptStarted);
         }
+    }
+
+    /// Notifies of an attempt that has ended.
+    fn notify_attempt_finished(&mut self, outcome: ClassifiedOutcome, result: &Result<Response>) {
+        let (took, queued) = (self.attempt_time(), self.queued_in_attempt());
+        let Some(tracking) = &mut self.tracking else {
+            return;
+        };
+        tracking.phase = CallPhase::BetweenAttempts;
+        let headers = result.as_ref().ok().map(Response::headers);
+        let finished = AttemptFinished {
+            outcome: outcome.outcome,
+            retry_of: tracking.retry_of.replace(outcome.outcome),
+            took,
+            queued: queued.min(took),
+            limit_headers: headers.map(LimitHeaders::in_response).unwrap_or_default(),
+        };
+        self.notify(EventKind::AttemptFinished(finished));
     }
 
     /// How long the attempt that has ended was in queues.
@@ -167,11 +150,8 @@ impl Call<'_> {
             budget: self.balance(retry.decided),
             dry_run: self.settings.dry_run,
         };
-        let (took, queued) = (self.attempt_time(), self.queued_in_attempt());
-        if let Some(record) = &mut self.record {
-            record.notify_attempt_finished(retry.outcome, result, took, queued);
-            record.notify(EventKind::RetryScheduled(scheduled));
-        }
+        self.notify_attempt_finished(retry.outcome, result);
+        self.notify(EventKind::RetryScheduled(scheduled));
     }
 
     /// Notifies of the last attempt.
@@ -179,60 +159,43 @@ impl Call<'_> {
         &mut self,
         stop: Stop,
         result: &Result<Response>,
-        now: Instant,
+        balance: f64,
     ) {
         self.track_failed();
-        let (took, queued) = (self.attempt_time(), self.queued_in_attempt());
-        let Some(record) = &mut self.record else {
-            return;
-        };
         if !stop.is_attempt_reported {
-            record.notify_attempt_finished(stop.outcome, result, took, queued);
+            self.notify_attempt_finished(stop.outcome, result);
         }
         if stop.reason == StopReason::BudgetEmpty {
             let refused = BudgetRefused {
                 cause: stop.outcome.outcome,
-                budget: self.balance(now),
+                budget: balance,
             };
             self.notify(EventKind::BudgetRefused(refused));
         }
     }
 
     /// Notifies of the end of the call.
-    pub(super) fn notify_stop(&mut self, report: &RetryReport, now: Instant) {
-        if !self.is_tracked() {
-            return;
-        }
-        let (could_retry, max_attempts) = (self.could_retry(), self.max_attempts());
-        let budget = could_retry.then(|| self.balance(now));
-        let record = self.record.as_deref_mut();
-        let Some(CallRecord {
-            request,
-            events: Some(events),
-            ..
-        }) = record
-        else {
+    pub(super) fn notify_stop(&mut self, report: &RetryReport, balance: f64) {
+        let Some(tracking) = &mut self.tracking else {
             return;
         };
-        events.phase = CallPhase::Over;
-        let kind = EventKind::Stopped(Stopped {
+        tracking.attempt = Attempt::after(report.retries());
+        tracking.phase = CallPhase::Over;
+        let stopped = self.event(EventKind::Stopped(Stopped {
             stop_reason: report.stop_reason,
             outcome: report.last.outcome,
             effect: report.effect(),
-            max_attempts,
+            max_attempts: self.max_attempts(),
             waited: report.waited(),
             took: report.took,
             hint: report.last.hint,
-            budget,
-        });
-        let attempt = Attempt::after(report.retries());
-        events.attempt = attempt;
-        let call = call_info(request.target(), events.host, attempt);
-        let event = Event { call, kind };
-        match self.is_inner {
+            budget: self.could_retry().then_some(balance),
+        }));
+        match stopped {
+            None => {}
             // The retry around this one logs the end of the call.
-            true => events.settings.observers.notify(&event),
-            false => events.settings.notify(&event),
+            Some(event) if self.is_inner => self.settings.observers.notify(&event),
+            Some(event) => self.settings.notify(&event),
         }
     }
 }

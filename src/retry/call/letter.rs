@@ -41,7 +41,7 @@ impl Call<'_> {
         let settings = self.settings;
         let letters = &settings.dead_letters;
         let record = self.record.as_deref()?;
-        let events = record.events.as_ref()?;
+        let (host, tracking) = (self.host?, self.tracking?);
         let latest = self.time.end();
         let draft = LetterDraft {
             request: &record.request,
@@ -53,7 +53,7 @@ impl Call<'_> {
         let letter = draft.into_letter(letters, report, clock::wall(), pause);
         // The delivery may end after the call.
         let target = record.request.target().clone();
-        let (host, attempt) = (events.host, events.attempt);
+        let attempt = tracking.attempt;
         let observers = settings.observers.clone();
         let place = LogContext::current();
         let tell = move |outcome: DeadLetterOutcome, error: Option<String>| {

@@ -6,20 +6,15 @@ use reqwest::Response;
 use reqwest_middleware::Result;
 
 use super::super::permit::RetryPermit;
-use super::events::CallEvents;
 use crate::outcome::{AttemptReport, RetryReport, StopReason};
 use crate::request::RequestSnapshot;
 use crate::response::HeldResponse;
 
-/// The request, the earlier attempts and the events of a call, in one box beside the call.
-///
-/// Its drop notifies observers of a call that the caller has dropped: see `events`.
-pub(super) struct CallRecord<'a> {
+/// The request and the earlier attempts of a call, in one box beside the call.
+pub(super) struct CallRecord {
     pub(super) request: RequestSnapshot,
     /// The attempts before the running one, if there were any.
     pub(super) history: Option<Box<History>>,
-    /// Set if observers or the log follow the call.
-    pub(super) events: Option<CallEvents<'a>>,
 }
 
 /// What is known of the attempts before the running one.
