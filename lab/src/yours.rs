@@ -46,6 +46,12 @@ impl From<ConfigError> for InvalidSettings {
     }
 }
 
+impl Default for Yours {
+    fn default() -> Self {
+        Self::new(SteadySettings::default()).expect("the defaults are valid")
+    }
+}
+
 impl Yours {
     /// Reads a file, as [`SteadySettings::read`] does.
     pub(crate) fn from_toml(text: &str) -> Result<Self, InvalidSettings> {
@@ -83,7 +89,7 @@ impl Yours {
 
     /// Returns the settings that differ from their defaults.
     pub(crate) fn changes(&self) -> Table {
-        difference(&self.all, &table(&SteadySettings::default()))
+        difference(&self.all, Self::default().all())
     }
 
     /// Writes the changes as TOML.
