@@ -106,7 +106,8 @@ impl Middleware for Patient {
         next: Next<'_>,
     ) -> Result<Response> {
         let call = tokio::time::timeout(LONGEST_CALL, next.run(request, extensions));
-        call.await.unwrap_or_else(|_| Err(Error::middleware(TooLong)))
+        call.await
+            .unwrap_or_else(|_| Err(Error::middleware(TooLong)))
     }
 }
 
@@ -220,7 +221,8 @@ mod tests {
     fn a_call_that_takes_a_day_ends_with_an_error() {
         let service = "load = { kind = 'at-once', calls = 40 }";
         let service = Service::from_toml(service).unwrap();
-        let slow = Yours::from_toml("retry = { launch_spread = '40h', retry_window = '40h' }").unwrap();
+        let slow =
+            Yours::from_toml("retry = { launch_spread = '40h', retry_window = '40h' }").unwrap();
         let results = compare(&service, 1, Some(&|seed| slow.steady(seed)), None);
         let yours = find_run(&results.runs, YOURS);
         assert_eq!(yours.succeeded + yours.errors, 40);

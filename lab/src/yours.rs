@@ -62,9 +62,11 @@ impl Yours {
         Self::new(SteadySettings::read(file)?)
     }
 
-    /// Reads a table. Its errors have no lines of a file.
-    pub(crate) fn from_table(table: Table) -> Result<Self, InvalidSettings> {
-        Self::new(SteadySettings::read(Value::Table(table))?)
+    /// Reads a table. Errors have no lines of a file.
+    pub(crate) fn from_table(table: &Table) -> Result<Self, InvalidSettings> {
+        // Errors of TOML would repeat the place in a line below.
+        let json = serde_json::to_value(table).expect("tables with names");
+        Self::new(SteadySettings::read(json)?)
     }
 
     fn new(settings: SteadySettings) -> Result<Self, InvalidSettings> {

@@ -507,7 +507,10 @@ fn lab_try_has_a_row_for_your_settings() {
     let (succeeded, printed, page) = lab_try(small, Some("retry.max_retries = 0"));
     assert!(succeeded, "{printed}");
     assert!(printed.contains("\nWith your settings, "), "{printed}");
-    assert_ne!(row(&printed, "your settings"), row(&printed, "reqwest-steady"));
+    assert_ne!(
+        row(&printed, "your settings"),
+        row(&printed, "reqwest-steady")
+    );
     let page = page.expect("a page");
     assert!(page.contains(">your settings</span>"), "{page}");
     assert!(page.contains("the same with the settings of "), "{page}");
@@ -516,7 +519,10 @@ fn lab_try_has_a_row_for_your_settings() {
     // The file with all defaults is the client with the defaults.
     let defaults = include_str!("../../docs/steady.toml");
     let (_, printed, _) = lab_try(small, Some(defaults));
-    assert_eq!(row(&printed, "your settings"), row(&printed, "reqwest-steady"));
+    assert_eq!(
+        row(&printed, "your settings"),
+        row(&printed, "reqwest-steady")
+    );
 }
 
 #[test]

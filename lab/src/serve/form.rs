@@ -286,11 +286,14 @@ mod tests {
     #[test]
     fn the_first_values_of_all_kinds_are_valid() {
         let form = Form::service();
-        let choices = |wanted: &str| {
-            match form.fields().find(|field| field.path == wanted).unwrap().input {
-                Input::Choice(choices) => choices.iter().map(|(choice, _)| *choice),
-                _ => panic!("{wanted} is no choice"),
-            }
+        let choices = |wanted: &str| match form
+            .fields()
+            .find(|field| field.path == wanted)
+            .unwrap()
+            .input
+        {
+            Input::Choice(choices) => choices.iter().map(|(choice, _)| *choice),
+            _ => panic!("{wanted} is no choice"),
         };
         for limit in choices("limit.kind") {
             for load in choices("load.kind") {

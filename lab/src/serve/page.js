@@ -33,7 +33,7 @@
     problem.textContent = error ? error.message : "";
     charts.className = error ? "stale" : "";
     if (!error) return;
-    status.textContent = "The charts are those of the last valid description.";
+    status.textContent = "The charts are those of the last valid values.";
     const named = controls(form).find((control) => control.name === error.path);
     if (!named) return;
     named.setAttribute("aria-invalid", "true");

@@ -26,7 +26,7 @@ pub(super) const EXAMPLES: [(&str, &str); 6] = [
 ];
 
 const FORM_STYLE: &str = "
-.columns { display: grid; grid-template-columns: 19rem minmax(0, 1fr); gap: 1.5rem; align-items: start; }
+.columns { display: grid; grid-template-columns: 22rem minmax(0, 1fr); gap: 1.25rem; align-items: start; }
 .columns main section { margin-top: 0; }
 form { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem;
   position: sticky; top: 1rem; max-height: calc(100vh - 2rem); overflow-y: auto; scroll-padding: 1rem; }
@@ -40,7 +40,7 @@ legend { font-weight: 600; padding: 0 .5rem 0 0; }
 .field small { grid-column: 1 / -1; color: var(--soft); font-size: .8rem; }
 input, select, textarea, button { font: inherit; color: inherit; background: var(--page); min-width: 0; width: 100%;
   border: 1px solid var(--none); border-radius: 6px; padding: .2rem .4rem; }
-button { width: auto; cursor: pointer; padding: .2rem .75rem; }
+button { width: auto; cursor: pointer; padding: .2rem .45rem; font-size: .85rem; }
 ::placeholder { color: var(--soft); opacity: 1; }
 textarea { font: 13px/1.4 ui-monospace, monospace; min-height: 14rem; resize: vertical; }
 [aria-invalid=true] { border: 2px solid var(--bad); }
@@ -48,8 +48,8 @@ details { margin-top: .75rem; border-top: 1px solid var(--line); padding-top: .6
 details details { border: 0; padding: 0; }
 summary { cursor: pointer; font-weight: 600; }
 details p { margin: .4rem 0; font-size: .9rem; }
-.buttons { display: flex; flex-wrap: wrap; gap: .5rem; margin-top: .5rem; }
-fieldset:first-child { border: 0; margin: 0; }
+.buttons { display: flex; flex-wrap: wrap; gap: .35rem; margin-top: .5rem; }
+fieldset:first-child { border: 0; }
 .status { color: var(--soft); margin: 0 0 .5rem; min-height: 1.5rem; }
 .problem { border-left: 4px solid var(--bad); background: var(--card); margin: 0 0 1rem; padding: .5rem .75rem;
   overflow-wrap: anywhere; white-space: pre-wrap; }
@@ -58,6 +58,10 @@ fieldset:first-child { border: 0; margin: 0; }
 @media (max-width: 60rem) {
   .columns { grid-template-columns: minmax(0, 1fr); }
   form { position: static; max-height: none; }
+}
+@media (min-width: 44rem) and (max-width: 60rem) {
+  #fields, #settings { columns: 2; column-gap: 2rem; }
+  fieldset { break-inside: avoid; }
 }
 ";
 

@@ -229,7 +229,10 @@ impl Code {
 
     fn write(&self, result: &Chain) -> String {
         let mut lines = vec![self.imports(), String::new()];
-        lines.push("/// Builds the middlewares. `ClientBuilderExt::with_steady` adds them to a client.".to_owned());
+        lines.push(
+            "/// Builds the middlewares. `ClientBuilderExt::with_steady` adds them to a client."
+                .to_owned(),
+        );
         lines.push("fn steady() -> Result<Steady, ConfigError> {".to_owned());
         for (name, chain) in &self.variables {
             lines.push(format!("    let {name} = {};", chain.write("    ")));
@@ -241,7 +244,8 @@ impl Code {
 
     /// Imports of the standard library come first, and those of one module share a line.
     fn imports(&self) -> String {
-        let (std, rest): (Vec<_>, Vec<_>) = self.uses.iter().partition(|it| it.starts_with("std::"));
+        let (std, rest): (Vec<_>, Vec<_>) =
+            self.uses.iter().partition(|it| it.starts_with("std::"));
         let mut lines: Vec<_> = std.iter().map(|path| format!("use {path};")).collect();
         if !lines.is_empty() {
             lines.push(String::new());
@@ -286,7 +290,11 @@ fn duration(text: &str) -> String {
         .parse_unsigned_duration(text)
         .expect("a duration");
     let nanos = duration.as_nanos();
-    for (unit, length) in [("secs", 1_000_000_000), ("millis", 1_000_000), ("micros", 1000)] {
+    for (unit, length) in [
+        ("secs", 1_000_000_000),
+        ("millis", 1_000_000),
+        ("micros", 1000),
+    ] {
         if nanos % length == 0 {
             return format!("Duration::from_{unit}({})", nanos / length);
         }

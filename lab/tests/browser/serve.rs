@@ -304,12 +304,20 @@ fn a_run_with_settings_has_their_row_toml_and_rust() {
         assert_eq!(status, 200, "{answer}");
         answer
     };
-    let defaults = run(json!({ "retry.max_retries": "5", "retry.deadline": "" }), "");
+    let defaults = run(
+        json!({ "retry.max_retries": "5", "retry.deadline": "" }),
+        "",
+    );
     assert_eq!(
         defaults["settings_toml"],
         "# All settings have their defaults.\n"
     );
-    let is_yours = |answer: &Value| answer["html"].as_str().unwrap().contains(">your settings</span>");
+    let is_yours = |answer: &Value| {
+        answer["html"]
+            .as_str()
+            .unwrap()
+            .contains(">your settings</span>")
+    };
     assert!(!is_yours(&defaults));
 
     let other = "[retry.status]\n404 = \"conditional\"\n";

@@ -25,7 +25,7 @@ pub(in super::super) fn read(values: &Values, rest: &str) -> Result<Yours, Inval
     })? {
         insert(&mut settings, path, value);
     }
-    Yours::from_table(settings)
+    Yours::from_table(&settings)
 }
 
 /// Returns the values of the form, and the changed settings that have no field, as TOML.
@@ -38,7 +38,9 @@ pub(in super::super) fn split(yours: &Yours) -> (Values, String) {
     let mut rest = yours.changes();
     let form = Form::settings();
     for field in form.fields() {
-        values.entry(field.path.to_owned()).or_insert_with(|| field.value.to_owned());
+        values
+            .entry(field.path.to_owned())
+            .or_insert_with(|| field.value.to_owned());
         remove(&mut rest, field.path);
     }
     values.retain(|path, _| form.fields().any(|field| field.path == path));
@@ -77,16 +79,35 @@ impl Form {
     pub(in super::super) fn settings() -> Self {
         let mut defaults = Values::new();
         flatten("", Yours::default().all(), &mut defaults);
+        for path in ["retry.deadline", "retry.attempt_timeout", RATE] {
+            defaults.insert(path.to_owned(), "none".to_owned());
+        }
         let groups = vec![
             Group {
-                title: "Retries",
+                title: "Retry",
                 fields: vec![
-                    Field::number("retry.max_retries", "At most", "retries of one call"),
-                    Field::text("retry.deadline", "Deadline", "of a call, like 30s; empty for none"),
-                    Field::text("retry.attempt_timeout", "Attempt timeout", "like 2s; empty for none"),
-                    Field::text("retry.retry_window", "Window", "in which retries may start"),
-                    Field::text("retry.max_server_delay", "Server delay", "the longest that is waited for"),
-                    Field::text("retry.launch_spread", "Launch spread", "random delay of the first attempt"),
+                    Field::number("retry.max_retries", "Max retries", "of one call"),
+                    Field::text("retry.deadline", "Deadline", "of a call, like 30s"),
+                    Field::text(
+                        "retry.attempt_timeout",
+                        "Attempt timeout",
+                        "until the headers arrive, like 2s",
+                    ),
+                    Field::text(
+                        "retry.retry_window",
+                        "Retry window",
+                        "in which retries may start",
+                    ),
+                    Field::text(
+                        "retry.max_server_delay",
+                        "Max server delay",
+                        "that the call waits for",
+                    ),
+                    Field::text(
+                        "retry.launch_spread",
+                        "Launch spread",
+                        "random delay of the first attempt",
+                    ),
                 ],
             },
             Group {
@@ -111,8 +132,8 @@ impl Form {
                         .only(JITTER, &["additive"]),
                     Field::choice(
                         "retry.backoff.alone",
-                        "Follows",
-                        &[("false", "failures of host"), ("true", "own attempts")],
+                        "Grows with",
+                        &[("false", "host's failures"), ("true", "own failures")],
                     ),
                 ],
             },
@@ -121,33 +142,45 @@ impl Form {
                 fields: vec![
                     Field::number(
                         "retry.budget_per_host.retry_ratio",
-                        "Ratio",
-                        "retries that a success pays for",
+                        "Retry ratio",
+                        "retries that a deposit pays for",
                     ),
                     Field::number(
                         "retry.budget_per_host.min_retries_per_sec",
-                        "Refill",
-                        "retries per second, at most",
+                        "Min per second",
+                        "times the TTL, this is the reserve",
                     ),
-                    Field::text("retry.budget_per_host.ttl", "Time", "times the refill is the reserve"),
+                    Field::text(
+                        "retry.budget_per_host.ttl",
+                        "TTL",
+                        "how long deposits count",
+                    ),
                     Field::choice(
                         "retry.budget_per_host.deposit_on",
-                        "Fed by",
-                        &[("success", "successes"), ("request", "all calls")],
+                        "Deposit on",
+                        &[("success", "success"), ("request", "all calls")],
                     ),
                 ],
             },
             Group {
                 title: "Throttle",
                 fields: vec![
-                    Field::choice("throttle.adaptive", "Learns", YES_OR_NO),
-                    Field::text(RATE, "Fixed rate", "like 10/s; empty for none"),
-                    Field::number("throttle.rate.burst", "Burst", "requests at once after idling")
-                        .or("10")
-                        .only(RATE, &[]),
-                    Field::number("throttle.max_in_flight", "In flight", "requests at the same time"),
-                    Field::number("throttle.max_queue", "Queue", "calls that may wait"),
-                    Field::text("throttle.max_queue_wait", "Queue wait", "the longest"),
+                    Field::choice("throttle.adaptive", "Adaptive", YES_OR_NO),
+                    Field::text(RATE, "Rate", "a fixed one, like 10/s"),
+                    Field::number(
+                        "throttle.rate.burst",
+                        "Burst",
+                        "requests at once after idling",
+                    )
+                    .or("10")
+                    .only(RATE, &[]),
+                    Field::number(
+                        "throttle.max_in_flight",
+                        "Max in flight",
+                        "requests at the same time",
+                    ),
+                    Field::number("throttle.max_queue", "Max queue", "calls that may wait"),
+                    Field::text("throttle.max_queue_wait", "Max queue wait", "of one call"),
                 ],
             },
         ];
@@ -186,7 +219,9 @@ mod tests {
     fn only_settings_without_a_field_are_the_rest() {
         let text = "retry.max_retries = 3\nretry.backoff.cap = '5s'\nthrottle.rate = { limit = '5/s', burst = 2 }";
         assert_eq!(split(&yours(text)).1, "");
-        let (values, rest) = split(&yours("retry.max_retries = 3\nretry.status = { 404 = 'conditional' }"));
+        let (values, rest) = split(&yours(
+            "retry.max_retries = 3\nretry.status = { 404 = 'conditional' }",
+        ));
         assert_eq!(rest, "[retry.status]\n404 = \"conditional\"\n");
         assert_eq!(values["retry.max_retries"], "3");
     }
@@ -256,11 +291,20 @@ mod tests {
                 "retry.backoff.multiplier (0.5) should be a finite number of at least 1.0",
             ),
             (
+                JITTER,
+                "much",
+                "retry.backoff.jitter (`much`) is unknown: use one of",
+            ),
+            (
                 RATE,
                 "5",
                 "throttle.rate.limit: invalid value \"5\": write a rate with a unit",
             ),
-            ("retry.retries", "5", "retry.retries: no field has this name"),
+            (
+                "retry.retries",
+                "5",
+                "retry.retries: no field has this name",
+            ),
         ] {
             let (mut values, _) = split(&yours(""));
             values.insert(path.to_owned(), value.to_owned());
@@ -269,6 +313,7 @@ mod tests {
             };
             assert_eq!(error.path, path);
             assert!(error.message.starts_with(message), "{error}");
+            assert!(!error.message.contains('\n'), "{error}");
         }
     }
 }

@@ -40,9 +40,8 @@ impl Browser {
     fn tab_to(&mut self, wanted: &str) {
         for _ in 0..100 {
             self.press("Tab");
-            let focused = self.value(
-                "(it => it.name || it.id || it.parentElement.id)(document.activeElement)",
-            );
+            let focused = self
+                .value("(it => it.name || it.id || it.parentElement.id)(document.activeElement)");
             if focused == json!(wanted) {
                 let visible = "getComputedStyle(document.activeElement).outlineStyle";
                 assert_eq!(self.value(visible), json!("solid"), "{wanted}");
@@ -283,7 +282,9 @@ fn the_served_page_has_no_layout_mistakes() {
                     browser.wait_for_change(TITLE, &title);
                 }
                 if state == "open" {
-                    browser.value("document.querySelectorAll('details').forEach(it => it.open = true)");
+                    browser.value(
+                        "document.querySelectorAll('details').forEach(it => it.open = true)",
+                    );
                 }
                 if state == "invalid" {
                     browser.value("document.getElementById('yours').open = false");
