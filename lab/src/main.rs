@@ -87,7 +87,7 @@ enum SubCommand {
         #[arg(long, value_name = "FILE", default_value = "lab.html")]
         out: PathBuf,
     },
-    /// Serves a page on loopback, on which you choose or describe a service and see the charts change.
+    /// Serves a page on loopback, on which you choose or describe a service, move settings and see the charts change.
     Serve {
         /// The port. 0 is any free port.
         #[arg(long, value_name = "N", default_value_t = 8321)]

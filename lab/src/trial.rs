@@ -229,6 +229,32 @@ mod tests {
         assert!((10..30).contains(&yours.errors), "{}", yours.note);
     }
 
+    /// The longest durations and the largest numbers that files can have, alone and together.
+    #[test]
+    fn extreme_settings_end_like_others() {
+        let service = "limit = { kind = 'window', rate = '2/s', window = '1s', hint = 'retry-after' }\n\
+                       load = { kind = 'at-once', calls = 20 }\nfaults = { stall = { from = '1s', to = '3s' } }";
+        let service = Service::from_toml(service).unwrap();
+        let long = "2562047788015215h";
+        let most = "18446744073709551615";
+        let all = [
+            format!("retry.retry_window = '{long}'\nretry.launch_spread = '{long}'"),
+            format!("retry.max_server_delay = '{long}'"),
+            format!("retry.deadline = '{long}'\nretry.attempt_timeout = '{long}'"),
+            format!("retry.backoff = {{ base = '{long}', cap = '{long}', jitter = 'none' }}"),
+            "retry.budget_per_host = { ttl = '1h', min_retries_per_sec = 1e6 }".to_owned(),
+            "retry.max_retries = 4294967295".to_owned(),
+            format!("throttle.max_queue = '{most}'\nthrottle.max_in_flight = 4294967295"),
+            format!("throttle.max_queue_wait = '{long}'"),
+            "throttle.rate = { limit = '1/day', burst = 1 }".to_owned(),
+        ];
+        for text in all.iter().chain([&all.join("\n")]) {
+            let yours = Yours::from_toml(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+            let results = compare(&service, 1, Some(&|seed| yours.steady(seed)), None);
+            assert_eq!(find_run(&results.runs, YOURS).calls, 20, "{text}");
+        }
+    }
+
     /// Coalesced calls share a request, so there are fewer requests than successful calls.
     #[test]
     fn coalesced_calls_waste_no_requests() {

@@ -550,3 +550,39 @@ fn lab_try_names_the_file_and_the_place_of_a_bad_setting() {
         assert_eq!(page, None, "{settings}");
     }
 }
+
+/// The guide shows a file, a command and a table.
+#[test]
+fn the_table_of_the_guide_is_that_of_its_example() {
+    let guide = include_str!("../../docs/guide/settings.md");
+    let section = guide
+        .split("# Try them without a server")
+        .nth(1)
+        .and_then(|rest| rest.split("\n# ").next())
+        .expect("a section");
+    let settings = section.split("```").nth(1).unwrap();
+    let settings = settings.strip_prefix("toml\n").expect("a file in TOML");
+    assert!(section.contains("--service lab/examples/small-api.toml --settings steady.toml"));
+    let small = include_str!("../examples/small-api.toml");
+    let (_, printed, _) = lab_try(small, Some(settings));
+    let rows = section
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(1);
+    let mut count = 0;
+    for line in rows {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [client, figures @ ..] = &cells[..] else {
+            panic!("no client: {line}");
+        };
+        let row = row(&printed, client);
+        for figure in figures {
+            assert!(
+                format!(" {row} ").contains(&format!(" {figure} ")),
+                "{figure}: {row}"
+            );
+        }
+        count += 1;
+    }
+    assert_eq!(count, 4);
+}

@@ -34,8 +34,9 @@
     charts.className = error ? "stale" : "";
     if (!error) return;
     status.textContent = "The charts are those of the last valid values.";
-    const named = controls(form).find((control) => control.name === error.path);
-    if (!named) return;
+    // An error can name a group of values, like `throttle.rate`.
+    const named = controls(form).find((control) => `${control.name}.`.startsWith(`${error.path}.`));
+    if (!named || !error.path) return;
     named.setAttribute("aria-invalid", "true");
     named.closest("details").open = true;
   }

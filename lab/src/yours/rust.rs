@@ -295,8 +295,9 @@ fn duration(text: &str) -> String {
         ("millis", 1_000_000),
         ("micros", 1000),
     ] {
-        if nanos % length == 0 {
-            return format!("Duration::from_{unit}({})", nanos / length);
+        let count = nanos / length;
+        if count * length == nanos {
+            return format!("Duration::from_{unit}({count})");
         }
     }
     let (seconds, rest) = (duration.as_secs(), duration.subsec_nanos());

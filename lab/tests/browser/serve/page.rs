@@ -198,6 +198,12 @@ fn a_wrong_value_is_named_and_the_charts_stay() {
             "throttle.max_in_flight (0) should be at least 1",
         ),
         (
+            "throttle.rate.limit",
+            "2000000/s",
+            " ",
+            "throttle.rate (2000000 per second) should be between",
+        ),
+        (
             "latency",
             "2",
             "2ms",
