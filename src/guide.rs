@@ -178,6 +178,7 @@ macro_rules! page {
             "[observe]: crate::guide::observe\n",
             "[dead-letters]: crate::guide::observe#dead-letters\n",
             "[settings]: crate::guide::settings\n",
+            "[try-settings]: crate::guide::settings#try-them-without-a-server\n",
             "[presets]: crate::guide::presets\n",
             "[recipes]: crate::guide::recipes\n",
             "[object-stores]: crate::guide::recipes#object-stores\n",

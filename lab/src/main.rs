@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p lab` runs every scenario with every kind of client, prints a table, and
 //! writes a page with charts. `cargo run --release -p lab -- herd` runs one scenario, and `random` runs
-//! random services. `try --service FILE` compares clients at a service that you describe, and `serve` does so in
-//! a browser. The same seed gives the same table.
+//! random services. `try --service FILE --settings FILE` compares clients at a service that you describe, one of them
+//! with your settings, and `serve` does so in a browser. The same seed gives the same table.
 
 mod chart;
 mod conclusion;
@@ -19,6 +19,7 @@ mod serve;
 mod table;
 mod timeline;
 mod trial;
+mod yours;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -38,13 +39,14 @@ use page::Page;
 use results::{Results, Run};
 use scenarios::{MEANINGS, SCENARIOS, Scenario};
 use table::Table;
+use yours::Yours;
 
 /// Shows what retries do to a service, in virtual time, with the real middlewares.
 #[derive(Parser)]
 #[command(
     name = "lab",
     override_usage = "lab [SCENARIO] [--clients N] [--seed N] [--out FILE]\n       lab --pictures DIRECTORY\n       \
-                      lab try --service FILE [--seed N] [--out FILE]\n       lab serve [--port N]\n       lab random [--count N] [--seed N] [--only INDEX] \
+                      lab try --service FILE [--settings FILE] [--seed N] [--out FILE]\n       lab serve [--port N]\n       lab random [--count N] [--seed N] [--only INDEX] \
                       [--threads N]\n       lab troubles [--seed N]",
     args_conflicts_with_subcommands = true
 )]
@@ -75,6 +77,9 @@ enum SubCommand {
         /// The description, in TOML.
         #[arg(long, value_name = "FILE")]
         service: PathBuf,
+        /// The settings of one more client, in TOML. `docs/steady.toml` shows all. The seed replaces theirs.
+        #[arg(long, value_name = "FILE")]
+        settings: Option<PathBuf>,
         /// The seed of all random numbers.
         #[arg(long, value_name = "N", default_value_t = 1)]
         seed: u64,
@@ -82,7 +87,7 @@ enum SubCommand {
         #[arg(long, value_name = "FILE", default_value = "lab.html")]
         out: PathBuf,
     },
-    /// Serves a page on loopback, on which you choose or describe a service and see the charts change.
+    /// Serves a page on loopback, on which you choose or describe a service, move settings and see the charts change.
     Serve {
         /// The port. 0 is any free port.
         #[arg(long, value_name = "N", default_value_t = 8321)]
@@ -118,9 +123,10 @@ impl SubCommand {
         match *self {
             Self::Try {
                 ref service,
+                ref settings,
                 seed,
                 ref out,
-            } => return try_service(service, seed, out),
+            } => return try_service(service, settings.as_deref(), seed, out),
             Self::Serve { port } => return serve::serve(port),
             Self::Troubles { seed } => println(&TroubleTable { seed }.to_string()),
             Self::Random {
@@ -142,24 +148,40 @@ impl SubCommand {
 }
 
 /// Prints the table of a described service, and writes its page.
-fn try_service(file: &Path, seed: u64, out: &Path) -> Result<()> {
-    let text =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let service =
-        Service::from_toml(&text).with_context(|| format!("{} is invalid", file.display()))?;
+fn try_service(file: &Path, settings: Option<&Path>, seed: u64, out: &Path) -> Result<()> {
+    let service = read(file, Service::from_toml)?;
+    let yours = settings
+        .map(|file| read(file, Yours::from_toml))
+        .transpose()?;
     let page = PageFile::create(out)?;
     println(MEANING);
-    let results = [trial::compare(&service, seed, None, None)];
+    let results = [match &yours {
+        Some(yours) => trial::compare(&service, seed, Some(&|seed| yours.steady(seed)), None),
+        None => trial::compare(&service, seed, None, None),
+    }];
     println(&Table(&results[0]).to_string());
+    let service = file.display();
+    let mut command = format!("cargo run --release -p lab -- try --service {service}");
+    if let Some(settings) = settings {
+        command += &format!(" --settings {}", settings.display());
+    }
+    let meaning = settings.map(|file| format!("the same with the settings of {}", file.display()));
     let drawn = Page {
         results: &results,
-        meanings: &trial::meanings(),
-        command: &format!(
-            "cargo run --release -p lab -- try --service {}",
-            file.display()
-        ),
+        meanings: &trial::meanings(meaning.as_deref()),
+        command: &command,
     };
     page.finish(&drawn)
+}
+
+/// Reads a file. An error names it.
+fn read<T, E>(file: &Path, parse: impl Fn(&str) -> Result<T, E>) -> Result<T>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    parse(&text).with_context(|| format!("{} is invalid", file.display()))
 }
 
 /// A page that replaces an older one when it is whole.
@@ -385,6 +407,7 @@ mod tests {
             ("lab herd drain", "drain"),
             ("lab herd --pictures here", "--pictures"),
             ("lab try", "--service"),
+            ("lab try --settings a.toml", "--service"),
             ("lab try --service a.toml --clients 3", "--clients"),
         ] {
             let text = with_usage(&args(line).err().expect(line));

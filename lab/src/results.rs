@@ -114,7 +114,10 @@ impl Run {
             succeeded: outcome.succeeded(),
             errors: failed.count(),
             requests: outcome.requests(),
-            wasted: outcome.requests() - useful * outcome.succeeded(),
+            // Coalesced calls share a request.
+            wasted: outcome
+                .requests()
+                .saturating_sub(useful * outcome.succeeded()),
             peak: outcome.arrivals.peak(TICK),
             last_success: outcome.last_success(),
             ticks: ticks(outcome),

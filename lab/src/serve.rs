@@ -1,5 +1,7 @@
 //! The lab in a browser: a small server on loopback that runs what its page asks for.
 //!
+//! The page has a form for the service and one for settings. It copies the settings as TOML or Rust.
+//!
 //! It runs the real middlewares in virtual time in this process, listens on loopback only, and loads nothing from
 //! elsewhere. A page of another site cannot use it: a request must name this host, and its body must be JSON.
 

@@ -1,10 +1,14 @@
 //! Compares clients at a described service.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Extensions;
 use lab::service::Service;
 use lab::stacks::{no_retry, of_steady, reqwest_retry, steady_throttle};
+use reqwest::{Request, Response};
+use reqwest_middleware::{Error, Middleware, Next, Result};
 use reqwest_steady::Steady;
 use reqwest_steady::testing::{Outcome, Stack};
 
@@ -23,10 +27,14 @@ const CLIENTS: [(&str, &Stack); 3] = [
     (OURS, &steady_throttle),
 ];
 
-/// Says what the clients are.
-pub(crate) fn meanings() -> Vec<(&'static str, &'static str)> {
+/// The time limit of a call with your settings. A simulation ends a day after its last call starts.
+const LONGEST_CALL: Duration = Duration::from_secs(20 * 60 * 60);
+
+/// Says what the clients are. This is the meaning of your settings if there are any.
+pub(crate) fn meanings(yours: Option<&str>) -> Vec<(&'static str, &str)> {
     let known = |(name, _): &(&str, _)| CLIENTS.iter().any(|(client, _)| client == name);
-    MEANINGS.into_iter().filter(known).collect()
+    let all = MEANINGS.into_iter().filter(known);
+    all.chain(yours.map(|meaning| (YOURS, meaning))).collect()
 }
 
 /// Runs all clients, and one with your settings if there are any. A bound can stop the runs early.
@@ -52,7 +60,11 @@ pub(crate) fn compare(
         .map(|(name, stack)| run(name, stack))
         .collect();
     if let Some(make) = yours {
-        runs.push(run(YOURS, &|seed| of_steady(&make(seed))));
+        runs.push(run(YOURS, &|seed| {
+            let patient: Arc<dyn Middleware> = Arc::new(Patient);
+            let yours = of_steady(&make(seed));
+            std::iter::once(patient).chain(yours).collect()
+        }));
     }
     Results {
         name: "service".to_owned(),
@@ -68,6 +80,34 @@ pub(crate) fn compare(
         capacity: service.capacity(),
         runs,
         lines: Vec::new(),
+    }
+}
+
+/// The first middleware of your client. It ends calls that take too long, because settings can have any waits.
+struct Patient;
+
+#[derive(Debug)]
+struct TooLong;
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the call took longer than {LONGEST_CALL:?}")
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+#[async_trait::async_trait]
+impl Middleware for Patient {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let call = tokio::time::timeout(LONGEST_CALL, next.run(request, extensions));
+        call.await
+            .unwrap_or_else(|_| Err(Error::middleware(TooLong)))
     }
 }
 
@@ -125,6 +165,7 @@ mod tests {
     use lab::stacks::default_steady;
 
     use super::*;
+    use crate::yours::Yours;
 
     const SMALL: &str = include_str!("../examples/small-api.toml");
 
@@ -173,6 +214,56 @@ mod tests {
         let results = compare(&service, 1, Some(&careful), None);
         let [ours, yours] = [&results.runs[2], &results.runs[3]];
         assert!(yours.succeeded < ours.succeeded);
+    }
+
+    /// A simulation panics if a call does not end within a day.
+    #[test]
+    fn a_call_that_takes_a_day_ends_with_an_error() {
+        let service = "load = { kind = 'at-once', calls = 40 }";
+        let service = Service::from_toml(service).unwrap();
+        let slow =
+            Yours::from_toml("retry = { launch_spread = '40h', retry_window = '40h' }").unwrap();
+        let results = compare(&service, 1, Some(&|seed| slow.steady(seed)), None);
+        let yours = find_run(&results.runs, YOURS);
+        assert_eq!(yours.succeeded + yours.errors, 40);
+        assert!((10..30).contains(&yours.errors), "{}", yours.note);
+    }
+
+    /// The longest durations and the largest numbers that files can have, alone and together.
+    #[test]
+    fn extreme_settings_end_like_others() {
+        let service = "limit = { kind = 'window', rate = '2/s', window = '1s', hint = 'retry-after' }\n\
+                       load = { kind = 'at-once', calls = 20 }\nfaults = { stall = { from = '1s', to = '3s' } }";
+        let service = Service::from_toml(service).unwrap();
+        let long = "2562047788015215h";
+        let most = "18446744073709551615";
+        let all = [
+            format!("retry.retry_window = '{long}'\nretry.launch_spread = '{long}'"),
+            format!("retry.max_server_delay = '{long}'"),
+            format!("retry.deadline = '{long}'\nretry.attempt_timeout = '{long}'"),
+            format!("retry.backoff = {{ base = '{long}', cap = '{long}', jitter = 'none' }}"),
+            "retry.budget_per_host = { ttl = '1h', min_retries_per_sec = 1e6 }".to_owned(),
+            "retry.max_retries = 4294967295".to_owned(),
+            format!("throttle.max_queue = '{most}'\nthrottle.max_in_flight = 4294967295"),
+            format!("throttle.max_queue_wait = '{long}'"),
+            "throttle.rate = { limit = '1/day', burst = 1 }".to_owned(),
+        ];
+        for text in all.iter().chain([&all.join("\n")]) {
+            let yours = Yours::from_toml(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+            let results = compare(&service, 1, Some(&|seed| yours.steady(seed)), None);
+            assert_eq!(find_run(&results.runs, YOURS).calls, 20, "{text}");
+        }
+    }
+
+    /// Coalesced calls share a request, so there are fewer requests than successful calls.
+    #[test]
+    fn coalesced_calls_waste_no_requests() {
+        let service = "load = { kind = 'at-once', calls = 40 }";
+        let service = Service::from_toml(service).unwrap();
+        let yours = Yours::from_toml("[coalesce]").unwrap();
+        let results = compare(&service, 1, Some(&|seed| yours.steady(seed)), None);
+        let yours = find_run(&results.runs, YOURS);
+        assert_eq!((yours.succeeded, yours.requests, yours.wasted), (40, 1, 0));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Services as data: what files can say, and what they simulate.
 
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lab::service::{Kind, LoadKind, OutageResponse, Rate, Service, Span};
@@ -424,24 +426,24 @@ fn a_sentence_describes_the_service() {
     );
 }
 
-/// Runs `lab try` with this description. Returns whether it succeeded, what it printed, and the page.
-fn lab_try(description: &str) -> (bool, String, Option<String>) {
-    let folder = std::env::temp_dir().join(format!(
-        "steady-try-{}-{:p}",
-        std::process::id(),
-        description
-    ));
+/// Runs `lab try` with this description, and these settings if there are any. Returns whether it succeeded, what it
+/// printed, and the page.
+fn lab_try(description: &str, settings: Option<&str>) -> (bool, String, Option<String>) {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("steady-try-{}-{count}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let [file, page] = ["service.toml", "page.html"].map(|name| folder.join(name));
+    let [file, steady, page] =
+        ["service.toml", "steady.toml", "page.html"].map(|name| folder.join(name));
     std::fs::write(&file, description).unwrap();
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_lab"))
-        .arg("try")
-        .arg("--service")
-        .arg(&file)
-        .arg("--out")
-        .arg(&page)
-        .output()
-        .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+    command.arg("try").arg("--service").arg(&file);
+    command.arg("--out").arg(&page);
+    if let Some(settings) = settings {
+        std::fs::write(&steady, settings).unwrap();
+        command.arg("--settings").arg(&steady);
+    }
+    let output = command.output().unwrap();
     let printed = [output.stdout, output.stderr].concat();
     let page = std::fs::read_to_string(page).ok();
     std::fs::remove_dir_all(&folder).unwrap();
@@ -454,7 +456,7 @@ fn lab_try(description: &str) -> (bool, String, Option<String>) {
 
 #[test]
 fn lab_try_prints_a_table_and_writes_a_page() {
-    let (succeeded, printed, page) = lab_try(include_str!("../examples/small-api.toml"));
+    let (succeeded, printed, page) = lab_try(include_str!("../examples/small-api.toml"), None);
     assert!(succeeded, "{printed}");
     assert!(
         printed.contains("service: A small API, 1 client, seed 1"),
@@ -479,7 +481,7 @@ fn lab_try_prints_a_table_and_writes_a_page() {
 
 #[test]
 fn lab_try_names_what_is_wrong_and_writes_no_page() {
-    let (succeeded, printed, page) = lab_try("latency = '80'");
+    let (succeeded, printed, page) = lab_try("latency = '80'", None);
     assert!(!succeeded);
     assert!(printed.contains("service.toml is invalid"), "{printed}");
     assert!(
@@ -487,4 +489,100 @@ fn lab_try_names_what_is_wrong_and_writes_no_page() {
         "{printed}"
     );
     assert_eq!(page, None);
+}
+
+/// Returns the row of this client in a printed table.
+#[track_caller]
+fn row<'a>(printed: &'a str, client: &str) -> &'a str {
+    let row = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("  ")?.strip_prefix(client));
+    row.unwrap_or_else(|| panic!("no row of {client}: {printed}"))
+        .trim_start()
+}
+
+#[test]
+fn lab_try_has_a_row_for_your_settings() {
+    let small = include_str!("../examples/small-api.toml");
+    let (succeeded, printed, page) = lab_try(small, Some("retry.max_retries = 0"));
+    assert!(succeeded, "{printed}");
+    assert!(printed.contains("\nWith your settings, "), "{printed}");
+    assert_ne!(
+        row(&printed, "your settings"),
+        row(&printed, "reqwest-steady")
+    );
+    let page = page.expect("a page");
+    assert!(page.contains(">your settings</span>"), "{page}");
+    assert!(page.contains("the same with the settings of "), "{page}");
+    assert!(page.contains("steady.toml</code>"), "{page}");
+
+    // The file with all defaults is the client with the defaults.
+    let defaults = include_str!("../../docs/steady.toml");
+    let (_, printed, _) = lab_try(small, Some(defaults));
+    assert_eq!(
+        row(&printed, "your settings"),
+        row(&printed, "reqwest-steady")
+    );
+}
+
+#[test]
+fn lab_try_names_the_file_and_the_place_of_a_bad_setting() {
+    let small = include_str!("../examples/small-api.toml");
+    for (settings, message) in [
+        (
+            "retry.max_retry = 3",
+            "retry.max_retry is unknown: did you mean `max_retries`?",
+        ),
+        (
+            "[retry]\ndeadline = 5",
+            "retry.deadline: TOML parse error at line 2, column 12",
+        ),
+        (
+            "throttle.max_in_flight = 0",
+            "throttle.max_in_flight (0) should be",
+        ),
+        ("[retry", "the text is not TOML: TOML parse error at line 1"),
+    ] {
+        let (succeeded, printed, page) = lab_try(small, Some(settings));
+        assert!(!succeeded, "{settings}");
+        assert!(printed.contains("steady.toml is invalid"), "{printed}");
+        assert!(printed.contains(message), "{settings}: {printed}");
+        assert_eq!(page, None, "{settings}");
+    }
+}
+
+/// The guide shows a file, a command and a table.
+#[test]
+fn the_table_of_the_guide_is_that_of_its_example() {
+    let guide = include_str!("../../docs/guide/settings.md");
+    let section = guide
+        .split("# Try them without a server")
+        .nth(1)
+        .and_then(|rest| rest.split("\n# ").next())
+        .expect("a section");
+    let settings = section.split("```").nth(1).unwrap();
+    let settings = settings.strip_prefix("toml\n").expect("a file in TOML");
+    assert!(section.contains("--service lab/examples/small-api.toml --settings steady.toml"));
+    let small = include_str!("../examples/small-api.toml");
+    let (_, printed, _) = lab_try(small, Some(settings));
+    let rows = section
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(1);
+    let mut count = 0;
+    for line in rows {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [client, figures @ ..] = &cells[..] else {
+            panic!("no client: {line}");
+        };
+        let row = row(&printed, client);
+        for figure in figures {
+            assert!(
+                format!(" {row} ").contains(&format!(" {figure} ")),
+                "{figure}: {row}"
+            );
+        }
+        count += 1;
+    }
+    assert_eq!(count, 4);
 }

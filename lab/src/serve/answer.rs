@@ -12,11 +12,12 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::form::{Form, Values};
+use super::form::{Form, Values, settings};
 use super::limits::{self, Bound};
 use super::page::EXAMPLES;
 use crate::page::section;
-use crate::trial;
+use crate::trial::{self, MakeSteady};
+use crate::yours::{InvalidSettings, Yours};
 
 /// The runs at the same time. A run uses one thread.
 const MOST_RUNS: usize = 2;
@@ -60,11 +61,25 @@ impl From<ServiceError> for Answer {
     }
 }
 
-/// The values of the form, by their path in the file.
+impl From<InvalidSettings> for Answer {
+    fn from(error: InvalidSettings) -> Self {
+        Self {
+            status: StatusCode::UNPROCESSABLE_ENTITY,
+            body: json!({ "path": error.path, "message": error.message }).to_string(),
+        }
+    }
+}
+
+/// The values of the forms, by their path in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RunRequest {
     service: Values,
+    #[serde(default)]
+    settings: Values,
+    /// The settings that have no field, in TOML.
+    #[serde(default)]
+    other_settings: String,
     #[serde(default = "first_seed")]
     seed: u64,
 }
@@ -73,12 +88,13 @@ fn first_seed() -> u64 {
     1
 }
 
-/// Which service the form has to show: an example, or a description in TOML.
+/// What a form has to show: an example, a service in TOML, or settings in TOML.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FormRequest {
     Example(String),
     Service(String),
+    Settings(String),
 }
 
 impl Lab {
@@ -88,7 +104,7 @@ impl Lab {
         }
     }
 
-    /// Runs a service. Returns its charts, and its description in TOML.
+    /// Runs a service. Returns its charts, its description in TOML, and the settings in TOML and Rust.
     pub(super) async fn run(&self, body: &[u8]) -> Answer {
         self.try_run(body).await.unwrap_or_else(|answer| answer)
     }
@@ -98,6 +114,8 @@ impl Lab {
         let request: RunRequest = read(body)?;
         let text = Form::service().toml(&request.service)?;
         let service = Service::from_toml(&text)?;
+        let yours = settings::read(&request.settings, &request.other_settings)?;
+        let (settings_toml, settings_rust) = (yours.to_toml(), yours.to_rust());
         limits::check(&service)?;
         let room = timeout(LONGEST_WAIT, self.runs.clone().acquire_owned()).await;
         let Ok(Ok(room)) = room else {
@@ -110,7 +128,13 @@ impl Lab {
         let run = tokio::task::spawn_blocking(move || {
             // Kept to the end of the run, even if the page has gone.
             let _room = room;
-            trial::compare(&service, request.seed, None, Some(&of_run))
+            let make = |seed| yours.steady(seed);
+            // Without changes, they are the defaults, which run anyway.
+            let make: Option<&MakeSteady<'_>> = match yours.changes().is_empty() {
+                true => None,
+                false => Some(&make),
+            };
+            trial::compare(&service, request.seed, make, Some(&of_run))
         });
         let results = run.await.map_err(|error| match error.try_into_panic() {
             Ok(panic) => Answer::error(StatusCode::INTERNAL_SERVER_ERROR, message_of(&panic)),
@@ -121,15 +145,25 @@ impl Lab {
         }
         Ok(Answer::ok(&json!({
             "toml": text,
+            "settings_toml": match settings_toml.as_str() {
+                "" => "# All settings have their defaults.\n",
+                changed => changed,
+            },
+            "settings_rust": settings_rust,
             "html": section(&results).into_string(),
             "milliseconds": started.elapsed().as_millis() as u64,
         })))
     }
 
-    /// Shows the form of a service.
+    /// Shows the form of a service or of settings.
     pub(super) fn form(&self, body: &[u8]) -> Answer {
         let form = || {
             let text = match read(body)? {
+                FormRequest::Settings(text) => {
+                    let (values, rest) = settings::split(&Yours::from_toml(&text)?);
+                    let html = Form::settings().draw(&values).into_string();
+                    return Ok(Answer::ok(&json!({ "html": html, "other_settings": rest })));
+                }
                 FormRequest::Service(text) => text,
                 FormRequest::Example(name) => {
                     let found = EXAMPLES.iter().find(|(example, _)| *example == name);

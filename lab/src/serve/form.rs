@@ -1,4 +1,7 @@
-//! The form of a description: its fields as data, their values, and the TOML that they make.
+//! Forms of a service and of settings: their fields as data, their values, and the TOML that they make.
+
+mod service;
+pub(super) mod settings;
 
 use std::collections::BTreeMap;
 
@@ -10,21 +13,25 @@ use toml::{Table, Value};
 pub(super) type Values = BTreeMap<String, String>;
 
 /// Groups of fields, in the order of the page and of the file.
-pub(super) struct Form(pub(super) Vec<Group>);
+pub(super) struct Form {
+    pub(super) groups: Vec<Group>,
+    /// What empty fields mean, by their path. The page shows it in the field.
+    pub(super) defaults: Values,
+}
 
 pub(super) struct Group {
     pub(super) title: &'static str,
     pub(super) fields: Vec<Field>,
 }
 
-/// One value of a description.
+/// One value of a file.
 pub(super) struct Field {
     /// The place in the file, such as `limit.rate`.
     pub(super) path: &'static str,
     pub(super) label: &'static str,
     pub(super) help: &'static str,
     pub(super) input: Input,
-    /// The value if the description has none, so that another kind works at once.
+    /// The value if the file has none, so that another kind works at once.
     pub(super) value: &'static str,
     /// Appears only if the field with this path has one of these values, or any value if there are none.
     pub(super) only: Option<(&'static str, &'static [&'static str])>,
@@ -78,8 +85,8 @@ impl Field {
         Self { only, ..self }
     }
 
-    /// Returns the value to write, unless the field does not appear.
-    fn value<'a>(&self, values: &'a Values) -> Option<&'a str> {
+    /// Returns the text to write, unless the field does not appear.
+    fn appearing<'a>(&self, values: &'a Values) -> Option<&'a str> {
         let value = values.get(self.path)?.trim();
         let appears = match self.only {
             None => true,
@@ -103,14 +110,19 @@ impl Field {
         }
     }
 
-    fn write(&self, value: &str) -> String {
-        match self.input {
-            Input::Number if is_number(value) => value.to_owned(),
-            _ => Value::from(value).to_string(),
-        }
+    /// Returns the text as a value of TOML.
+    fn read(&self, text: &str) -> Value {
+        let number = match (&self.input, text.contains('.')) {
+            (Input::Number, true) => text.parse().map(Value::Float).ok(),
+            (Input::Number, false) => text.parse().map(Value::Integer).ok(),
+            _ => None,
+        };
+        number
+            .filter(|_| is_number(text))
+            .unwrap_or_else(|| Value::from(text))
     }
 
-    fn draw(&self, values: &Values) -> Markup {
+    fn draw(&self, values: &Values, default: Option<&String>) -> Markup {
         let value = values.get(self.path).map_or(self.value, String::as_str);
         let help = format!("{}-help", self.path);
         let described = (!self.help.is_empty()).then_some(&help);
@@ -120,7 +132,7 @@ impl Field {
                 label for=(self.path) { (self.label) }
                 @match &self.input {
                     Input::Choice(choices) => {
-                        select id=(self.path) name=(self.path) aria-describedby=[described] {
+                        select id=(self.path) name=(self.path) aria-describedby=[described] data-default=[default] {
                             @for (choice, meaning) in *choices {
                                 option value=(choice) selected[*choice == value] { (meaning) }
                             }
@@ -128,11 +140,11 @@ impl Field {
                     }
                     Input::Text => {
                         input id=(self.path) name=(self.path) value=(value) aria-describedby=[described]
-                            autocomplete="off" spellcheck="false";
+                            data-default=[default] placeholder=[default] autocomplete="off" spellcheck="false";
                     }
                     Input::Number => {
                         input id=(self.path) name=(self.path) value=(value) aria-describedby=[described]
-                            inputmode="decimal" autocomplete="off";
+                            data-default=[default] placeholder=[default] inputmode="decimal" autocomplete="off";
                     }
                 }
                 @if described.is_some() { small id=(help) { (self.help) } }
@@ -172,25 +184,29 @@ pub(super) fn flatten(prefix: &str, table: &Table, values: &mut Values) {
 }
 
 impl Form {
+    pub(super) fn fields(&self) -> impl Iterator<Item = &Field> {
+        self.groups.iter().flat_map(|group| &group.fields)
+    }
+
     /// Draws all groups with these values.
     pub(super) fn draw(&self, values: &Values) -> Markup {
         html! {
-            @for group in &self.0 {
+            @for group in &self.groups {
                 fieldset {
                     legend { (group.title) }
-                    @for field in &group.fields { (field.draw(values)) }
+                    @for field in &group.fields { (field.draw(values, self.defaults.get(field.path))) }
                 }
             }
         }
     }
 
-    /// Writes the values as TOML, without the fields that do not appear.
+    /// Returns the values of the fields that appear, with their paths.
     ///
     /// # Errors
     ///
     /// Returns an error for a value that no field has.
-    pub(super) fn toml(&self, values: &Values) -> Result<String, ServiceError> {
-        let fields = || self.0.iter().flat_map(|group| &group.fields);
+    fn read(&self, values: &Values) -> Result<Vec<(&'static str, Value)>, ServiceError> {
+        let fields = || self.fields();
         if let Some(path) = values
             .keys()
             .find(|path| fields().all(|field| field.path != **path))
@@ -200,161 +216,27 @@ impl Form {
                 message: "no field has this name".to_owned(),
             });
         }
+        let read = |field: &Field| Some((field.path, field.read(field.appearing(values)?)));
+        Ok(fields().filter_map(read).collect())
+    }
+
+    /// Writes the values as TOML, without the fields that do not appear.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for a value that no field has.
+    pub(super) fn toml(&self, values: &Values) -> Result<String, ServiceError> {
         let mut text = String::new();
         let mut table = "";
-        for field in fields() {
-            let Some(value) = field.value(values) else {
-                continue;
-            };
-            let (its_table, name) = field.path.rsplit_once('.').unwrap_or(("", field.path));
+        for (path, value) in self.read(values)? {
+            let (its_table, name) = path.rsplit_once('.').unwrap_or(("", path));
             if its_table != table {
                 text += &format!("\n[{its_table}]\n");
                 table = its_table;
             }
-            text += &format!("{name} = {}\n", field.write(value));
+            text += &format!("{name} = {value}\n");
         }
         Ok(text)
-    }
-
-    /// Returns the fields of a service.
-    pub(super) fn service() -> Self {
-        const LIMITS: &[&str] = &["window", "bucket", "gcra", "concurrency"];
-        const RATES: &[&str] = &["window", "bucket", "gcra", "worker"];
-        const KIND: &str = "limit.kind";
-        const LOAD: &str = "load.kind";
-        Self(vec![
-            Group {
-                title: "Service",
-                fields: vec![
-                    Field::text("name", "Name", ""),
-                    Field::text("latency", "Latency", "there and back, like 80ms"),
-                    Field::number("jitter", "Jitter", "share of the latency, 0 to 1"),
-                ],
-            },
-            Group {
-                title: "Limit",
-                fields: vec![
-                    Field::choice(
-                        KIND,
-                        "Kind",
-                        &[
-                            ("none", "none"),
-                            ("window", "fixed window"),
-                            ("bucket", "token bucket"),
-                            ("gcra", "GCRA, evenly spaced"),
-                            ("concurrency", "requests at once"),
-                            ("worker", "one worker with a queue"),
-                        ],
-                    ),
-                    Field::text("limit.rate", "Rate", "like 10/s, 600/min or 5000/h")
-                        .or("10/s")
-                        .only(KIND, RATES),
-                    Field::text("limit.window", "Window", "like 1s or 1min")
-                        .or("1s")
-                        .only(KIND, &["window"]),
-                    Field::number("limit.burst", "Burst", "requests at once after a pause")
-                        .or("10")
-                        .only(KIND, &["bucket", "gcra"]),
-                    Field::number("limit.at_once", "At once", "requests in work")
-                        .or("8")
-                        .only(KIND, &["concurrency"]),
-                    Field::text("limit.work", "Work", "on one request, like 200ms")
-                        .or("200ms")
-                        .only(KIND, &["concurrency"]),
-                    Field::number("limit.status", "Status of refusals", "")
-                        .or("429")
-                        .only(KIND, LIMITS),
-                    Field::choice(
-                        "limit.hint",
-                        "Hint",
-                        &[
-                            ("none", "none"),
-                            ("retry-after", "Retry-After"),
-                            ("retry-after-ms", "retry-after-ms"),
-                            ("ratelimit", "RateLimit"),
-                            ("x-ratelimit-seconds", "X-RateLimit, seconds"),
-                            ("x-ratelimit-epoch", "X-RateLimit, Unix time"),
-                        ],
-                    )
-                    .only(KIND, LIMITS),
-                ],
-            },
-            Group {
-                title: "Faults",
-                fields: vec![
-                    Field::number(
-                        "faults.errors",
-                        "Random errors",
-                        "share of responses, 0 to 1",
-                    ),
-                    Field::number("faults.error_status", "Their status", "").or("503"),
-                    Field::number(
-                        "faults.resets",
-                        "Connection resets",
-                        "share of requests, 0 to 1",
-                    ),
-                    Field::text(
-                        "faults.outage.from",
-                        "Outage from",
-                        "like 10s; empty for none",
-                    ),
-                    Field::text("faults.outage.to", "Outage to", "")
-                        .or("40s")
-                        .only("faults.outage.from", &[]),
-                    Field::text(
-                        "faults.outage.response",
-                        "Response while down",
-                        "a status, or refused",
-                    )
-                    .or("503")
-                    .only("faults.outage.from", &[]),
-                    Field::text(
-                        "faults.stall.from",
-                        "Stall from",
-                        "like 10s; empty for none",
-                    ),
-                    Field::text("faults.stall.to", "Stall to", "")
-                        .or("13s")
-                        .only("faults.stall.from", &[]),
-                ],
-            },
-            Group {
-                title: "Load",
-                fields: vec![
-                    Field::choice(
-                        LOAD,
-                        "Kind",
-                        &[
-                            ("steady", "steady"),
-                            ("at-once", "all at once"),
-                            ("bursts", "bursts"),
-                        ],
-                    ),
-                    Field::text("load.rate", "Calls", "like 50/s")
-                        .or("50/s")
-                        .only(LOAD, &["steady"]),
-                    Field::text("load.duration", "For", "like 20s")
-                        .or("20s")
-                        .only(LOAD, &["steady"]),
-                    Field::number("load.calls", "Calls", "at once, or in each burst")
-                        .or("100")
-                        .only(LOAD, &["at-once", "bursts"]),
-                    Field::text("load.every", "Every", "time between bursts")
-                        .or("10s")
-                        .only(LOAD, &["bursts"]),
-                    Field::number("load.times", "Bursts", "")
-                        .or("3")
-                        .only(LOAD, &["bursts"]),
-                    Field::number("load.clients", "Clients", "each with its own middlewares")
-                        .or("1"),
-                    Field::choice(
-                        "load.method",
-                        "Method",
-                        &[("GET", "GET"), ("POST", "POST with a key")],
-                    ),
-                ],
-            },
-        ])
     }
 }
 
@@ -391,12 +273,7 @@ mod tests {
     #[test]
     fn the_form_has_a_field_for_every_setting() {
         let form = Form::service();
-        let fields: BTreeSet<_> = form
-            .0
-            .iter()
-            .flat_map(|group| &group.fields)
-            .map(|field| field.path)
-            .collect();
+        let fields: BTreeSet<_> = form.fields().map(|field| field.path).collect();
         let mut settings = BTreeSet::new();
         for (_, text) in EXAMPLES {
             settings.extend(values(&Service::from_toml(text).unwrap()).into_keys());
@@ -409,17 +286,19 @@ mod tests {
     #[test]
     fn the_first_values_of_all_kinds_are_valid() {
         let form = Form::service();
-        let choices = |wanted: &str| {
-            let mut fields = form.0.iter().flat_map(|group| &group.fields);
-            match fields.find(|field| field.path == wanted).unwrap().input {
-                Input::Choice(choices) => choices.iter().map(|(choice, _)| *choice),
-                _ => panic!("{wanted} is no choice"),
-            }
+        let choices = |wanted: &str| match form
+            .fields()
+            .find(|field| field.path == wanted)
+            .unwrap()
+            .input
+        {
+            Input::Choice(choices) => choices.iter().map(|(choice, _)| *choice),
+            _ => panic!("{wanted} is no choice"),
         };
         for limit in choices("limit.kind") {
             for load in choices("load.kind") {
-                let fields = form.0.iter().flat_map(|group| &group.fields);
-                let mut values: Values = fields
+                let mut values: Values = form
+                    .fields()
                     .map(|field| (field.path.to_owned(), field.value.to_owned()))
                     .collect();
                 values.insert("limit.kind".to_owned(), limit.to_owned());

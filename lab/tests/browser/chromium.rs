@@ -307,16 +307,30 @@ impl Browser {
         self.call("Input.insertText", json!({ "text": text }));
     }
 
-    /// Returns all colours of the first 1,600 lines of the page.
-    pub(crate) fn colours(&mut self, width: u32) -> BTreeSet<[u8; 3]> {
-        let clip = json!({ "x": 0, "y": 0, "width": width, "height": 1600, "scale": 1 });
+    /// Allows the page to use the clipboard, as a person does who presses a button.
+    pub(crate) fn allow_clipboard(&mut self) {
+        let permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"];
+        self.call(
+            "Browser.grantPermissions",
+            json!({ "permissions": permissions }),
+        );
+    }
+
+    /// Returns a picture of the page from its top, as PNG.
+    pub(crate) fn screenshot(&mut self, width: u32, height: u32) -> Vec<u8> {
+        let clip = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
         let shot = self.call(
             "Page.captureScreenshot",
             json!({ "captureBeyondViewport": true, "clip": clip }),
         );
-        let png = BASE64_STANDARD
+        BASE64_STANDARD
             .decode(shot["data"].as_str().unwrap())
-            .unwrap();
+            .unwrap()
+    }
+
+    /// Returns all colours of the first 1,600 lines of the page.
+    pub(crate) fn colours(&mut self, width: u32) -> BTreeSet<[u8; 3]> {
+        let png = self.screenshot(width, 1600);
         let mut reader = png::Decoder::new(std::io::Cursor::new(png))
             .read_info()
             .unwrap();

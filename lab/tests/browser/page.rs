@@ -14,11 +14,13 @@ fn nothing_overlaps_or_overflows_at_any_width() {
     };
     let directory = Directory::new();
     let file = directory.file("lab.html");
-    // All scenarios, one whose rates have the longest labels, and a described service.
+    // All scenarios, one whose rates have the longest labels, and a described service with settings.
     let described = concat!(
         "try --service ",
         env!("CARGO_MANIFEST_DIR"),
-        "/examples/outage.toml"
+        "/examples/outage.toml --settings ",
+        env!("CARGO_MANIFEST_DIR"),
+        "/src/yours/every_setting.toml"
     );
     for line in ["--clients 200", "drain --clients 10000", described] {
         lab(line, &file);

@@ -1,15 +1,14 @@
-//! `lab serve` in a browser and without.
+//! `lab serve` without a browser, and its page in one.
+
+mod page;
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-
-use crate::LAYOUT;
-use crate::chromium::{Browser, Directory, Scheme};
 
 /// A running server.
 struct Server {
@@ -94,245 +93,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-    }
-}
-
-const TITLE: &str = "document.querySelector('#charts h2')?.textContent ?? ''";
-const PROBLEM: &str = "document.getElementById('problem').textContent";
-
-impl Browser {
-    /// Waits until an expression has another value than this one. Returns it and the time that it took.
-    #[track_caller]
-    #[allow(clippy::disallowed_methods, reason = "it measures real time")]
-    fn wait_for_change(&mut self, expression: &str, old: &str) -> (String, Duration) {
-        let started = Instant::now();
-        loop {
-            let value = self
-                .value(expression)
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
-            if value != old {
-                return (value, started.elapsed());
-            }
-            let problem = self.value(PROBLEM);
-            assert!(
-                started.elapsed() < Duration::from_secs(60),
-                "{expression} is still {old:?}: {problem}"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// Presses Tab until the control with this name or id has the focus.
-    #[track_caller]
-    fn tab_to(&mut self, wanted: &str) {
-        for _ in 0..60 {
-            self.press("Tab");
-            let focused = self.value("document.activeElement.name || document.activeElement.id");
-            if focused == json!(wanted) {
-                let visible = "getComputedStyle(document.activeElement).outlineStyle";
-                assert_eq!(self.value(visible), json!("solid"), "{wanted}");
-                return;
-            }
-        }
-        panic!("Tab never reaches {wanted}");
-    }
-
-    /// Replaces the text of the control that has the focus: selects all, and types as one input.
-    fn type_over(&mut self, text: &str) {
-        self.select_all();
-        self.type_text(text);
-    }
-
-    /// Returns the table of the page: the words of each row.
-    fn table(&mut self) -> Vec<String> {
-        self.texts("[...document.querySelectorAll('#charts tbody tr')].map(row => [...row.cells].map(cell => cell.textContent).join(' '))")
-    }
-}
-
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Chooses a service, changes three values, and runs the result with `lab try`. All with the keyboard.
-#[test]
-fn charts_follow_the_keyboard_and_lab_try_agrees() {
-    let Some(mut browser) = Browser::start() else {
-        return;
-    };
-    let server = Server::start();
-    browser.open(&server.url(), 1280, Scheme::Light);
-    let (first, _) = browser.wait_for_change(TITLE, "");
-    assert!(
-        first.contains("reqwest-steady, all calls succeed"),
-        "{first}"
-    );
-
-    browser.tab_to("example");
-    browser.press("ArrowDown");
-    let (mut title, _) = browser.wait_for_change(TITLE, &first);
-    let name = browser.value("document.querySelector('#charts .topic').textContent");
-    assert_eq!(name, json!("A small API"));
-    for (field, text) in [
-        ("limit.rate", "30/s"),
-        ("faults.errors", "0.25"),
-        ("load.calls", "120"),
-    ] {
-        browser.tab_to(field);
-        browser.type_over(text);
-        let (next, took) = browser.wait_for_change(TITLE, &title);
-        // In a release build it is a fraction of a second, on an idle machine.
-        println!("{field}: {took:?}");
-        assert!(took < Duration::from_secs(10), "{field}: {took:?}");
-        title = next;
-    }
-    // The last change may have come in several steps.
-    let calls = "document.querySelector('#charts tbody tr td:nth-child(2)').textContent";
-    while browser.value(calls) != json!("120") {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let description = browser.value("document.getElementById('toml').value");
-    let description = description.as_str().unwrap();
-    for line in ["rate = \"30/s\"", "errors = 0.25", "calls = 120"] {
-        assert!(description.contains(line), "{description}");
-    }
-
-    // The same description gives the same table.
-    let directory = Directory::new();
-    let [file, page] = ["service.toml", "page.html"].map(|name| directory.file(name));
-    std::fs::write(&file, description).unwrap();
-    let printed = crate::lab(&format!("try --service {}", file.display()), &page);
-    let printed = words(&printed);
-    for row in browser.table() {
-        assert!(printed.contains(&words(&row)), "{row}: {printed}");
-    }
-    assert_eq!(browser.complaints(), [""; 0]);
-}
-
-#[test]
-fn a_pasted_description_fills_the_form() {
-    let Some(mut browser) = Browser::start() else {
-        return;
-    };
-    let server = Server::start();
-    browser.open(&server.url(), 400, Scheme::Dark);
-    let (first, _) = browser.wait_for_change(TITLE, "");
-    let paste = |text: &str| format!("document.getElementById('toml').value = {}", json!(text));
-    browser.value("document.querySelector('details').open = true");
-    browser.value(&paste(
-        "name = 'Pasted'\nlimit = { kind = 'gcra', rate = '20/s', burst = 3 }",
-    ));
-    browser.tab_to("use");
-    browser.press("Enter");
-    browser.wait_for_change(TITLE, &first);
-    let values = browser.texts("['name', 'limit.kind', 'limit.burst', 'load.rate'].map(name => document.querySelector(`[name='${name}']`).value)");
-    assert_eq!(values, ["Pasted", "gcra", "3", "50/s"]);
-
-    browser.value(&paste("limit = { kind = 'window', rate = '20' }"));
-    browser.tab_to("use");
-    browser.press("Enter");
-    let (problem, _) = browser.wait_for_change(PROBLEM, "");
-    assert!(
-        problem.starts_with("limit.rate: invalid value \"20\": write a rate"),
-        "{problem}"
-    );
-}
-
-#[test]
-fn a_wrong_value_is_named_and_the_charts_stay() {
-    let Some(mut browser) = Browser::start() else {
-        return;
-    };
-    let server = Server::start();
-    browser.open(&server.url(), 1280, Scheme::Light);
-    let (title, _) = browser.wait_for_change(TITLE, "");
-    for (field, wrong, right, named) in [
-        (
-            "latency",
-            "2",
-            "2ms",
-            "latency: invalid value \"2\": write a duration",
-        ),
-        (
-            "load.rate",
-            "5000/s",
-            "80/s",
-            "load.rate: 300000 calls start, and this page runs at most 5000",
-        ),
-    ] {
-        browser.tab_to(field);
-        browser.type_over(wrong);
-        loop {
-            let (problem, _) = browser.wait_for_change(PROBLEM, "");
-            if problem.starts_with(named) {
-                break;
-            }
-        }
-        let invalid =
-            browser.texts("[...document.querySelectorAll('[aria-invalid]')].map(it => it.name)");
-        assert_eq!(invalid, [field]);
-        assert_eq!(browser.value(TITLE), json!(title), "the charts stay");
-        browser.type_over(right);
-        while browser.value(PROBLEM) != json!("") {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let invalid =
-            browser.texts("[...document.querySelectorAll('[aria-invalid]')].map(it => it.name)");
-        assert_eq!(invalid, [""; 0]);
-    }
-}
-
-#[test]
-fn the_form_shows_only_what_the_kinds_have() {
-    let Some(mut browser) = Browser::start() else {
-        return;
-    };
-    let server = Server::start();
-    browser.open(&server.url(), 1280, Scheme::Light);
-    browser.wait_for_change(TITLE, "");
-    let shown = "[...document.querySelectorAll('#fields .field')].filter(it => it.checkVisibility()).map(it => it.querySelector('input, select').name).filter(it => it.startsWith('limit'))";
-    assert_eq!(browser.texts(shown), ["limit.kind", "limit.rate"]);
-    let choose = |kind: &str| {
-        format!(
-            "(select => {{ select.value = '{kind}'; select.dispatchEvent(new Event('input', {{ bubbles: true }})) }})\
-             (document.getElementsByName('limit.kind')[0])"
-        )
-    };
-    browser.value(&choose("concurrency"));
-    let all = [
-        "limit.kind",
-        "limit.at_once",
-        "limit.work",
-        "limit.status",
-        "limit.hint",
-    ];
-    assert_eq!(browser.texts(shown), all);
-    browser.value(&choose("none"));
-    assert_eq!(browser.texts(shown), ["limit.kind"]);
-}
-
-#[test]
-fn the_served_page_has_no_layout_mistakes() {
-    let Some(mut browser) = Browser::start() else {
-        return;
-    };
-    let server = Server::start();
-    for width in [400, 800, 1280] {
-        for scheme in [Scheme::Light, Scheme::Dark] {
-            browser.open(&server.url(), width, scheme);
-            browser.wait_for_change(TITLE, "");
-            browser.value("document.querySelector('details').open = true");
-            let wrong = browser.texts(LAYOUT);
-            assert!(wrong.is_empty(), "{width}, {scheme:?}: {wrong:#?}");
-            assert_eq!(browser.complaints(), [""; 0]);
-            let requested = browser.requested();
-            let own = server.url();
-            let elsewhere = requested
-                .iter()
-                .filter(|url| !url.starts_with(&own) && !url.starts_with("data:"));
-            assert_eq!(elsewhere.count(), 0, "{requested:?}");
-        }
     }
 }
 
@@ -452,6 +212,36 @@ fn wrong_requests_get_a_status_and_a_reason() {
             "no example has the name",
         ),
         (
+            "POST /run",
+            r#"{"service":{},"settings":{"retry.max_retry":"5"}}"#,
+            422,
+            "retry.max_retry: no field has this name",
+        ),
+        (
+            "POST /run",
+            r#"{"service":{},"settings":{"retry.deadline":"0s"}}"#,
+            422,
+            r#""path":"retry.deadline""#,
+        ),
+        (
+            "POST /run",
+            r#"{"service":{},"other_settings":"retry ="}"#,
+            422,
+            "the settings without a field are not TOML",
+        ),
+        (
+            "POST /form",
+            r#"{"settings":"retry.max_retry = 5"}"#,
+            422,
+            "retry.max_retry is unknown: did you mean `max_retries`?",
+        ),
+        (
+            "POST /form",
+            r#"{"settings":"throttle.key_by = 'from_fn'"}"#,
+            422,
+            r#""path":"throttle.key_by""#,
+        ),
+        (
             "POST /form",
             r#"{"service":"latency ="}"#,
             422,
@@ -499,6 +289,79 @@ fn a_run_has_charts_toml_and_no_markup_of_the_caller() {
     assert!(answer["milliseconds"].is_u64());
     // The same run gives the same charts.
     assert_eq!(run("same", 3)["html"], run("same", 3)["html"]);
+}
+
+#[test]
+fn a_run_with_settings_has_their_row_toml_and_rust() {
+    let server = Server::start();
+    let run = |settings: Value, other: &str| {
+        let body = json!({
+            "service": { "load.kind": "at-once", "load.calls": "5" },
+            "settings": settings,
+            "other_settings": other,
+        });
+        let (status, answer) = server.post("/run", &body.to_string());
+        assert_eq!(status, 200, "{answer}");
+        answer
+    };
+    let defaults = run(
+        json!({ "retry.max_retries": "5", "retry.deadline": "" }),
+        "",
+    );
+    assert_eq!(
+        defaults["settings_toml"],
+        "# All settings have their defaults.\n"
+    );
+    let is_yours = |answer: &Value| {
+        answer["html"]
+            .as_str()
+            .unwrap()
+            .contains(">your settings</span>")
+    };
+    assert!(!is_yours(&defaults));
+
+    let other = "[retry.status]\n404 = \"conditional\"\n";
+    let changed = run(json!({ "retry.max_retries": " 2 " }), other);
+    assert!(is_yours(&changed), "{changed}");
+    assert_eq!(
+        changed["settings_toml"],
+        format!("[retry]\nmax_retries = 2\n\n{other}")
+    );
+    let rust = changed["settings_rust"].as_str().unwrap();
+    for line in [
+        ".max_retries(2)",
+        ".status(StatusCode::from_u16(404).unwrap(), StatusClass::Conditional)",
+    ] {
+        assert!(rust.contains(line), "{rust}");
+    }
+    // What /run wrote fills the form again.
+    let pasted = json!({ "settings": changed["settings_toml"] });
+    let (status, form) = server.post("/form", &pasted.to_string());
+    assert_eq!(status, 200, "{form}");
+    assert_eq!(form["other_settings"], other);
+    let field = r#"name="retry.max_retries" value="2""#;
+    assert!(form["html"].as_str().unwrap().contains(field), "{form}");
+}
+
+/// Settings can wait for days, and the simulation ends after one.
+#[test]
+fn settings_that_wait_for_days_get_a_response() {
+    let server = Server::start();
+    let body = json!({
+        "service": { "load.kind": "at-once", "load.calls": "50" },
+        "settings": {
+            "retry.launch_spread": "900h",
+            "retry.retry_window": "900h",
+            "throttle.max_queue_wait": "900h",
+            "throttle.rate.limit": "1/day",
+            "throttle.rate.burst": "1",
+        },
+    });
+    let (status, answer) = server.post("/run", &body.to_string());
+    assert_eq!(status, 200, "{answer}");
+    assert!(answer["milliseconds"].as_u64().unwrap() < 20_000);
+    let html = answer["html"].as_str().unwrap();
+    assert!(html.contains(" errors"), "{html}");
 }
 
 #[test]

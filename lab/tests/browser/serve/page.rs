@@ -1,0 +1,477 @@
+//! The page of `lab serve` in a browser.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::Server;
+use crate::LAYOUT;
+use crate::chromium::{Browser, Directory, Scheme};
+
+const TITLE: &str = "document.querySelector('#charts h2')?.textContent ?? ''";
+const PROBLEM: &str = "document.getElementById('problem').textContent";
+
+impl Browser {
+    /// Waits until an expression has another value than this one. Returns it and the time that it took.
+    #[track_caller]
+    #[allow(clippy::disallowed_methods, reason = "it measures real time")]
+    fn wait_for_change(&mut self, expression: &str, old: &str) -> (String, Duration) {
+        let started = Instant::now();
+        loop {
+            let value = self
+                .value(expression)
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            if value != old {
+                return (value, started.elapsed());
+            }
+            let problem = self.value(PROBLEM);
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "{expression} is still {old:?}: {problem}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Presses Tab until the control with this name or id has the focus. The summary of details has their id.
+    #[track_caller]
+    fn tab_to(&mut self, wanted: &str) {
+        for _ in 0..100 {
+            self.press("Tab");
+            let focused = self
+                .value("(it => it.name || it.id || it.parentElement.id)(document.activeElement)");
+            if focused == json!(wanted) {
+                let visible = "getComputedStyle(document.activeElement).outlineStyle";
+                assert_eq!(self.value(visible), json!("solid"), "{wanted}");
+                return;
+            }
+        }
+        panic!("Tab never reaches {wanted}");
+    }
+
+    /// Replaces the text of the control that has the focus: selects all, and types as one input.
+    fn type_over(&mut self, text: &str) {
+        self.select_all();
+        self.type_text(text);
+    }
+
+    /// Opens these details with the keyboard, unless they are open.
+    #[track_caller]
+    fn open_details(&mut self, id: &str) {
+        self.tab_to(id);
+        let open = format!("document.getElementById('{id}').open");
+        if self.value(&open) == json!(false) {
+            self.press("Enter");
+            assert_eq!(self.value(&open), json!(true), "{id}");
+        }
+    }
+
+    /// Presses the button that copies, and returns what is in the clipboard then.
+    #[track_caller]
+    fn copy(&mut self, button: &str) -> String {
+        self.value("navigator.clipboard.writeText('nothing')");
+        self.tab_to(button);
+        self.press("Enter");
+        let read = "navigator.clipboard.readText()";
+        self.wait_for_change(read, "nothing").0
+    }
+
+    /// Returns the table of the page: the words of each row.
+    fn table(&mut self) -> Vec<String> {
+        self.texts("[...document.querySelectorAll('#charts tbody tr')].map(row => [...row.cells].map(cell => cell.textContent).join(' '))")
+    }
+}
+
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Chooses a service, changes three values, and runs the result with `lab try`. All with the keyboard.
+#[test]
+fn charts_follow_the_keyboard_and_lab_try_agrees() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let server = Server::start();
+    browser.open(&server.url(), 1280, Scheme::Light);
+    let (first, _) = browser.wait_for_change(TITLE, "");
+    assert!(
+        first.contains("reqwest-steady, all calls succeed"),
+        "{first}"
+    );
+
+    browser.allow_clipboard();
+    browser.tab_to("example");
+    browser.press("ArrowDown");
+    let (mut title, _) = browser.wait_for_change(TITLE, &first);
+    let name = browser.value("document.querySelector('#charts .topic').textContent");
+    assert_eq!(name, json!("A small API"));
+    browser.open_details("describe");
+    for (field, text) in [
+        ("limit.rate", "30/s"),
+        ("faults.errors", "0.25"),
+        ("load.calls", "120"),
+    ] {
+        browser.tab_to(field);
+        browser.type_over(text);
+        let (next, took) = browser.wait_for_change(TITLE, &title);
+        // In a release build it is a fraction of a second, on an idle machine.
+        println!("{field}: {took:?}");
+        assert!(took < Duration::from_secs(10), "{field}: {took:?}");
+        title = next;
+    }
+    // The last change may have come in several steps.
+    let calls = "document.querySelector('#charts tbody tr td:nth-child(2)').textContent";
+    while browser.value(calls) != json!("120") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    browser.open_details("service-text");
+    let description = browser.copy("copy");
+    for line in ["rate = \"30/s\"", "errors = 0.25", "calls = 120"] {
+        assert!(description.contains(line), "{description}");
+    }
+
+    // The same description gives the same table.
+    let directory = Directory::new();
+    let [file, page] = ["service.toml", "page.html"].map(|name| directory.file(name));
+    std::fs::write(&file, &description).unwrap();
+    let printed = crate::lab(&format!("try --service {}", file.display()), &page);
+    let printed = words(&printed);
+    for row in browser.table() {
+        assert!(printed.contains(&words(&row)), "{row}: {printed}");
+    }
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+#[test]
+fn a_pasted_description_fills_the_form() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let server = Server::start();
+    browser.open(&server.url(), 400, Scheme::Dark);
+    let (first, _) = browser.wait_for_change(TITLE, "");
+    let paste = |text: &str| format!("document.getElementById('toml').value = {}", json!(text));
+    browser.open_details("describe");
+    browser.open_details("service-text");
+    browser.value(&paste(
+        "name = 'Pasted'\nlimit = { kind = 'gcra', rate = '20/s', burst = 3 }",
+    ));
+    browser.tab_to("use");
+    browser.press("Enter");
+    browser.wait_for_change(TITLE, &first);
+    let values = browser.texts("['name', 'limit.kind', 'limit.burst', 'load.rate'].map(name => document.querySelector(`[name='${name}']`).value)");
+    assert_eq!(values, ["Pasted", "gcra", "3", "50/s"]);
+
+    browser.value(&paste("limit = { kind = 'window', rate = '20' }"));
+    browser.tab_to("use");
+    browser.press("Enter");
+    let (problem, _) = browser.wait_for_change(PROBLEM, "");
+    assert!(
+        problem.starts_with("limit.rate: invalid value \"20\": write a rate"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_wrong_value_is_named_and_the_charts_stay() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let server = Server::start();
+    browser.open(&server.url(), 1280, Scheme::Light);
+    let (title, _) = browser.wait_for_change(TITLE, "");
+    browser.open_details("describe");
+    for (field, wrong, right, named) in [
+        (
+            "retry.max_retries",
+            "many",
+            "5",
+            "retry.max_retries: invalid value \"many\": write a whole number",
+        ),
+        (
+            "throttle.max_in_flight",
+            "0",
+            "1024",
+            "throttle.max_in_flight (0) should be at least 1",
+        ),
+        (
+            "throttle.rate.limit",
+            "2000000/s",
+            " ",
+            "throttle.rate (2000000 per second) should be between",
+        ),
+        (
+            "latency",
+            "2",
+            "2ms",
+            "latency: invalid value \"2\": write a duration",
+        ),
+        (
+            "load.rate",
+            "5000/s",
+            "80/s",
+            "load.rate: 300000 calls start, and this page runs at most 5000",
+        ),
+    ] {
+        browser.tab_to(field);
+        browser.type_over(wrong);
+        loop {
+            let (problem, _) = browser.wait_for_change(PROBLEM, "");
+            if problem.starts_with(named) {
+                break;
+            }
+        }
+        let invalid =
+            browser.texts("[...document.querySelectorAll('[aria-invalid]')].map(it => it.name)");
+        assert_eq!(invalid, [field]);
+        assert_eq!(browser.value(TITLE), json!(title), "the charts stay");
+        browser.type_over(right);
+        while browser.value(PROBLEM) != json!("") {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let invalid =
+            browser.texts("[...document.querySelectorAll('[aria-invalid]')].map(it => it.name)");
+        assert_eq!(invalid, [""; 0]);
+    }
+}
+
+#[test]
+fn the_form_shows_only_what_the_kinds_have() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let server = Server::start();
+    browser.open(&server.url(), 1280, Scheme::Light);
+    browser.wait_for_change(TITLE, "");
+    browser.open_details("describe");
+    let shown = "[...document.querySelectorAll('#fields .field')].filter(it => it.checkVisibility()).map(it => it.querySelector('input, select').name).filter(it => it.startsWith('limit'))";
+    assert_eq!(browser.texts(shown), ["limit.kind", "limit.rate"]);
+    let choose = |kind: &str| {
+        format!(
+            "(select => {{ select.value = '{kind}'; select.dispatchEvent(new Event('input', {{ bubbles: true }})) }})\
+             (document.getElementsByName('limit.kind')[0])"
+        )
+    };
+    browser.value(&choose("concurrency"));
+    let all = [
+        "limit.kind",
+        "limit.at_once",
+        "limit.work",
+        "limit.status",
+        "limit.hint",
+    ];
+    assert_eq!(browser.texts(shown), all);
+    browser.value(&choose("none"));
+    assert_eq!(browser.texts(shown), ["limit.kind"]);
+}
+
+/// Set it to a folder to look at the pages.
+const PICTURES: &str = "STEADY_LAB_PICTURES";
+
+#[test]
+fn the_served_page_has_no_layout_mistakes() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let server = Server::start();
+    for width in [400, 800, 1280] {
+        for scheme in [Scheme::Light, Scheme::Dark] {
+            for state in ["first", "changed", "open", "invalid"] {
+                browser.open(&server.url(), width, scheme);
+                let (title, _) = browser.wait_for_change(TITLE, "");
+                if state != "first" {
+                    browser.value(&set("retry.backoff.jitter", "additive"));
+                    browser.value(&set("throttle.rate.limit", "40/s"));
+                    browser.wait_for_change(TITLE, &title);
+                }
+                if state == "open" {
+                    browser.value(
+                        "document.querySelectorAll('details').forEach(it => it.open = true)",
+                    );
+                }
+                if state == "invalid" {
+                    browser.value("document.getElementById('yours').open = false");
+                    browser.value(&set("throttle.max_queue_wait", "soon"));
+                    browser.wait_for_change(PROBLEM, "");
+                    // The page opens what is closed around the invalid value.
+                    let open = browser.value("document.getElementById('yours').open");
+                    assert_eq!(open, json!(true));
+                }
+                let wrong = browser.texts(LAYOUT);
+                assert!(wrong.is_empty(), "{width}, {scheme:?}, {state}: {wrong:#?}");
+                let complaints = browser.complaints();
+                // The browser logs the status of the response to an invalid value.
+                let of_status = |it: &&String| state == "invalid" && it.contains("422");
+                let others = complaints.iter().filter(|it| !of_status(it));
+                assert_eq!(others.count(), 0, "{complaints:?}");
+                let requested = browser.requested();
+                let own = server.url();
+                let elsewhere = requested
+                    .iter()
+                    .filter(|url| !url.starts_with(&own) && !url.starts_with("data:"));
+                assert_eq!(elsewhere.count(), 0, "{requested:?}");
+                if let Some(folder) = std::env::var_os(PICTURES) {
+                    let height = browser.value("document.documentElement.scrollHeight");
+                    let height = height.as_u64().unwrap() as u32;
+                    let file = format!("serve-{width}-{scheme:?}-{state}.png").to_lowercase();
+                    let png = browser.screenshot(width, height);
+                    std::fs::write(std::path::Path::new(&folder).join(file), png).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// Sets the value of a control, as a person does.
+fn set(name: &str, value: &str) -> String {
+    format!(
+        "(it => {{ it.value = '{value}'; it.dispatchEvent(new Event('input', {{ bubbles: true }})) }})\
+         (document.getElementsByName('{name}')[0])"
+    )
+}
+
+/// The chart of the client with your settings, which is the last one.
+const YOURS: &str =
+    "[...document.querySelectorAll('#charts .plot')].map(it => it.innerHTML).at(3) ?? ''";
+
+/// Picks a service, changes three settings, sees the charts change, copies, and runs the texts with `lab try`. All with
+/// the keyboard.
+#[test]
+fn settings_move_the_charts_and_lab_try_agrees() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let server = Server::start();
+    for (width, scheme) in [(1280, Scheme::Light), (400, Scheme::Dark)] {
+        browser.open(&server.url(), width, scheme);
+        browser.allow_clipboard();
+        let (first, _) = browser.wait_for_change(TITLE, "");
+        browser.tab_to("example");
+        browser.press("ArrowDown");
+        browser.wait_for_change(TITLE, &first);
+        let name = browser.value("document.querySelector('#charts .topic').textContent");
+        assert_eq!(name, json!("A small API"));
+        assert_eq!(browser.table().len(), 3, "no row without changes");
+
+        browser.open_details("yours");
+        let mut chart = String::new();
+        for (field, text) in [
+            ("retry.max_retries", "1"),
+            ("throttle.max_queue_wait", "8s"),
+            ("throttle.rate.limit", "12/s"),
+        ] {
+            browser.tab_to(field);
+            browser.type_over(text);
+            let (next, took) = browser.wait_for_change(YOURS, &chart);
+            // In a release build it is a fraction of a second, on an idle machine.
+            println!("{field}: {took:?}");
+            assert!(took < Duration::from_secs(10), "{field}: {took:?}");
+            chart = next;
+        }
+
+        let rust = browser.copy("copy-rust");
+        assert!(rust.contains(".rate(12.0, 10)"), "{rust}");
+        let settings = browser.copy("copy-toml");
+        assert_eq!(
+            settings,
+            "[retry]\nmax_retries = 1\n\n[throttle]\nmax_queue_wait = \"8s\"\n\n[throttle.rate]\n\
+             burst = 10\nlimit = \"12/s\"\n"
+        );
+        browser.open_details("describe");
+        browser.open_details("service-text");
+        let service = browser.copy("copy");
+
+        // The same texts give the same table.
+        let directory = Directory::new();
+        let [service_file, settings_file, page] =
+            ["service.toml", "steady.toml", "page.html"].map(|name| directory.file(name));
+        std::fs::write(&service_file, service).unwrap();
+        std::fs::write(&settings_file, settings).unwrap();
+        let line = format!(
+            "try --service {} --settings {}",
+            service_file.display(),
+            settings_file.display()
+        );
+        let printed = words(&crate::lab(&line, &page));
+        let rows = browser.table();
+        assert_eq!(rows.len(), 4);
+        assert!(rows[3].starts_with("your settings "), "{}", rows[3]);
+        for row in rows {
+            assert!(printed.contains(&words(&row)), "{row}: {printed}");
+        }
+        assert_eq!(browser.complaints(), [""; 0]);
+    }
+}
+
+#[test]
+fn pasted_settings_fill_the_form_and_defaults_empty_it() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let server = Server::start();
+    browser.open(&server.url(), 1280, Scheme::Light);
+    browser.allow_clipboard();
+    let (title, _) = browser.wait_for_change(TITLE, "");
+    browser.open_details("settings-text");
+    browser.tab_to("settings-toml");
+    browser.type_over("retry.max_retries = 2\nretry.status = { 404 = 'conditional' }");
+    browser.tab_to("use-settings");
+    browser.press("Enter");
+    let (title, _) = browser.wait_for_change(TITLE, &title);
+    assert!(title.starts_with("With your settings, "), "{title}");
+    let retries = "document.getElementsByName('retry.max_retries')[0].value";
+    assert_eq!(browser.value(retries), json!("2"));
+
+    // A setting without a field stays when a field changes.
+    let chart = browser.value(YOURS);
+    browser.tab_to("retry.max_retries");
+    browser.type_over("0");
+    browser.wait_for_change(YOURS, chart.as_str().unwrap());
+    let kept = "[retry]\nmax_retries = 0\n\n[retry.status]\n404 = \"conditional\"\n";
+    assert_eq!(browser.copy("copy-toml"), kept);
+
+    browser.tab_to("defaults");
+    browser.press("Enter");
+    browser.wait_for_change(TITLE, &title);
+    while browser.value(retries) != json!("5") || browser.table().len() != 3 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(
+        browser.copy("copy-toml"),
+        "# All settings have their defaults.\n"
+    );
+
+    // A bad text changes nothing, and its error has the line.
+    browser.tab_to("settings-toml");
+    browser.type_over("[retry]\nbase = '1s'");
+    browser.tab_to("use-settings");
+    browser.press("Enter");
+    let (problem, _) = browser.wait_for_change(PROBLEM, "");
+    assert!(problem.starts_with("retry.base is unknown"), "{problem}");
+    assert_eq!(browser.value(retries), json!("5"));
+}
+
+/// A browser that forbids the clipboard gets the text selected, in open details.
+#[test]
+fn without_a_clipboard_the_text_is_selected() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let server = Server::start();
+    browser.open(&server.url(), 1280, Scheme::Light);
+    browser.wait_for_change(TITLE, "");
+    browser.value("navigator.clipboard.writeText = () => Promise.reject(new Error('forbidden'))");
+    browser.tab_to("copy-rust");
+    browser.press("Enter");
+    let selected = "document.getSelection().toString()";
+    let (text, _) = browser.wait_for_change(selected, "");
+    assert!(text.starts_with("use reqwest_steady::"), "{text}");
+    let status = browser.value("document.getElementById('status').textContent");
+    assert_eq!(
+        status,
+        json!("The text is selected: copy it with the keyboard.")
+    );
+}
