@@ -7,9 +7,11 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
-use jiff::fmt::friendly::{SpanParser, SpanPrinter};
-use serde::de::{Error, IntoDeserializer, Visitor};
+use jiff::fmt::friendly::SpanParser;
+use serde::de::{Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serializer};
+
+use super::Written;
 
 /// Numbers and switches.
 pub(crate) mod number {
@@ -58,7 +60,7 @@ pub(crate) mod duration {
         value: &Duration,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&SpanPrinter::new().unsigned_duration_to_string(value))
+        serializer.collect_str(&Written(*value))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
@@ -128,14 +130,59 @@ pub(crate) mod by_status {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
         deserializer: D,
     ) -> Result<BTreeMap<StatusCode, T>, D::Error> {
-        let values = BTreeMap::<String, T>::deserialize(deserializer)?;
-        let read = |(status, value): (String, T)| match status.parse() {
-            Ok(status) => Ok((status, value)),
-            Err(_) => Err(D::Error::custom(format_args!(
-                "invalid status `{status}`: write a number from 100 to 999"
-            ))),
-        };
-        values.into_iter().map(read).collect()
+        deserializer.deserialize_map(ByStatus(PhantomData))
+    }
+
+    struct ByStatus<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for ByStatus<T> {
+        type Value = BTreeMap<StatusCode, T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a table of statuses, like { 404 = \"conditional\" }")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut file: A) -> Result<Self::Value, A::Error> {
+            let mut values = BTreeMap::new();
+            while let Some((status, value)) = file.next_entry::<String, T>()? {
+                let status = status.parse().map_err(|_| {
+                    A::Error::custom(format_args!(
+                        "invalid status `{status}`: write a number from 100 to 999"
+                    ))
+                })?;
+                values.insert(status, value);
+            }
+            Ok(values)
+        }
+    }
+}
+
+/// Lists of text.
+pub(crate) mod list {
+    use super::*;
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<String>, D::Error> {
+        deserializer.deserialize_seq(List)
+    }
+
+    struct List;
+
+    impl<'de> Visitor<'de> for List {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of text, like [\"x-one\", \"x-two\"]")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut file: A) -> Result<Vec<String>, A::Error> {
+            let mut list = Vec::new();
+            while let Some(text) = file.next_element()? {
+                list.push(text);
+            }
+            Ok(list)
+        }
     }
 }
 

@@ -12,6 +12,9 @@ use http::{HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 
+#[cfg(feature = "serde")]
+use crate::config::text;
+
 /// Replaces a secret in a URL. It needs no percent-encoding.
 pub(crate) const PLACEHOLDER: &str = "REDACTED";
 
@@ -47,13 +50,22 @@ pub(crate) const PLACEHOLDER: &str = "REDACTED";
 )]
 pub struct Secrets {
     /// Headers that are secret in addition to those with a telling name.
-    #[cfg_attr(feature = "serde", serde(rename = "header"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "header", deserialize_with = "text::list::deserialize")
+    )]
     headers: Vec<String>,
     /// Parameters that are secret in addition to those with a telling name.
-    #[cfg_attr(feature = "serde", serde(rename = "parameter"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "parameter", deserialize_with = "text::list::deserialize")
+    )]
     parameters: Vec<String>,
     /// Names that are not secret, unless `headers` or `parameters` has them.
-    #[cfg_attr(feature = "serde", serde(rename = "keep"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "keep", deserialize_with = "text::list::deserialize")
+    )]
     kept: Vec<String>,
 }
 

@@ -9,7 +9,7 @@ use rand::{Rng, RngExt};
 
 #[cfg(feature = "serde")]
 use crate::config::text;
-use crate::config::{ConfigError, ensure, longer_than_zero};
+use crate::config::{ConfigError, Written, ensure, longer_than_zero};
 use crate::entropy::up_to;
 
 /// Failures of other calls raise the ceiling up to that of this retry: 3.2 s with the defaults. Longer rows were
@@ -222,8 +222,16 @@ impl Backoff {
         let is_valid = self.multiplier >= 1.0 && self.multiplier.is_finite();
         let rule = "should be a finite number of at least 1.0";
         ensure(is_valid, "backoff multiplier", self.multiplier, rule)?;
-        let rule = format!("should not be shorter than the base ({:?})", self.base);
-        ensure(self.cap >= self.base, "backoff cap", self.cap, rule)
+        let base = Written(self.base);
+        let rule = format!(
+            "should not be shorter than the base ({base}): raise the cap, or lower the base"
+        );
+        ensure(
+            self.cap >= self.base,
+            "backoff cap",
+            Written(self.cap),
+            rule,
+        )
     }
 }
 

@@ -33,6 +33,7 @@ pub struct CoalesceSettings {
     /// The headers that are not compared, besides those for tracing.
     ///
     /// Default: none.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "text::list::deserialize"))]
     pub ignore_header: Vec<String>,
     /// Whether requests with unknown extensions are shared.
     ///

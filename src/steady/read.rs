@@ -40,6 +40,7 @@ impl SettingsError {
             "." => String::new(),
             _ => path,
         };
+        let error = &in_plain_words(error);
         let message = match UnknownName::find(error) {
             Some(unknown) => unknown.describe(&path),
             None if error.contains("unit variant, expected") => {
@@ -100,6 +101,14 @@ impl SteadySettings {
         settings.check()?;
         Ok(settings)
     }
+}
+
+/// Replaces words that crates for formats use for a value of another type.
+fn in_plain_words(error: &str) -> String {
+    error
+        .replace("wanted string or table", "expected text or a table")
+        .replace("expected string or map", "expected text or a table")
+        .replace("expected a string", "expected text")
 }
 
 /// An unknown name, as serde reports it: "unknown field `retrys`, expected one of `retry`, `throttle`".

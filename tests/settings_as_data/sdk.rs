@@ -174,6 +174,6 @@ fn a_typo_in_the_configuration_of_an_sdk_is_found() {
     config.http.retry.deadline = Some(Duration::ZERO);
     assert_eq!(
         config.http.check().unwrap_err().to_string(),
-        "retry.deadline (0ns) should be longer than zero",
+        "retry.deadline (0s) should be longer than zero",
     );
 }
