@@ -49,6 +49,8 @@
 //! without the feature `tracing`. Every value except a list can be text. So environment variables work through a crate
 //! that merges them, like `config` or `figment`.
 //!
+//! If your own defaults differ from those of this crate, read files over them with [`SteadySettings::read_over`].
+//!
 //! `docs/steady.toml` in the repository shows every setting with its default.
 
 mod coalesce;

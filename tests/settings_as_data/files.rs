@@ -418,7 +418,7 @@ const PRESETS: [Preset; 6] = [
 ];
 
 prop_compose! {
-    fn settings()(
+    pub(crate) fn settings()(
         numbers in any::<[u32; 4]>(),
         sizes in any::<[usize; 4]>(),
         switches in any::<[bool; 6]>(),

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod bad_files;
+mod defaults;
 mod files;
 mod presets;
 mod replace;
