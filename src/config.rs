@@ -2,6 +2,8 @@
 //! while calls use them, and how they are written in files.
 
 mod current;
+#[cfg(feature = "schema")]
+pub(crate) mod schema;
 mod shown;
 #[cfg(feature = "serde")]
 pub(crate) mod text;

@@ -44,6 +44,7 @@ pub(crate) const PLACEHOLDER: &str = "REDACTED";
 /// contains a URL with a secret is secret as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(
     feature = "serde",
     serde(default, deny_unknown_fields, expecting = "a table of settings")
@@ -52,19 +53,19 @@ pub struct Secrets {
     /// Headers that are secret in addition to those with a telling name.
     #[cfg_attr(
         feature = "serde",
-        serde(rename = "header", deserialize_with = "text::list::deserialize")
+        serde(rename = "header", deserialize_with = "text::list")
     )]
     headers: Vec<String>,
     /// Parameters that are secret in addition to those with a telling name.
     #[cfg_attr(
         feature = "serde",
-        serde(rename = "parameter", deserialize_with = "text::list::deserialize")
+        serde(rename = "parameter", deserialize_with = "text::list")
     )]
     parameters: Vec<String>,
-    /// Names that are not secret, unless `headers` or `parameters` has them.
+    /// Names that are not secret, unless the other lists have them.
     #[cfg_attr(
         feature = "serde",
-        serde(rename = "keep", deserialize_with = "text::list::deserialize")
+        serde(rename = "keep", deserialize_with = "text::list")
     )]
     kept: Vec<String>,
 }

@@ -16,7 +16,7 @@ use reqwest_steady::{
 use toml::{Table, Value};
 use tracing::level_filters::LevelFilter;
 
-const EXAMPLE: &str = include_str!("../../docs/steady.toml");
+pub(crate) const EXAMPLE: &str = include_str!("../../docs/steady.toml");
 
 pub(crate) fn read_toml(text: &str) -> Result<SteadySettings, String> {
     let toml = toml::Deserializer::parse(text).map_err(|error| error.to_string())?;
@@ -29,7 +29,7 @@ fn read_json(text: &str) -> Result<SteadySettings, String> {
 }
 
 /// Settings in which every setting is set, and none has its default.
-fn unusual() -> SteadySettings {
+pub(crate) fn unusual() -> SteadySettings {
     let mut settings = SteadySettings::default();
     settings.preset = Some(Preset::GitHub);
     let levels = LogLevels::default()
@@ -109,7 +109,7 @@ fn paths(table: &Table) -> BTreeSet<String> {
 }
 
 /// The example file with all settings that it shows in comments.
-fn example_with_comments() -> String {
+pub(crate) fn example_with_comments() -> String {
     let is_setting = |line: &&str| {
         let name = line.split(" = ").next().unwrap_or_default();
         line.starts_with('[') || (line.contains(" = ") && !name.contains(' '))
@@ -352,7 +352,7 @@ fn a_missing_setting_has_its_default() {
     assert_eq!(read_json(nulls).unwrap(), SteadySettings::default());
 }
 
-fn durations() -> impl Strategy<Value = Duration> {
+pub(crate) fn durations() -> impl Strategy<Value = Duration> {
     let any = (any::<u64>(), 0..1_000_000_000_u32);
     prop_oneof![
         any.prop_map(|(secs, nanos)| Duration::new(secs, nanos)),

@@ -8,4 +8,6 @@ mod defaults;
 mod files;
 mod presets;
 mod replace;
+#[cfg(feature = "schema")]
+mod schema;
 mod sdk;
