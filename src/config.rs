@@ -2,6 +2,8 @@
 //! while calls use them, and how they are written in files.
 
 mod current;
+#[cfg(feature = "schema")]
+pub(crate) mod schema;
 mod shown;
 #[cfg(feature = "serde")]
 pub(crate) mod text;
@@ -14,7 +16,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 pub(crate) use current::Current;
-pub(crate) use shown::ShownSettings;
+pub(crate) use shown::{ShownSettings, Written, or_none};
 pub(crate) use timers::Timers;
 
 /// Reports an invalid setting. The message names the setting and its value.
@@ -58,8 +60,8 @@ impl ConfigError {
 impl ConfigError {
     /// Returns the name of the setting, as in its builder.
     ///
-    /// Errors of [`Steady::from_settings`](crate::Steady::from_settings), [`Steady::replace`](crate::Steady::replace)
-    /// and [`SteadySettings::check`](crate::SteadySettings::check) have the place in the settings: `retry.deadline`.
+    /// Errors of [`Steady`](crate::Steady) and its builder, and of
+    /// [`SteadySettings::check`](crate::SteadySettings::check), have the place in the settings: `retry.deadline`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -67,8 +69,8 @@ impl ConfigError {
     ///
     /// let error = RetryMiddleware::builder().deadline(Duration::ZERO).build().unwrap_err();
     /// assert_eq!(error.setting(), "deadline");
-    /// assert_eq!(error.value(), "0ns");
-    /// assert_eq!(error.to_string(), "deadline (0ns) should be longer than zero");
+    /// assert_eq!(error.value(), "0s");
+    /// assert_eq!(error.to_string(), "deadline (0s) should be longer than zero");
     /// ```
     pub fn setting(&self) -> &str {
         &self.setting
@@ -107,22 +109,22 @@ pub(crate) fn longer_than_zero(
     value: Option<Duration>,
 ) -> Result<(), ConfigError> {
     let zero = Duration::ZERO;
-    ensure(
-        value != Some(zero),
-        setting,
-        zero,
-        "should be longer than zero",
-    )
+    let rule = "should be longer than zero";
+    ensure(value != Some(zero), setting, Written(zero), rule)
 }
 
-/// Refuses another value for a setting that cannot change while the client runs.
-pub(crate) fn fixed_while_running<T: fmt::Debug + PartialEq>(
+/// Refuses another value for a setting that cannot change while the client runs. Both are as files have them.
+pub(crate) fn fixed_while_running(
     setting: &'static str,
-    old: T,
-    new: T,
+    old: impl ToString,
+    new: impl ToString,
 ) -> Result<(), ConfigError> {
-    let rule = format!("cannot replace {old:?} while the client runs: build a new client");
-    ensure(new == old, setting, new, rule)
+    let (old, new) = (old.to_string(), new.to_string());
+    if new == old {
+        return Ok(());
+    }
+    let rule = format!("cannot replace {old} while the client runs: build a new client");
+    Err(ConfigError::new(setting, new, rule))
 }
 
 /// Parses the name of a header.

@@ -56,7 +56,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Time;
-use crate::config::{ConfigError, ensure};
+use crate::config::{ConfigError, Written, ensure};
 pub use error::FleetError;
 pub(crate) use key::store_key;
 pub use lease::{Lease, LeaseAsk, PaceChange, SharedRate, WorkerId};
@@ -80,7 +80,7 @@ const LONGEST_STORE_TIMEOUT: Duration = Duration::from_secs(10);
 fn check_store_timeout(store_timeout: Duration) -> Result<(), ConfigError> {
     let in_range = !store_timeout.is_zero() && store_timeout <= LONGEST_STORE_TIMEOUT;
     let rule = "should be longer than zero and at most 10 s";
-    ensure(in_range, "store_timeout", store_timeout, rule)
+    ensure(in_range, "store_timeout", Written(store_timeout), rule)
 }
 
 /// The future that a [`FleetStore`] returns.

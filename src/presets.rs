@@ -54,20 +54,33 @@ use crate::decide::{AttemptView, BodyStart, BodyVerdict, ClassifyResponse, Inspe
 /// In a [file](crate::settings), it is `preset = "github"`, before the sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Preset {
-    /// The API of Stripe. In data: `"stripe"`. See its [page](crate::guide::presets#stripe).
+    /// The API of Stripe. In data: `"stripe"`.
+    ///
+    /// See its [page](crate::guide::presets#stripe).
     Stripe,
-    /// The API of OpenAI. In data: `"openai"`. See its [page](crate::guide::presets#openai).
+    /// The API of OpenAI. In data: `"openai"`.
+    ///
+    /// See its [page](crate::guide::presets#openai).
     OpenAi,
-    /// The Claude API of Anthropic. In data: `"anthropic"`. See its [page](crate::guide::presets#anthropic).
+    /// The Claude API of Anthropic. In data: `"anthropic"`.
+    ///
+    /// See its [page](crate::guide::presets#anthropic).
     Anthropic,
-    /// The REST API of GitHub. In data: `"github"`. See its [page](crate::guide::presets#github).
+    /// The REST API of GitHub. In data: `"github"`.
+    ///
+    /// See its [page](crate::guide::presets#github).
     GitHub,
-    /// Amazon S3, and stores with its API. In data: `"s3"`. See its [page](crate::guide::presets#s3).
+    /// Amazon S3, and stores with its API. In data: `"s3"`.
+    ///
+    /// See its [page](crate::guide::presets#s3).
     S3,
-    /// The API server of Kubernetes. In data: `"kubernetes"`. See its [page](crate::guide::presets#kubernetes).
+    /// The API server of Kubernetes. In data: `"kubernetes"`.
+    ///
+    /// See its [page](crate::guide::presets#kubernetes).
     Kubernetes,
 }
 

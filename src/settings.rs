@@ -49,10 +49,30 @@
 //! without the feature `tracing`. Every value except a list can be text. So environment variables work through a crate
 //! that merges them, like `config` or `figment`.
 //!
-//! `docs/steady.toml` in the repository shows every setting with its default.
+//! If your own defaults differ from those of this crate, read files over them with [`SteadySettings::read_over`].
+//!
+//! `docs/steady.toml` in the repository shows every setting with its default, and `docs/steady.schema.json` is the JSON
+//! schema. With the feature `schema`, your own configuration can have the schema in its own:
+//!
+//! ```
+//! # #[cfg(feature = "schema")] {
+//! use reqwest_steady::SteadySettings;
+//!
+//! #[derive(schemars::JsonSchema)]
+//! struct Config {
+//!     token: String,
+//!     http: SteadySettings,
+//! }
+//!
+//! let schema = schemars::schema_for!(Config);
+//! assert!(schema.pointer("/$defs/RetrySettings/properties/deadline").is_some());
+//! # }
+//! ```
 
 mod coalesce;
 mod retry;
+#[cfg(feature = "schema")]
+mod schema;
 mod throttle;
 
 pub use coalesce::CoalesceSettings;
@@ -85,6 +105,7 @@ use crate::presets::Preset;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(
     feature = "serde",
     serde(default, deny_unknown_fields, expecting = "a table of settings")

@@ -121,7 +121,7 @@ mod tests {
         for (builder, said) in [
             (
                 builder().leader_timeout(Duration::ZERO),
-                "leader_timeout (0ns) should be longer than zero".to_owned(),
+                "leader_timeout (0s) should be longer than zero".to_owned(),
             ),
             (
                 builder().ignore_header("two words"),

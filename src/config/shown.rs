@@ -1,6 +1,30 @@
-//! Settings as `Debug` shows them: by their names, one line each.
+//! Settings as `Debug` shows them: by their names, one line each. Also values as files have them.
 
-use std::fmt::{self, Debug, DebugStruct, Formatter};
+use std::fmt::{self, Debug, DebugStruct, Display, Formatter};
+use std::time::Duration;
+
+use jiff::fmt::friendly::SpanPrinter;
+
+/// Shows a duration as files have it: `1m 30s`, and `0s` for zero.
+pub(crate) struct Written(pub(crate) Duration);
+
+impl Display for Written {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&SpanPrinter::new().unsigned_duration_to_string(&self.0))
+    }
+}
+
+/// The same, for error messages.
+impl Debug for Written {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Display::fmt(self, f)
+    }
+}
+
+/// Shows a value that may be missing.
+pub(crate) fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "none".to_owned(), |value| value.to_string())
+}
 
 /// Shows settings by the names of their builder methods.
 ///

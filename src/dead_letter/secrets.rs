@@ -12,6 +12,9 @@ use http::{HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 
+#[cfg(feature = "serde")]
+use crate::config::text;
+
 /// Replaces a secret in a URL. It needs no percent-encoding.
 pub(crate) const PLACEHOLDER: &str = "REDACTED";
 
@@ -41,19 +44,29 @@ pub(crate) const PLACEHOLDER: &str = "REDACTED";
 /// contains a URL with a secret is secret as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(
     feature = "serde",
     serde(default, deny_unknown_fields, expecting = "a table of settings")
 )]
 pub struct Secrets {
     /// Headers that are secret in addition to those with a telling name.
-    #[cfg_attr(feature = "serde", serde(rename = "header"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "header", deserialize_with = "text::list")
+    )]
     headers: Vec<String>,
     /// Parameters that are secret in addition to those with a telling name.
-    #[cfg_attr(feature = "serde", serde(rename = "parameter"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "parameter", deserialize_with = "text::list")
+    )]
     parameters: Vec<String>,
-    /// Names that are not secret, unless `headers` or `parameters` has them.
-    #[cfg_attr(feature = "serde", serde(rename = "keep"))]
+    /// Names that are not secret, unless the other lists have them.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "keep", deserialize_with = "text::list")
+    )]
     kept: Vec<String>,
 }
 

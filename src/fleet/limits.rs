@@ -51,7 +51,7 @@ const MAX_RETRY_PERIODS: u32 = 4;
 /// let refused = FleetLimits::builder().lease(Duration::from_secs(60)).build();
 /// assert_eq!(
 ///     refused.unwrap_err().to_string(),
-///     "lease (60s) should be from 50 ms to 10 s",
+///     "lease (1m) should be from 50 ms to 10 s",
 /// );
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{ConfigError, ensure};
+use crate::config::{ConfigError, Written, ensure};
 
 const MAX_TTL: Duration = Duration::from_secs(60 * 60);
 /// A ratio above 1 bounds nothing, and is most likely meant as a percentage.
@@ -39,14 +39,13 @@ impl RetryTerms {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let is_valid = !self.ttl.is_zero() && self.ttl <= MAX_TTL;
         let rule = "should be longer than zero and at most an hour";
-        ensure(is_valid, "ttl", self.ttl, rule)?;
+        ensure(is_valid, "ttl", Written(self.ttl), rule)?;
         in_range("min_retries_per_sec", self.min_per_sec, MAX_RESERVE, "")?;
         let advice = ": 0.1 allows one retry for ten calls (10 %)";
         in_range("retry_ratio", self.ratio, MAX_RATIO, advice)?;
         let makes_one = self.reserve() <= 0.0 || self.reserve() >= 1.0;
-        let (ttl, least) = (self.ttl, 1.0 / self.ttl.as_secs_f64());
-        let rule =
-            format!("should be 0, or at least {least} (one retry within the ttl of {ttl:?})");
+        let (ttl, least) = (Written(self.ttl), 1.0 / self.ttl.as_secs_f64());
+        let rule = format!("should be 0, or at least {least} (one retry within the ttl of {ttl})");
         ensure(makes_one, "min_retries_per_sec", self.min_per_sec, rule)?;
         let counts = self.ratio <= 0.0 || self.ratio >= MIN_RATIO;
         let rule = "should be 0, or at least 0.000001";

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use reqwest::Body;
 
-pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Yields the chunks that were read, and then what comes after them.
 pub(super) struct PrefixedBody {
@@ -21,7 +21,7 @@ pub(super) enum BodyRest {
     Unread(Body),
     Failed {
         /// The error at which reading stopped, until it is yielded.
-        error: Option<BodyError>,
+        error: Option<BoxError>,
         /// How many bytes the response has announced besides those that were read.
         missing: Option<u64>,
     },
@@ -29,12 +29,12 @@ pub(super) enum BodyRest {
 
 impl http_body::Body for PrefixedBody {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Some(chunk) = self.chunks.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(chunk))));
         }

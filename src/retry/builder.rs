@@ -469,7 +469,7 @@ impl RetryMiddlewareBuilder {
     /// use reqwest_steady::RetryMiddleware;
     ///
     /// let refused = RetryMiddleware::builder().retry_unsent(true).build();
-    /// assert!(refused.unwrap_err().to_string().contains("client_follows_redirects(false)"));
+    /// assert!(refused.unwrap_err().to_string().contains("set `client_follows_redirects` to false"));
     ///
     /// let inner = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
     /// let retry = RetryMiddleware::builder()

@@ -6,19 +6,19 @@ fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
     for (builder, said) in [
         (
             builder().deadline(Duration::ZERO),
-            "deadline (0ns) should be longer than zero",
+            "deadline (0s) should be longer than zero",
         ),
         (
             builder().attempt_timeout(Duration::ZERO),
-            "attempt_timeout (0ns) should be longer than zero",
+            "attempt_timeout (0s) should be longer than zero",
         ),
         (
             builder().retry_window(Duration::ZERO),
-            "retry_window (0ns) should be longer than zero",
+            "retry_window (0s) should be longer than zero",
         ),
         (
             builder().launch_spread(Duration::from_secs(301)),
-            "launch_spread (301s) should not be longer than the retry_window (300s)",
+            "launch_spread (5m 1s) should not be longer than the retry_window (5m)",
         ),
         (
             builder().idempotency_header("two words"),
@@ -34,18 +34,18 @@ fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
         ),
         (
             builder().retry_without_key(true),
-            "retry_without_key (for a client that follows redirects) would repeat requests that were \
-             accepted with a redirect: build the client with `reqwest::redirect::Policy::none()` and \
-             set `client_follows_redirects(false)`, or use an idempotency key",
+            "retry_without_key (true) needs a client that follows no redirects, because a request may be \
+             accepted with a redirect: if yours follows none, set `client_follows_redirects` to false, \
+             otherwise use idempotency keys",
         ),
         (
             builder()
                 .client_follows_redirects(false)
                 .retry_unsent(true)
                 .client_follows_redirects(true),
-            "retry_unsent (for a client that follows redirects) would repeat requests that were \
-             accepted with a redirect: build the client with `reqwest::redirect::Policy::none()` and \
-             set `client_follows_redirects(false)`, or use an idempotency key",
+            "retry_unsent (true) needs a client that follows no redirects, because a request may be \
+             accepted with a redirect: if yours follows none, set `client_follows_redirects` to false, \
+             otherwise use idempotency keys",
         ),
         (
             builder().attempt_header("Content-Length"),
@@ -61,7 +61,7 @@ fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
             builder()
                 .attempt_timeout(Duration::from_millis(2001))
                 .deadline(Duration::from_secs(2)),
-            "attempt_timeout (2.001s) should not be longer than the deadline (2s)",
+            "attempt_timeout (2s 1ms) should not be longer than the deadline (2s)",
         ),
         (
             builder()
@@ -83,7 +83,7 @@ fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
         ),
         (
             builder().backoff(Backoff::exponential(Duration::ZERO)),
-            "backoff base (0ns) should be longer than zero",
+            "backoff base (0s) should be longer than zero",
         ),
     ] {
         assert_eq!(builder.build().unwrap_err().to_string(), said);

@@ -8,7 +8,7 @@ use http::HeaderName;
 use super::inner_chain::InnerChain;
 use crate::admit::{Budget, BudgetConfig, Hosts};
 use crate::config::{
-    CREDENTIALS, ConfigError, Current, Timers, ensure, longer_than_zero, reserved,
+    CREDENTIALS, ConfigError, Current, Timers, Written, ensure, longer_than_zero, reserved,
     unreserved_header_name,
 };
 use crate::dead_letter::{DeadLetterSink, DeadLetters};
@@ -191,10 +191,10 @@ impl RetryConfig {
             if is_set && self.client_follows_redirects {
                 return Err(ConfigError::new(
                     option,
-                    "for a client that follows redirects",
-                    "would repeat requests that were accepted with a redirect: build the client with \
-                     `reqwest::redirect::Policy::none()` and set `client_follows_redirects(false)`, \
-                     or use an idempotency key",
+                    true,
+                    "needs a client that follows no redirects, because a request may be accepted with a \
+                     redirect: if yours follows none, set `client_follows_redirects` to false, otherwise \
+                     use idempotency keys",
                 ));
             }
         }
@@ -203,12 +203,24 @@ impl RetryConfig {
         longer_than_zero("attempt_timeout", self.limits.attempt_timeout)?;
         if let (Some(attempt), Some(deadline)) = (self.limits.attempt_timeout, self.limits.deadline)
         {
-            let rule = format!("should not be longer than the deadline ({deadline:?})");
-            ensure(attempt <= deadline, "attempt_timeout", attempt, rule)?;
+            let rule = format!(
+                "should not be longer than the deadline ({})",
+                Written(deadline)
+            );
+            let attempt_timeout = Written(attempt);
+            ensure(
+                attempt <= deadline,
+                "attempt_timeout",
+                attempt_timeout,
+                rule,
+            )?;
         }
         let (spread, window) = (self.limits.launch_spread, self.limits.window);
-        let rule = format!("should not be longer than the retry_window ({window:?})");
-        ensure(spread <= window, "launch_spread", spread, rule)?;
+        let rule = format!(
+            "should not be longer than the retry_window ({})",
+            Written(window)
+        );
+        ensure(spread <= window, "launch_spread", Written(spread), rule)?;
         // A request can have a key in the default header, even if this client uses another one.
         for key_header in [self.keys.header(), &DEFAULT_HEADER] {
             if self.attempt_header.as_ref() == Some(key_header) {
@@ -226,7 +238,7 @@ impl RetryConfig {
             let secrets = &self.dead_letters.secrets;
             let header = header.filter(|header| secrets.names_credentials(header));
             if let Some(header) = header {
-                let effect = format!("{CREDENTIALS} (if not, say so with `Secrets::keep`)");
+                let effect = format!("{CREDENTIALS} (if not, add its name to `keep` of `secrets`)");
                 return Err(reserved(setting, header.as_str(), effect));
             }
         }

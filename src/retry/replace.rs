@@ -2,11 +2,12 @@
 
 use super::RetryMiddleware;
 use super::config::RetryConfig;
+use crate::admit::Deposit;
 use crate::clock;
-use crate::config::{ConfigError, fixed_while_running};
+use crate::config::{ConfigError, Written, fixed_while_running, or_none};
 use crate::lock::lock;
 use crate::presets::Preset;
-use crate::settings::RetrySettings;
+use crate::settings::{BudgetSettings, RetrySettings};
 
 impl RetryMiddleware {
     /// Replaces all settings that are data, for new calls of all clones.
@@ -41,10 +42,10 @@ impl RetryMiddleware {
     ) -> Result<impl FnOnce() + use<'_>, ConfigError> {
         let new = RetryConfig::new(settings, preset, &self.state.parts)?;
         let old = &self.state.config.get().data;
-        fixed_while_running("seed", old.seed, new.data.seed)?;
+        fixed_while_running("seed", or_none(old.seed), or_none(new.data.seed))?;
         if self.state.parts.fleet.is_some() {
             let (old, new) = (old.budget_per_host, new.data.budget_per_host);
-            fixed_while_running("budget_per_host", old, new)?;
+            fixed_budget(old, new)?;
         }
         Ok(move || {
             let _replacing = lock(&self.state.replacing);
@@ -58,4 +59,25 @@ impl RetryMiddleware {
             }
         })
     }
+}
+
+/// Refuses another budget while a fleet shares it. The error names the setting that differs.
+fn fixed_budget(old: BudgetSettings, new: BudgetSettings) -> Result<(), ConfigError> {
+    let [old, new] = [old, new].map(|it| {
+        let deposit_on = match it.deposit_on {
+            Deposit::Success => "success",
+            Deposit::Request => "request",
+        };
+        [
+            ("budget_per_host ttl", Written(it.ttl).to_string()),
+            (
+                "budget_per_host min_retries_per_sec",
+                it.min_retries_per_sec.to_string(),
+            ),
+            ("budget_per_host retry_ratio", it.retry_ratio.to_string()),
+            ("budget_per_host deposit_on", deposit_on.to_owned()),
+        ]
+    });
+    let mut both = old.into_iter().zip(new);
+    both.try_for_each(|((setting, old), (_, new))| fixed_while_running(setting, old, new))
 }

@@ -9,7 +9,7 @@ use rand::{Rng, RngExt};
 
 #[cfg(feature = "serde")]
 use crate::config::text;
-use crate::config::{ConfigError, ensure, longer_than_zero};
+use crate::config::{ConfigError, Written, ensure, longer_than_zero};
 use crate::entropy::up_to;
 
 /// Failures of other calls raise the ceiling up to that of this retry: 3.2 s with the defaults. Longer rows were
@@ -19,6 +19,7 @@ const MAX_SHARED_STEP: u32 = 4;
 /// Says how a wait is randomised around its ceiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Jitter {
@@ -30,7 +31,7 @@ pub enum Jitter {
     /// Waits from the base to three times the previous wait, up to the cap. Ignores the multiplier.
     Decorrelated,
     /// Waits from the ceiling to this much longer, up to the cap.
-    Additive(#[cfg_attr(feature = "serde", serde(with = "text::duration"))] Duration),
+    Additive(#[cfg_attr(feature = "serde", serde(with = "text::DurationText"))] Duration),
     /// Waits exactly the ceiling. For tests only: clients that fail together retry together.
     None,
 }
@@ -54,20 +55,26 @@ pub enum Jitter {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(
     feature = "serde",
     serde(default, deny_unknown_fields, expecting = "a table of settings")
 )]
 pub struct Backoff {
-    #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
+    /// The ceiling of the first wait.
+    #[cfg_attr(feature = "serde", serde(with = "text::DurationText"))]
     base: Duration,
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    /// The factor from one ceiling to the next.
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<f64>"))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     multiplier: f64,
-    #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
+    /// The highest ceiling. Set it if `base` is longer than 10 s.
+    #[cfg_attr(feature = "serde", serde(with = "text::DurationText"))]
     cap: Duration,
+    /// How a wait is drawn from its ceiling.
     jitter: Jitter,
     /// The ceiling ignores the failures of other calls to the host.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<bool>"))]
     alone: bool,
 }
 
@@ -222,8 +229,16 @@ impl Backoff {
         let is_valid = self.multiplier >= 1.0 && self.multiplier.is_finite();
         let rule = "should be a finite number of at least 1.0";
         ensure(is_valid, "backoff multiplier", self.multiplier, rule)?;
-        let rule = format!("should not be shorter than the base ({:?})", self.base);
-        ensure(self.cap >= self.base, "backoff cap", self.cap, rule)
+        let base = Written(self.base);
+        let rule = format!(
+            "should not be shorter than the base ({base}): raise the cap, or lower the base"
+        );
+        ensure(
+            self.cap >= self.base,
+            "backoff cap",
+            Written(self.cap),
+            rule,
+        )
     }
 }
 

@@ -121,7 +121,7 @@ fn an_invalid_value_is_named() {
     for (backoff, said) in [
         (
             Backoff::exponential(Duration::ZERO),
-            "backoff base (0ns) should be longer than zero",
+            "backoff base (0s) should be longer than zero",
         ),
         (
             Backoff::exponential(base).multiplier(0.5),
@@ -137,7 +137,7 @@ fn an_invalid_value_is_named() {
         ),
         (
             Backoff::exponential(base).cap(100 * MS),
-            "backoff cap (100ms) should not be shorter than the base (200ms)",
+            "backoff cap (100ms) should not be shorter than the base (200ms): raise the cap, or lower the base",
         ),
     ] {
         assert_eq!(backoff.check().unwrap_err().to_string(), said);

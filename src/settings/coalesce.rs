@@ -14,6 +14,7 @@ use crate::config::text;
 /// explains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(
     feature = "serde",
     serde(default, deny_unknown_fields, expecting = "a table of settings")
@@ -23,21 +24,22 @@ pub struct CoalesceSettings {
     /// The most bytes of a response body that callers share.
     ///
     /// Default: 1 MiB.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<usize>"))]
     pub max_body: usize,
     /// How long waiting callers wait for one request.
     ///
     /// Default: 75 s.
-    #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::DurationText"))]
     pub leader_timeout: Duration,
     /// The headers that are not compared, besides those for tracing.
     ///
     /// Default: none.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "text::list"))]
     pub ignore_header: Vec<String>,
     /// Whether requests with unknown extensions are shared.
     ///
     /// Default: `false`.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<bool>"))]
     pub ignore_extensions: bool,
 }
 

@@ -21,6 +21,7 @@ use crate::schedule::Backoff;
 /// Each field has the name of a method of [`RetryMiddlewareBuilder`](crate::RetryMiddlewareBuilder), which explains it.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(
     feature = "serde",
     serde(default, deny_unknown_fields, expecting = "a table of settings")
@@ -30,7 +31,7 @@ pub struct RetrySettings {
     /// The most retries of one call.
     ///
     /// Default: 5.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<u32>"))]
     pub max_retries: u32,
     /// The waits between attempts. In a file: `base`, `multiplier`, `cap`, `jitter` and `alone`.
     ///
@@ -39,12 +40,12 @@ pub struct RetrySettings {
     /// The longest wait that a server may ask for.
     ///
     /// Default: 60 s.
-    #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::DurationText"))]
     pub max_server_delay: Duration,
     /// The time after the start of a call in which retries may start.
     ///
     /// Default: 5 min.
-    #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::DurationText"))]
     pub retry_window: Duration,
     /// The limit for the total time until response headers arrive.
     ///
@@ -52,7 +53,7 @@ pub struct RetrySettings {
     #[cfg_attr(
         feature = "serde",
         serde(
-            with = "text::optional_duration",
+            with = "text::OptionalDuration",
             skip_serializing_if = "Option::is_none"
         )
     )]
@@ -63,7 +64,7 @@ pub struct RetrySettings {
     #[cfg_attr(
         feature = "serde",
         serde(
-            with = "text::optional_duration",
+            with = "text::OptionalDuration",
             skip_serializing_if = "Option::is_none"
         )
     )]
@@ -71,7 +72,7 @@ pub struct RetrySettings {
     /// The longest random delay of the first attempt.
     ///
     /// Default: 0 s.
-    #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::DurationText"))]
     pub launch_spread: Duration,
     /// The retry budget of each host.
     ///
@@ -85,24 +86,27 @@ pub struct RetrySettings {
     /// In a file: `status = { 404 = "conditional" }`.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "text::by_status", skip_serializing_if = "BTreeMap::is_empty")
+        serde(
+            with = "text::ByStatus::<StatusClass>",
+            skip_serializing_if = "BTreeMap::is_empty"
+        )
     )]
     pub status: BTreeMap<StatusCode, StatusClass>,
     /// Whether a refused `POST` or `PATCH` without a key is retried. Needs `client_follows_redirects` to be `false`.
     ///
     /// Default: `false`.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<bool>"))]
     pub retry_without_key: bool,
     /// Whether a `POST` or `PATCH` without a key is retried if it was provably not processed. Needs
     /// `client_follows_redirects` to be `false`.
     ///
     /// Default: `false`.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<bool>"))]
     pub retry_unsent: bool,
     /// Whether the reqwest client follows redirects. This does not change the client.
     ///
     /// Default: `true`.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<bool>"))]
     pub client_follows_redirects: bool,
     /// The header that holds idempotency keys.
     ///
@@ -126,17 +130,17 @@ pub struct RetrySettings {
     /// Whether the middleware only decides and reports, and sends no retry.
     ///
     /// Default: `false`.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<bool>"))]
     pub dry_run: bool,
     /// The most bytes of a body that a dead letter keeps.
     ///
     /// Default: 1 MiB.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<usize>"))]
     pub dead_letter_max_body: usize,
     /// The time that the sink of dead letters may take for a letter.
     ///
     /// Default: 5 s.
-    #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::DurationText"))]
     pub dead_letter_timeout: Duration,
     /// The names whose values dead letters leave out or keep. In a file: `header`, `parameter` and `keep`.
     ///
@@ -147,10 +151,7 @@ pub struct RetrySettings {
     /// Default: none.
     #[cfg_attr(
         feature = "serde",
-        serde(
-            with = "text::optional_number",
-            skip_serializing_if = "Option::is_none"
-        )
+        serde(with = "text::OptionalSeed", skip_serializing_if = "Option::is_none")
     )]
     pub seed: Option<u64>,
 }
@@ -198,6 +199,7 @@ impl Default for RetrySettings {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(
     feature = "serde",
     serde(default, deny_unknown_fields, expecting = "a table of settings")
@@ -207,17 +209,19 @@ pub struct BudgetSettings {
     /// How long deposits and withdrawals count.
     ///
     /// Default: 10 s.
-    #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::DurationText"))]
     pub ttl: Duration,
     /// How many retries per second successes refill at most. This times `ttl` is the size of the reserve.
     ///
     /// Default: 2.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<f64>"))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000)))]
     pub min_retries_per_sec: f64,
     /// How many retries each deposit pays for, from 0 to 1.
     ///
     /// Default: 0.2.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<f64>"))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub retry_ratio: f64,
     /// Which calls feed the budget.
     ///

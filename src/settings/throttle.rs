@@ -16,6 +16,7 @@ use crate::observe::LogLevels;
 /// explains it.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(
     feature = "serde",
     serde(default, deny_unknown_fields, expecting = "a table of settings")
@@ -25,17 +26,18 @@ pub struct ThrottleSettings {
     /// The most requests in flight per key.
     ///
     /// Default: 1024.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<u32>"))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub max_in_flight: u32,
     /// The most calls in the queue of one key.
     ///
     /// Default: 10,000.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<usize>"))]
     pub max_queue: usize,
     /// The longest time of one call in the queue.
     ///
     /// Default: 30 s.
-    #[cfg_attr(feature = "serde", serde(with = "text::duration"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::DurationText"))]
     pub max_queue_wait: Duration,
     /// The fixed rate per key.
     ///
@@ -45,7 +47,7 @@ pub struct ThrottleSettings {
     /// Whether the throttle learns from responses.
     ///
     /// Default: `true`.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<bool>"))]
     pub adaptive: bool,
     /// Which requests share one gate.
     ///
@@ -61,10 +63,7 @@ pub struct ThrottleSettings {
     /// Default: none.
     #[cfg_attr(
         feature = "serde",
-        serde(
-            with = "text::optional_number",
-            skip_serializing_if = "Option::is_none"
-        )
+        serde(with = "text::OptionalSeed", skip_serializing_if = "Option::is_none")
     )]
     pub seed: Option<u64>,
 }
@@ -90,32 +89,39 @@ impl Default for ThrottleSettings {
 /// In a file: `rate = { limit = "10/s", burst = 20 }`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(
     feature = "serde",
     serde(deny_unknown_fields, expecting = "a table with `limit` and `burst`")
 )]
 pub struct RateLimit {
     /// The requests per second. In a file, this is `limit` with a unit: `"10/s"`.
-    #[cfg_attr(feature = "serde", serde(rename = "limit", with = "text::rate"))]
+    #[cfg_attr(feature = "serde", serde(rename = "limit", with = "text::RateText"))]
     pub per_second: f64,
     /// How many requests can go at once after idling.
-    #[cfg_attr(feature = "serde", serde(with = "text::number"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<u32>"))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub burst: u32,
 }
 
 /// Selects which requests share a gate: a [`KeyBy`](crate::KeyBy) as data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum KeyChoice {
-    /// [`KeyBy::Host`](crate::KeyBy::Host).
+    /// By host.
+    ///
+    /// As [`KeyBy::Host`](crate::KeyBy::Host).
     #[default]
     Host,
-    /// [`KeyBy::HostAndPath`](crate::KeyBy::HostAndPath), with this many segments of the path.
+    /// By host, and by this many segments of the path.
     ///
-    /// In a file: `key_by = { host_and_path = 2 }`.
-    HostAndPath(#[cfg_attr(feature = "serde", serde(with = "text::number"))] usize),
-    /// The function that the builder got by [`KeyBy::from_fn`](crate::KeyBy::from_fn). Without one, this is an error.
+    /// As [`KeyBy::HostAndPath`](crate::KeyBy::HostAndPath). In a file: `key_by = { host_and_path = 2 }`.
+    HostAndPath(#[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<usize>"))] usize),
+    /// By a function in the code of the program. Without one, this is an error.
+    ///
+    /// The builder gets it by [`KeyBy::from_fn`](crate::KeyBy::from_fn).
     FromFn,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Steady;
+use super::replace::{in_coalesce, in_retry, in_throttle};
 use crate::coalesce::CoalesceMiddlewareBuilder;
 use crate::config::{ConfigError, ShownSettings};
 use crate::fleet::FleetLimits;
@@ -162,7 +163,8 @@ impl SteadyBuilder {
     ///
     /// # Errors
     ///
-    /// Returns an error if a setting is invalid. The error names the setting and the value.
+    /// Returns an error if a setting is invalid. The error names the value and the place in [`SteadySettings`], such as
+    /// `retry.deadline`.
     pub fn build(self) -> Result<Steady, ConfigError> {
         let (mut retry, mut throttle) = (self.retry, self.throttle);
         let mut coalesce = self.coalesce;
@@ -196,9 +198,9 @@ impl SteadyBuilder {
             throttle = throttle.log_levels(levels);
         }
         Ok(Steady {
-            retry: retry.build()?,
-            throttle: throttle.build()?,
-            coalesce: coalesce.map(|it| it.build()).transpose()?,
+            retry: retry.build().map_err(in_retry)?,
+            throttle: throttle.build().map_err(in_throttle)?,
+            coalesce: (coalesce.map(|it| it.build()).transpose()).map_err(in_coalesce)?,
             replacing: Arc::default(),
         })
     }

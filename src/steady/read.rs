@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Display};
 
-use serde::Deserializer;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use crate::config::ConfigError;
 use crate::settings::SteadySettings;
@@ -40,6 +41,7 @@ impl SettingsError {
             "." => String::new(),
             _ => path,
         };
+        let error = &in_plain_words(error);
         let message = match UnknownName::find(error) {
             Some(unknown) => unknown.describe(&path),
             None if error.contains("unit variant, expected") => {
@@ -93,12 +95,89 @@ impl SteadySettings {
         D: Deserializer<'de>,
         D::Error: Display,
     {
-        let settings: Self = serde_path_to_error::deserialize(deserializer).map_err(|error| {
-            let path = error.path().to_string();
-            SettingsError::unreadable(path, error.into_inner().to_string().trim_end())
-        })?;
+        let settings: Self = deserialize(deserializer)?;
         settings.check()?;
         Ok(settings)
+    }
+
+    /// Reads settings over your own defaults, and checks them.
+    ///
+    /// Use it in an SDK whose defaults differ from those of this crate. A setting that the file leaves out has the value
+    /// of `defaults`:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use reqwest_steady::SteadySettings;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut defaults = SteadySettings::default();
+    /// defaults.retry.max_retries = 3;
+    /// defaults.retry.deadline = Some(Duration::from_secs(60));
+    ///
+    /// let file = toml::Deserializer::parse("retry.max_retries = 1")?;
+    /// let settings = SteadySettings::read_over(&defaults, file)?;
+    /// assert_eq!(settings.retry.max_retries, 1);
+    /// assert_eq!(settings.retry.deadline, Some(Duration::from_secs(60)));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Tables are merged, at every depth: `rate = { limit = "5/s" }` keeps the `burst` of the defaults. Lists and all
+    /// other values replace those of the defaults. `null`, in formats that have it, removes an optional value.
+    ///
+    /// The page [settings](crate::guide::settings#in-your-sdk) of the guide shows it inside the configuration of an SDK.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read). The error names the place, but not the line of the file. A value of `defaults` can
+    /// be at fault, too, if it contradicts the file.
+    pub fn read_over<'de, D>(defaults: &Self, deserializer: D) -> Result<Self, SettingsError>
+    where
+        D: Deserializer<'de>,
+        D::Error: Display,
+    {
+        let mut settings = serde_json::to_value(defaults)
+            .map_err(|error| SettingsError::unreadable(String::new(), &error.to_string()))?;
+        put_over(&mut settings, deserialize(deserializer)?);
+        Self::read(settings)
+    }
+}
+
+/// Deserializes a value. An error has the path of the place.
+fn deserialize<'de, D, T>(deserializer: D) -> Result<T, SettingsError>
+where
+    D: Deserializer<'de>,
+    D::Error: Display,
+    T: Deserialize<'de>,
+{
+    serde_path_to_error::deserialize(deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        SettingsError::unreadable(path, error.into_inner().to_string().trim_end())
+    })
+}
+
+/// Replaces words that crates for formats use for a value of another type.
+fn in_plain_words(error: &str) -> String {
+    error
+        .replace("wanted string or table", "expected text or a table")
+        .replace("expected string or map", "expected text or a table")
+        .replace("expected a string", "expected text")
+}
+
+/// Values that are a name or a table with one name. The new one replaces the old one as a whole.
+const CHOICES: [&str; 2] = ["jitter", "key_by"];
+
+/// Puts the values of a file over others. Tables are merged, and everything else is replaced.
+fn put_over(settings: &mut Value, file: Value) {
+    match (settings, file) {
+        (Value::Object(settings), Value::Object(file)) => {
+            for (name, new) in file {
+                match settings.get_mut(&name) {
+                    Some(old) if !CHOICES.contains(&name.as_str()) => put_over(old, new),
+                    _ => drop(settings.insert(name, new)),
+                }
+            }
+        }
+        (old, new) => *old = new,
     }
 }
 

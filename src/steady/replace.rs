@@ -144,18 +144,21 @@ impl SteadyBuilder {
     }
 }
 
-fn in_retry(error: ConfigError) -> ConfigError {
+/// Names a setting by its place in [`SteadySettings`].
+pub(super) fn in_retry(error: ConfigError) -> ConfigError {
     match error.setting() {
         "ttl" | "min_retries_per_sec" | "retry_ratio" => error.within("retry.budget_per_host"),
+        // It is set for the bundle, and in no file.
+        "fleet" => error,
         _ => error.within("retry"),
     }
 }
 
-fn in_throttle(error: ConfigError) -> ConfigError {
+pub(super) fn in_throttle(error: ConfigError) -> ConfigError {
     error.within("throttle")
 }
 
-fn in_coalesce(error: ConfigError) -> ConfigError {
+pub(super) fn in_coalesce(error: ConfigError) -> ConfigError {
     error.within("coalesce")
 }
 

@@ -51,7 +51,7 @@ impl ThrottleConfig {
             KeyChoice::Host => KeyBy::Host,
             KeyChoice::HostAndPath(segments) => KeyBy::HostAndPath(segments),
             KeyChoice::FromFn => parts.key_fn.clone().ok_or_else(|| {
-                let rule = "should be used only with a function in the builder: `key_by(KeyBy::from_fn(..))`";
+                let rule = "needs a function in the code of the program: without one, use \"host\" or { host_and_path = 1 }";
                 ConfigError::new("key_by", "from_fn", rule)
             })?,
         };
@@ -82,12 +82,7 @@ impl ThrottleConfig {
             // NaN is in no range.
             let in_range = (1.0 / 86_400.0..=1e6).contains(&per_second);
             let rule = "should be between 1 per day and 1,000,000 per second";
-            ensure(
-                in_range,
-                "rate",
-                format_args!("{per_second} per second"),
-                rule,
-            )?;
+            ensure(in_range, "rate", format_args!("{per_second}/s"), rule)?;
             ensure(burst > 0, "rate burst", 0, at_least_1)?;
         }
         Ok(())

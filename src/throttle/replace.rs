@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::ThrottleMiddleware;
 use super::config::ThrottleConfig;
 use super::gate::Gate;
-use crate::config::{ConfigError, fixed_while_running};
-use crate::settings::ThrottleSettings;
+use crate::config::{ConfigError, fixed_while_running, or_none};
+use crate::settings::{RateLimit, ThrottleSettings};
 
 impl ThrottleMiddleware {
     /// Replaces all settings that are data, for all clones.
@@ -43,9 +43,11 @@ impl ThrottleMiddleware {
         let throttle = &*self.throttle;
         let new = ThrottleConfig::new(settings, &throttle.parts)?;
         let old = &throttle.config.get().data;
-        fixed_while_running("seed", old.seed, new.data.seed)?;
+        fixed_while_running("seed", or_none(old.seed), or_none(new.data.seed))?;
         if throttle.parts.fleet.is_some() {
-            fixed_while_running("rate", old.rate, new.data.rate)?;
+            let rate = |it: RateLimit| format!("{}/s with a burst of {}", it.per_second, it.burst);
+            let (old_rate, new_rate) = (old.rate.map(rate), new.data.rate.map(rate));
+            fixed_while_running("rate", or_none(old_rate), or_none(new_rate))?;
             fixed_while_running("adaptive", old.adaptive, new.data.adaptive)?;
         }
         Ok(move || {

@@ -4,7 +4,10 @@
 #![allow(clippy::disallowed_methods)]
 
 mod bad_files;
+mod defaults;
 mod files;
 mod presets;
 mod replace;
+#[cfg(feature = "schema")]
+mod schema;
 mod sdk;

@@ -11,8 +11,8 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use reqwest_steady::settings::{CoalesceSettings, KeyChoice, RateLimit};
 use reqwest_steady::testing::{Reply, ScriptedServer};
 use reqwest_steady::{
-    Backoff, Budget, ClientBuilderExt, KeyBy, RetryMiddleware, RetryReport, Steady, SteadySettings,
-    StopReason, ThrottleMiddleware,
+    Backoff, Budget, ClientBuilderExt, Deposit, KeyBy, RetryMiddleware, RetryReport, Steady,
+    SteadySettings, StopReason, ThrottleMiddleware,
 };
 use tokio::time::{Instant, sleep};
 
@@ -195,20 +195,36 @@ async fn what_cannot_change_is_named() {
     let new_client = "while the client runs: build a new client";
     assert_eq!(
         refused(|settings| settings.retry.seed = Some(1)),
-        format!("retry.seed (Some(1)) cannot replace None {new_client}")
+        format!("retry.seed (1) cannot replace none {new_client}")
     );
     assert_eq!(
         refused(|settings| settings.throttle.rate = Some(RateLimit {
             per_second: 1.0,
             burst: 1
         })),
-        format!(
-            "throttle.rate (Some(RateLimit {{ per_second: 1.0, burst: 1 }})) cannot replace None {new_client}"
-        )
+        format!("throttle.rate (1/s with a burst of 1) cannot replace none {new_client}")
     );
-    assert!(
-        refused(|settings| settings.retry.budget_per_host.retry_ratio = 0.1)
-            .starts_with("retry.budget_per_host (")
+    for (change, said) in [
+        (
+            (|settings| settings.retry.budget_per_host.retry_ratio = 0.1)
+                as fn(&mut SteadySettings),
+            "retry_ratio (0.1) cannot replace 0.2",
+        ),
+        (
+            |settings| settings.retry.budget_per_host.ttl = 20 * SEC,
+            "ttl (20s) cannot replace 10s",
+        ),
+        (
+            |settings| settings.retry.budget_per_host.deposit_on = Deposit::Request,
+            "deposit_on (request) cannot replace success",
+        ),
+    ] {
+        let said = format!("retry.budget_per_host.{said} {new_client}");
+        assert_eq!(refused(change), said);
+    }
+    assert_eq!(
+        refused(|settings| settings.throttle.adaptive = false),
+        format!("throttle.adaptive (false) cannot replace true {new_client}")
     );
     assert_eq!(
         refused(|settings| settings.coalesce = Some(CoalesceSettings::default())),
@@ -225,8 +241,8 @@ async fn what_cannot_change_is_named() {
     let refused = Steady::default().replace(&steady.settings()).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "throttle.key_by (from_fn) should be used only with a function in the builder: \
-         `key_by(KeyBy::from_fn(..))`"
+        "throttle.key_by (from_fn) needs a function in the code of the program: \
+         without one, use \"host\" or { host_and_path = 1 }"
     );
 }
 

@@ -15,7 +15,8 @@ mod acme {
     use reqwest_steady::{
         ClientBuilderExt, IdempotencyKey, RequestBuilderExt, Steady, SteadySettings,
     };
-    use serde::{Deserialize, Serialize};
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize};
 
     /// What the users of the SDK write into their own configuration.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,7 +25,13 @@ mod acme {
         pub(super) base_url: String,
         pub(super) token: String,
         /// Retries and rate limits.
+        #[serde(deserialize_with = "over_our_defaults")]
         pub(super) http: SteadySettings,
+    }
+
+    /// What users leave out keeps the defaults of this service.
+    fn over_our_defaults<'de, D: Deserializer<'de>>(file: D) -> Result<SteadySettings, D::Error> {
+        SteadySettings::read_over(&Config::default().http, file).map_err(D::Error::custom)
     }
 
     impl Default for Config {
@@ -131,7 +138,13 @@ async fn an_sdk_has_settings_of_its_users_and_of_each_request() {
         "#,
     )
     .unwrap();
-    assert_eq!(config.http.retry.max_retries, 2);
+    let mut expected = Config {
+        token: "secret".to_owned(),
+        ..Config::default()
+    };
+    expected.http.retry.max_retries = 2;
+    expected.http.retry.attempt_timeout = Some(Duration::from_secs(5));
+    assert_eq!(config, expected);
     let server = ScriptedServer::new(|_| Reply::status(503));
     let client = acme::Client::new(config, Last(server.clone())).unwrap();
 
@@ -165,15 +178,19 @@ async fn an_sdk_has_settings_of_its_users_and_of_each_request() {
 #[test]
 fn a_typo_in_the_configuration_of_an_sdk_is_found() {
     let error = toml::from_str::<Config>("[http.retry]\nmax_retry = 1").unwrap_err();
-    assert!(
-        error
-            .message()
-            .contains("unknown field `max_retry`, expected one of `max_retries`")
+    assert_eq!(
+        error.message(),
+        "retry.max_retry is unknown: did you mean `max_retries`?"
+    );
+    let error = toml::from_str::<Config>("[http.retry]\ndeadline = \"0s\"").unwrap_err();
+    assert_eq!(
+        error.message(),
+        "retry.deadline (0s) should be longer than zero"
     );
     let mut config = Config::default();
     config.http.retry.deadline = Some(Duration::ZERO);
     assert_eq!(
         config.http.check().unwrap_err().to_string(),
-        "retry.deadline (0ns) should be longer than zero",
+        "retry.deadline (0s) should be longer than zero",
     );
 }

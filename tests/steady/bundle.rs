@@ -186,19 +186,22 @@ async fn a_bundle_coalesces_only_if_it_is_asked_to() {
 fn an_invalid_setting_of_a_bundle_is_named() {
     let zero = Duration::ZERO;
     for (builder, setting) in [
-        (Steady::builder().deadline(zero), "deadline"),
-        (Steady::builder().attempt_timeout(zero), "attempt_timeout"),
+        (Steady::builder().deadline(zero), "retry.deadline"),
+        (
+            Steady::builder().attempt_timeout(zero),
+            "retry.attempt_timeout",
+        ),
         (
             Steady::builder().throttle(ThrottleMiddleware::builder().max_in_flight(0)),
-            "max_in_flight",
+            "throttle.max_in_flight",
         ),
         (
             Steady::builder().coalesce(CoalesceMiddleware::builder().leader_timeout(zero)),
-            "leader_timeout",
+            "coalesce.leader_timeout",
         ),
         (
             Steady::builder().deadline(SEC).attempt_timeout(2 * SEC),
-            "attempt_timeout",
+            "retry.attempt_timeout",
         ),
     ] {
         let error = builder.build().unwrap_err();

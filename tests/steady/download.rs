@@ -569,7 +569,7 @@ async fn what_cannot_be_a_download_is_refused_before_it_is_sent() {
         ),
         (
             client.get(URL).download().stall_timeout(Duration::ZERO),
-            "stall_timeout (0ns) should be longer",
+            "stall_timeout (0s) should be longer",
         ),
         (
             client

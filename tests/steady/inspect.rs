@@ -411,7 +411,7 @@ fn a_content_type_that_matches_nothing_is_refused() {
     let error = quick().inspect_body(what, |_, _| None).build().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "inspect_body timeout (0ns) should be longer than zero"
+        "inspect_body timeout (0s) should be longer than zero"
     );
 }
 

@@ -420,7 +420,7 @@ async fn a_request_may_have_its_own_attempt_timeout() {
         let error = client.get(URL).attempt_timeout(Duration::ZERO).send().await;
         assert_eq!(
             error.unwrap_err().to_string(),
-            "not sent to api.example.com: attempt_timeout (0ns) should be longer than zero"
+            "not sent to api.example.com: attempt_timeout (0s) should be longer than zero"
         );
         assert_eq!(server.count(), 7);
     }

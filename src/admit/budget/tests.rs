@@ -158,11 +158,11 @@ fn an_invalid_setting_is_named_with_its_value() {
     for (builder, said) in [
         (
             builder().ttl(Duration::ZERO),
-            "ttl (0ns) should be longer than zero and at most an hour",
+            "ttl (0s) should be longer than zero and at most an hour",
         ),
         (
             builder().ttl(Duration::from_secs(3601)),
-            "ttl (3601s) should be longer than zero and at most an hour",
+            "ttl (1h 1s) should be longer than zero and at most an hour",
         ),
         (
             builder().retry_ratio(-0.5),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{DEFAULT_PERIOD, FleetLimits};
-use crate::config::{ConfigError, ensure};
+use crate::config::{ConfigError, Written, ensure};
 use crate::fleet::{DEFAULT_STORE_TIMEOUT, FleetStore, MemoryStore, check_store_timeout};
 #[cfg(feature = "redis")]
 use crate::fleet::{RedisStore, RedisStoreBuilder};
@@ -130,7 +130,7 @@ impl FleetLimitsBuilder {
     pub fn build(self) -> Result<FleetLimits, ConfigError> {
         let in_range = (MIN_PERIOD..=MAX_PERIOD).contains(&self.period);
         let rule = "should be from 50 ms to 10 s";
-        ensure(in_range, "lease", self.period, rule)?;
+        ensure(in_range, "lease", Written(self.period), rule)?;
         check_store_timeout(self.store_timeout)?;
         let store: Arc<dyn FleetStore> = match (self.store, self.prefix) {
             #[cfg(feature = "redis")]

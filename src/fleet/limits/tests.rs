@@ -78,7 +78,7 @@ fn an_invalid_setting_is_named_with_its_value() {
         ),
         (
             builder().store_timeout(Duration::ZERO).build(),
-            "store_timeout (0ns) should be longer than zero and at most 10 s",
+            "store_timeout (0s) should be longer than zero and at most 10 s",
         ),
         (
             builder().prefix("billing").build(),
