@@ -113,7 +113,12 @@ impl Call<'_> {
         outcome: ClassifiedOutcome,
         result: &Result<Response>,
     ) -> Option<Stop> {
-        if self.reads != ReadBodies::None && (self.buffers() || self.inspects(outcome, result)) {
+        let may_be_read = match self.reads {
+            ReadBodies::None => false,
+            ReadBodies::OfErrors => outcome.status().is_some_and(|it| it.as_u16() >= 400),
+            ReadBodies::All => true,
+        };
+        if may_be_read && (self.buffers() || self.inspects(outcome, result)) {
             return None;
         }
         let reason = match outcome.is_success() {
