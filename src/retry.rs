@@ -140,7 +140,7 @@ impl RetryMiddleware {
                 // In a block, so that this future holds no room for the result, which moves into `after_attempt`.
                 let next = {
                     let sending = upstream.send(request, extensions);
-                    let mut result = match call.is_watched() {
+                    let mut result = match call.is_bounded() {
                         true => call.run(sending).await,
                         false => sending.await,
                     };

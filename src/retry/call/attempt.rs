@@ -59,7 +59,7 @@ impl Call<'_> {
     }
 
     /// Returns whether an attempt has a scope or a time limit, and so needs [`run`](Self::run).
-    pub(crate) fn is_watched(&self) -> bool {
+    pub(crate) fn is_bounded(&self) -> bool {
         self.scope.is_some() || self.time.has_limit()
     }
 
