@@ -1,6 +1,7 @@
 //! `lab serve` without a browser, and its page in one.
 
 mod page;
+mod waits;
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,6 +1,6 @@
 //! The page of `lab serve` in a browser.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -9,32 +9,9 @@ use crate::LAYOUT;
 use crate::chromium::{Browser, Directory, Scheme};
 
 const TITLE: &str = "document.querySelector('#charts h2')?.textContent ?? ''";
-const PROBLEM: &str = "document.getElementById('problem').textContent";
+pub(super) const PROBLEM: &str = "document.getElementById('problem').textContent";
 
 impl Browser {
-    /// Waits until an expression has another value than this one. Returns it and the time that it took.
-    #[track_caller]
-    #[allow(clippy::disallowed_methods, reason = "it measures real time")]
-    fn wait_for_change(&mut self, expression: &str, old: &str) -> (String, Duration) {
-        let started = Instant::now();
-        loop {
-            let value = self
-                .value(expression)
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
-            if value != old {
-                return (value, started.elapsed());
-            }
-            let problem = self.value(PROBLEM);
-            assert!(
-                started.elapsed() < Duration::from_secs(60),
-                "{expression} is still {old:?}: {problem}"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
     /// Presses Tab until the control with this name or id has the focus. The summary of details has their id.
     #[track_caller]
     fn tab_to(&mut self, wanted: &str) {
@@ -124,9 +101,7 @@ fn charts_follow_the_keyboard_and_lab_try_agrees() {
     }
     // The last change may have come in several steps.
     let calls = "document.querySelector('#charts tbody tr td:nth-child(2)').textContent";
-    while browser.value(calls) != json!("120") {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    browser.wait_for(calls, "120");
     browser.open_details("service-text");
     let description = browser.copy("copy");
     for line in ["rate = \"30/s\"", "errors = 0.25", "calls = 120"] {
@@ -201,7 +176,7 @@ fn a_wrong_value_is_named_and_the_charts_stay() {
             "throttle.rate.limit",
             "2000000/s",
             " ",
-            "throttle.rate (2000000 per second) should be between",
+            "throttle.rate (2000000/s) should be between",
         ),
         (
             "latency",
@@ -218,20 +193,13 @@ fn a_wrong_value_is_named_and_the_charts_stay() {
     ] {
         browser.tab_to(field);
         browser.type_over(wrong);
-        loop {
-            let (problem, _) = browser.wait_for_change(PROBLEM, "");
-            if problem.starts_with(named) {
-                break;
-            }
-        }
+        browser.wait_until(PROBLEM, |it| it.as_str().unwrap().starts_with(named));
         let invalid =
             browser.texts("[...document.querySelectorAll('[aria-invalid]')].map(it => it.name)");
         assert_eq!(invalid, [field]);
         assert_eq!(browser.value(TITLE), json!(title), "the charts stay");
         browser.type_over(right);
-        while browser.value(PROBLEM) != json!("") {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        browser.wait_for(PROBLEM, "");
         let invalid =
             browser.texts("[...document.querySelectorAll('[aria-invalid]')].map(it => it.name)");
         assert_eq!(invalid, [""; 0]);
@@ -436,9 +404,9 @@ fn pasted_settings_fill_the_form_and_defaults_empty_it() {
     browser.tab_to("defaults");
     browser.press("Enter");
     browser.wait_for_change(TITLE, &title);
-    while browser.value(retries) != json!("5") || browser.table().len() != 3 {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    browser.wait_for(retries, "5");
+    let rows = "document.querySelectorAll('#charts tbody tr').length";
+    browser.wait_until(rows, |it| *it == json!(3));
     assert_eq!(
         browser.copy("copy-toml"),
         "# All settings have their defaults.\n"
