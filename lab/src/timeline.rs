@@ -7,7 +7,7 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use crate::chart::{Chart, legend, number};
-use crate::conclusion::whole;
+use crate::conclusion::{percent, whole};
 use crate::results::{Run, Tick};
 
 // A phone shows the picture at half this width, so letters are large and few. There they have 12 px.
@@ -264,13 +264,17 @@ impl Row<'_> {
     /// Draws the name of the run, and its figures below it.
     fn header(&self) -> Markup {
         let run = self.run;
-        let calls = run.calls.max(1) as f64;
-        let share = 100.0 * run.succeeded as f64 / calls;
+        let share = 100.0 * run.succeeded as f64 / run.calls.max(1) as f64;
+        let share = match format!("{share:.0} %") {
+            // Only all calls are 100 %.
+            rounded if rounded == "100 %" || rounded == "0 %" => percent(run),
+            rounded => rounded,
+        };
         let class = run.is_ours().then_some("ours");
         html! {
             text x=(MARGIN) y=(number(self.header)) {
                 tspan class=[class] { (run.stack) }
-                tspan class="share" x=(MARGIN) dy=(LINE) { (format!("{share:.0} %")) } " of calls succeed, "
+                tspan class="share" x=(MARGIN) dy=(LINE) { (share) } " of calls succeed, "
                 (format!("{:.2} requests per call", run.per_call()))
             }
         }
@@ -423,6 +427,20 @@ mod tests {
         assert!(chart.contains("<tspan>a stack</tspan>"), "{chart}");
         let bold = "<tspan class=\"ours\">reqwest-steady</tspan>";
         assert!(chart.contains(bold), "{chart}");
+    }
+
+    #[test]
+    fn only_all_calls_are_100_percent_in_a_row() {
+        let mut nearly = run("a stack", vec![Tick::default(); 40]);
+        nearly.calls = 10_000;
+        for (succeeded, share) in [(9_999, "99.9 %"), (10_000, "100 %"), (1, "0.1 %")] {
+            nearly.succeeded = succeeded;
+            let chart = drawn(SECOND..SECOND, None, &[&nearly]);
+            assert!(
+                chart.contains(&format!(">{share}</tspan> of calls")),
+                "{chart}"
+            );
+        }
     }
 
     #[test]
