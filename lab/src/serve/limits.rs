@@ -61,10 +61,14 @@ impl Bound {
         }
     }
 
+    /// Returns the requests of all clients so far.
+    pub(super) fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
+    }
+
     /// Says which bound stopped the run.
     pub(super) fn exceeded(&self) -> Option<String> {
-        let requests = self.requests.load(Ordering::Relaxed);
-        (requests > self.most_requests).then(|| {
+        (self.requests() > self.most_requests).then(|| {
             format!(
                 "the run was stopped, because it makes more than {} requests or takes longer than {} s: \
                  write a smaller load or fewer retries",

@@ -1,5 +1,6 @@
 //! `lab serve` without a browser, and its page in one.
 
+mod choices;
 mod page;
 mod waits;
 

@@ -84,7 +84,7 @@ fn charts_follow_the_keyboard_and_lab_try_agrees() {
     browser.press("ArrowDown");
     let (mut title, _) = browser.wait_for_change(TITLE, &first);
     let name = browser.value("document.querySelector('#charts .topic').textContent");
-    assert_eq!(name, json!("A small API"));
+    assert_eq!(name, json!("A backlog of a thousand"));
     browser.open_details("describe");
     for (field, text) in [
         ("limit.rate", "30/s"),
@@ -321,7 +321,7 @@ fn settings_move_the_charts_and_lab_try_agrees() {
         browser.press("ArrowDown");
         browser.wait_for_change(TITLE, &first);
         let name = browser.value("document.querySelector('#charts .topic').textContent");
-        assert_eq!(name, json!("A small API"));
+        assert_eq!(name, json!("A backlog of a thousand"));
         assert_eq!(browser.table().len(), 3, "no row without changes");
 
         browser.open_details("yours");
