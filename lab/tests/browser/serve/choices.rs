@@ -73,6 +73,30 @@ fn every_choice_runs_with_your_settings_in_bounded_work() {
     }
 }
 
+/// All calls fail, and your client retries without limits.
+#[test]
+fn a_run_stops_at_the_bound_of_requests() {
+    let server = Server::start();
+    let body = json!({
+        "service": {
+            "load.kind": "steady", "load.rate": "250/s", "load.duration": "20s", "load.clients": "500",
+            "faults.outage.from": "0s", "faults.outage.to": "1h",
+        },
+        "settings": {
+            "retry.max_retries": "1000", "retry.backoff.cap": "1s", "retry.retry_window": "10h",
+            "retry.budget_per_host.ttl": "10s", "retry.budget_per_host.min_retries_per_sec": "100000",
+            "throttle.adaptive": "false",
+        },
+    });
+    let (status, answer) = server.post("/run", &body.to_string());
+    assert_eq!(status, 422, "{answer}");
+    let message = answer["message"].as_str().unwrap();
+    assert!(
+        message.contains("it makes more than 100000 requests"),
+        "{message}"
+    );
+}
+
 #[test]
 fn every_choice_of_the_page_shows_its_charts_and_conclusion() {
     let Some(mut browser) = Browser::start() else {

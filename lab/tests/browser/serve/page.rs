@@ -1,7 +1,5 @@
 //! The page of `lab serve` in a browser.
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use super::Server;
@@ -94,9 +92,8 @@ fn charts_follow_the_keyboard_and_lab_try_agrees() {
         browser.tab_to(field);
         browser.type_over(text);
         let (next, took) = browser.wait_for_change(TITLE, &title);
-        // In a release build it is a fraction of a second, on an idle machine.
+        // For a person to read. What a run computes is bounded, and only that is tested.
         println!("{field}: {took:?}");
-        assert!(took < Duration::from_secs(10), "{field}: {took:?}");
         title = next;
     }
     // The last change may have come in several steps.
@@ -316,12 +313,14 @@ fn settings_move_the_charts_and_lab_try_agrees() {
     for (width, scheme) in [(1280, Scheme::Light), (400, Scheme::Dark)] {
         browser.open(&server.url(), width, scheme);
         browser.allow_clipboard();
-        let (first, _) = browser.wait_for_change(TITLE, "");
+        browser.wait_for_change(TITLE, "");
         browser.tab_to("example");
-        browser.press("ArrowDown");
-        browser.wait_for_change(TITLE, &first);
-        let name = browser.value("document.querySelector('#charts .topic').textContent");
-        assert_eq!(name, json!("A backlog of a thousand"));
+        // The first after the eight scenarios.
+        for _ in 0..8 {
+            browser.press("ArrowDown");
+        }
+        let name = "document.querySelector('#charts .topic').textContent";
+        browser.wait_for(name, "A small API");
         assert_eq!(browser.table().len(), 3, "no row without changes");
 
         browser.open_details("yours");
@@ -334,9 +333,8 @@ fn settings_move_the_charts_and_lab_try_agrees() {
             browser.tab_to(field);
             browser.type_over(text);
             let (next, took) = browser.wait_for_change(YOURS, &chart);
-            // In a release build it is a fraction of a second, on an idle machine.
+            // For a person to read. What a run computes is bounded, and only that is tested.
             println!("{field}: {took:?}");
-            assert!(took < Duration::from_secs(10), "{field}: {took:?}");
             chart = next;
         }
 
