@@ -12,10 +12,9 @@ pub(crate) const STYLE: &str = "
   .chart { --paper: #12161c; --ink: #e6edf3; --soft: #9aa5b1; --line: #343c46;
     --good: #85cbf5; --bad: #d9691e; --none: #7d8791; --trouble: #2a323c; }
 }
-.chart text { font: 13px Helvetica, Arial, sans-serif; fill: var(--ink); }
-.chart .soft { font-size: 11px; fill: var(--soft); }
-.chart.timeline text { font-size: 22px; }
-.chart.timeline .title { font-size: 27px; font-weight: 700; }
+.chart text { font: 24px Helvetica, Arial, sans-serif; fill: var(--ink); }
+.chart .soft { fill: var(--soft); }
+.chart .title { font-size: 27px; font-weight: 700; }
 .chart .share { font-size: 32px; font-weight: 700; }
 .chart .ours { font-weight: 700; }
 .chart .paper { fill: var(--paper); }

@@ -202,7 +202,7 @@ fn aws(published: Option<String>) -> String {
     published.map_or_else(String::new, |figure| format!(" (AWS: {figure})"))
 }
 
-/// Draws writes and time over the number of clients, as AWS did. The figures of AWS are points.
+/// Draws writes and time over the number of clients, as AWS did. The lines of AWS are thin, with a ring at each figure.
 pub(crate) fn lines(clients: usize, seed: u64) -> Vec<Lines> {
     let mut counts: Vec<_> = (1..=10)
         .map(|tenth| (clients * tenth / 10).max(1))
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_aws_appear_up_to_as_many_clients() {
+    fn lines_of_aws_appear_up_to_as_many_clients() {
         let drawn = |clients| {
             let charts = lines(clients, 1);
             let charts = charts.iter().map(|chart| chart.draw().into_string());
@@ -321,6 +321,8 @@ mod tests {
             for chart in drawn(clients) {
                 let rings = chart.matches("class=\"dot line-").count();
                 assert_eq!(rings, figures * STACKS.len(), "{clients}: {chart}");
+                let theirs = chart.matches("class=\"theirs line-").count();
+                assert_eq!(theirs, STACKS.len(), "{clients}: {chart}");
                 // The title compares only the same number of clients.
                 assert_eq!(
                     chart.contains("(AWS: "),

@@ -1,4 +1,4 @@
-//! Lines of several clients in one plane, beside published points.
+//! Lines of several clients in one plane, beside published ones.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ pub(crate) struct Lines {
     /// What the x axis counts.
     pub(crate) counted: &'static str,
     pub(crate) unit: Unit,
-    /// What the published points are.
+    /// What the published lines are.
     pub(crate) published: &'static str,
     pub(crate) series: Vec<Series>,
 }
@@ -71,6 +71,9 @@ impl Lines {
                 path class=(class) d=(scales.path(&series.points)) {}
             }
             @for (series, class) in self.series.iter().zip(CLASSES) {
+                @if !series.published.is_empty() {
+                    path class=(format!("theirs {class}")) d=(scales.path(&series.published)) {}
+                }
                 @for (x, y) in &series.published {
                     (dot(class, plane::x(scales.x(*x)), plane::y(scales.y(*y))))
                 }
@@ -211,14 +214,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_and_a_published_point_are_to_scale() {
+    fn a_line_and_a_published_line_are_to_scale() {
         let lines = lines(
             Unit::Count("w"),
             &[(50.0, 100.0), (100.0, 200.0)],
-            &[(100.0, 150.0)],
+            &[(50.0, 50.0), (100.0, 150.0)],
         );
         let drawn = lines.draw().into_string();
-        assert!(drawn.contains("d=\"M500 50L1000 0\""), "{drawn}");
+        assert!(
+            drawn.contains("<path class=\"line-1\" d=\"M500 50L1000 0\""),
+            "{drawn}"
+        );
+        let theirs = "<path class=\"theirs line-1\" d=\"M500 75L1000 25\"";
+        assert!(drawn.contains(theirs), "{drawn}");
         assert!(drawn.contains("d=\"M1000 25h0\""), "{drawn}");
         for label in ["0", "100", "200 w", "50", "100 clients"] {
             assert!(

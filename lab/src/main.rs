@@ -338,6 +338,16 @@ mod tests {
             kept == now,
             "`cargo run --release -p lab > lab/src/table.txt` would change it: {changed:#?}"
         );
+        let between = |before, after| {
+            let parts = page.split(before).skip(1);
+            parts
+                .map(move |rest: &str| rest.split(after).next().unwrap())
+                .collect::<Vec<_>>()
+        };
+        // In the list and below it.
+        let names = SCENARIOS.iter().map(|it| it.name).collect::<Vec<_>>();
+        assert_eq!(between("<section id=\"", "\""), names);
+        assert_eq!(between("<a href=\"#", "\""), names);
         for scenario in SCENARIOS {
             let section = page
                 .split(&format!("<section id=\"{}\">", scenario.name))

@@ -66,8 +66,9 @@ figcaption { font-weight: 600; }
 .line-3 { stroke: var(--line-3); stroke-dasharray: 2 3; }
 .line-4 { stroke: var(--line-4); stroke-dasharray: 9 3 2 3; }
 .line-5 { stroke: var(--line-5); stroke-width: 3; }
+.theirs { stroke-width: 1; stroke-dasharray: none; }
 .dot { stroke-width: 9; stroke-linecap: round; stroke-dasharray: none; vector-effect: non-scaling-stroke; }
-.dot.published { stroke: var(--soft); }
+.published { stroke: var(--soft); }
 .dot.hole { stroke: var(--card); stroke-width: 5; }
 .outcomes { font-size: .9rem; }
 .outcome { display: grid; gap: .1rem .6rem; align-items: center; margin-bottom: .3rem;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::results::{OURS, Run};
-use crate::scenarios::{Scenario, find};
+use crate::results::{self, OURS, Run};
+use crate::scenarios::{RETRY, Scenario, find};
 use crate::timeline::Timeline;
 use lab::workloads::STALLED_WORKER_RATE;
 
@@ -27,8 +27,8 @@ struct Picture {
 
 const SEED: u64 = 1;
 
-const PEER: (&str, &str) = (crate::results::PEER, "reqwest-retry");
-const ALONE: (&str, &str) = (crate::scenarios::RETRY, "retry alone");
+const PEER: (&str, &str) = (results::PEER, results::PEER);
+const ALONE: (&str, &str) = (RETRY, RETRY);
 const STEADY: (&str, &str) = (OURS, OURS);
 
 const PICTURES: [Picture; 4] = [
@@ -148,6 +148,67 @@ mod tests {
         }
         let texts = read("README.md") + &read("CONTRIBUTING.md");
         assert!(texts.contains(COMMAND), "`{COMMAND}` is not documented");
+    }
+
+    /// Returns what `before` and `after` enclose in a text, each time.
+    fn between<'a>(text: &'a str, before: &str, after: &str) -> Vec<&'a str> {
+        let parts = text.split(before).skip(1);
+        parts
+            .map(|rest| rest.split(after).next().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn our_rows_are_bold_and_named_like_the_crate() {
+        for picture in PICTURES {
+            let svg = read(Path::new("docs/pictures").join(picture.file));
+            assert!(svg.contains(".ours { font-weight: 700; }"), "{svg}");
+            let bold = between(&svg, "<tspan class=\"ours\">", "<");
+            let plain = between(&svg, "<tspan>", "<");
+            assert!(!bold.is_empty(), "{}", picture.file);
+            for name in &bold {
+                assert!([OURS, RETRY].contains(name), "{}: {name}", picture.file);
+            }
+            for name in &plain {
+                let others = ["reqwest-retry", "without jitter"];
+                assert!(others.contains(name), "{}: {name}", picture.file);
+            }
+            assert_eq!(bold.len() + plain.len(), picture.stacks.len());
+        }
+    }
+
+    #[test]
+    fn no_two_texts_of_a_picture_are_at_the_same_place() {
+        for picture in PICTURES {
+            let svg = picture.draw();
+            let texts = between(&svg, "<text ", "</text>");
+            let mut places: Vec<_> = texts
+                .iter()
+                .map(|text| ["x=\"", "y=\""].map(|name| between(text, name, "\"")[0]))
+                .collect();
+            places.sort_unstable();
+            places.dedup();
+            assert_eq!(places.len(), texts.len(), "{}: {texts:#?}", picture.file);
+        }
+    }
+
+    /// The guide shows pictures as wide as the window.
+    #[test]
+    fn letters_have_at_least_12_px_in_a_window_of_400_px() {
+        for picture in PICTURES {
+            let svg = picture.draw();
+            let width: f64 = between(&svg, " width=\"", "\"")[0].parse().unwrap();
+            let sizes = [
+                between(&svg, "font-size: ", "px"),
+                between(&svg, "font: ", "px"),
+            ]
+            .concat();
+            assert!(sizes.len() >= 3, "{sizes:?}");
+            for size in sizes {
+                let size: f64 = size.parse().unwrap();
+                assert!(size * 400.0 / width >= 12.0, "{}: {size}", picture.file);
+            }
+        }
     }
 
     #[test]

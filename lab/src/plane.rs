@@ -91,7 +91,10 @@ pub(crate) fn legend(kinds: &[(&str, String)]) -> Markup {
                         @match sign(class) {
                             Sign::Area => rect class=(class) width="14" height="14" rx="2" {},
                             Sign::Line => path class=(class) d="M0 7H14" {},
-                            Sign::Dot => (dot(class, 7.0, 7.0)),
+                            Sign::DottedLine => {
+                                path class=(format!("theirs {class}")) d="M-2 7H16" {}
+                                (dot(class, 7.0, 7.0))
+                            },
                         }
                     }
                     (text)
@@ -104,13 +107,13 @@ pub(crate) fn legend(kinds: &[(&str, String)]) -> Markup {
 enum Sign {
     Area,
     Line,
-    Dot,
+    DottedLine,
 }
 
 fn sign(class: &str) -> Sign {
     match class {
         "good" | "bad" | "none" | "trouble" => Sign::Area,
-        "published" => Sign::Dot,
+        "published" => Sign::DottedLine,
         _ => Sign::Line,
     }
 }

@@ -6,6 +6,7 @@
 //! elsewhere. A page of another site cannot use it: a request must name this host, and its body must be JSON.
 
 mod answer;
+mod choices;
 mod form;
 mod limits;
 mod page;

@@ -7,27 +7,30 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use crate::chart::{Chart, legend, number};
-use crate::conclusion::whole;
+use crate::conclusion::{percent, whole};
 use crate::results::{Run, Tick};
 
-// A phone shows the picture at half this width, so letters are large and few.
+// A phone shows the picture at half this width, so letters are large and few. There they have 12 px.
 const WIDTH: f64 = 800.0;
 const MARGIN: f64 = 20.0;
 /// Where the labels of the y axis end and plots begin.
-const LEFT: f64 = 100.0;
+const LEFT: f64 = 110.0;
 const RIGHT: f64 = WIDTH - MARGIN;
-const LETTER: f64 = 22.0;
-const LEGEND: f64 = 31.0;
-/// The line above each plot that names the stack.
-const HEADER: f64 = 46.0;
+const LETTER: f64 = 24.0;
+const LEGEND: f64 = 33.0;
+/// The two lines above each plot: the stack and its figures.
+const HEADER: f64 = 88.0;
+const LINE: f64 = 34.0;
 /// The line above the first plot that names the trouble.
-const TROUBLE: f64 = 24.0;
+const TROUBLE: f64 = 30.0;
 /// The average height of a plot.
 const PLOT: f64 = 140.0;
 const LEAST_PLOT: f64 = 30.0;
 /// The space above the last plot for the name of the capacity.
-const CAPACITY: f64 = 32.0;
-const AXIS: f64 = 38.0;
+const CAPACITY: f64 = 34.0;
+const AXIS: f64 = 46.0;
+/// The most labels after zero of the time axis.
+const MOST_TICKS: u32 = 6;
 
 /// The requests of each run over time. All rows have the same scales.
 pub(crate) struct Timeline<'a> {
@@ -55,7 +58,7 @@ impl Timeline<'_> {
         let bottom = rows.last().map_or(LEGEND, |row| row.bottom);
         let kinds = [
             ("good", "requests that succeeded"),
-            ("bad", "wasted (refused, failed, too late)"),
+            ("bad", "wasted (refused, failed, late)"),
         ];
         let parts = html! {
             (legend(&kinds, MARGIN, LETTER))
@@ -68,9 +71,9 @@ impl Timeline<'_> {
                     "server capacity " (rate(capacity))
                 }
             }
-            @for second in seconds(scales.end, 8) {
+            @for second in seconds(scales.end, MOST_TICKS) {
                 @let anchor = if second < scales.end { "middle" } else { "end" };
-                text class="soft" x=(number(scales.x(second))) y=(number(bottom + 24.0)) text-anchor=(anchor) {
+                text class="soft" x=(number(scales.x(second))) y=(number(bottom + 32.0)) text-anchor=(anchor) {
                     (second) " s"
                 }
             }
@@ -89,7 +92,7 @@ impl Timeline<'_> {
         let mut bottom = LEGEND;
         let mut rows = Vec::new();
         for (index, run) in self.runs.iter().enumerate() {
-            let header = bottom + HEADER - 11.0;
+            let header = bottom + HEADER - LINE - 11.0;
             let mut top = bottom + HEADER;
             if index == 0 && !self.trouble.is_empty() {
                 top += TROUBLE;
@@ -222,7 +225,7 @@ pub(crate) fn area(
 struct Row<'a> {
     run: &'a Run,
     bars: Vec<Bar>,
-    /// The baseline of the line that names the stack.
+    /// The baseline of the line that names the stack. The line with its figures follows.
     header: f64,
     top: f64,
     bottom: f64,
@@ -238,12 +241,15 @@ impl Row<'_> {
         let steps = (1..).map(|index| f64::from(index) * scales.step);
         // The label of a grid line at the very top would overlap the header.
         let grid = steps.take_while(|rate| self.y(scales, *rate) >= self.top + 0.5 * LETTER);
+        // The capacity has a label, too.
+        let hidden =
+            |rate: f64| capacity.is_some_and(|it| scales.height * (it - rate).abs() < 0.9 * LETTER);
         html! {
             (self.header())
             (tick(0.0, self.bottom))
             @for rate in grid {
                 path class="line" d=(format!("M{LEFT} {}H{RIGHT}", y(rate))) {}
-                (tick(rate, self.y(scales, rate)))
+                @if !hidden(rate) { (tick(rate, self.y(scales, rate))) }
             }
             path class="bad" d=(self.area(scales, |bar| bar.all)) {}
             path class="good" d=(self.area(scales, |bar| bar.succeeded)) {}
@@ -255,16 +261,20 @@ impl Row<'_> {
         }
     }
 
-    /// Draws the name and the figures of the run as one text, so that they cannot overlap in any font.
+    /// Draws the name of the run, and its figures below it.
     fn header(&self) -> Markup {
         let run = self.run;
-        let calls = run.calls.max(1) as f64;
-        let share = 100.0 * run.succeeded as f64 / calls;
+        let share = 100.0 * run.succeeded as f64 / run.calls.max(1) as f64;
+        let share = match format!("{share:.0} %") {
+            // Only all calls are 100 %.
+            rounded if rounded == "100 %" || rounded == "0 %" => percent(run),
+            rounded => rounded,
+        };
         let class = run.is_ours().then_some("ours");
         html! {
             text x=(MARGIN) y=(number(self.header)) {
-                tspan class=[class] { (run.stack) } ": "
-                tspan class="share" { (format!("{share:.0} %")) } " of calls succeed, "
+                tspan class=[class] { (run.stack) }
+                tspan class="share" x=(MARGIN) dy=(LINE) { (share) } " of calls succeed, "
                 (format!("{:.2} requests per call", run.per_call()))
             }
         }
@@ -281,7 +291,7 @@ impl Row<'_> {
 /// Draws a label of the y axis.
 fn tick(value: f64, y: f64) -> Markup {
     html! {
-        text class="soft" x=(LEFT - 8.0) y=(number(y + 7.0)) text-anchor="end" { (rate(value)) }
+        text class="soft" x=(LEFT - 8.0) y=(number(y + 8.0)) text-anchor="end" { (rate(value)) }
     }
 }
 
@@ -356,11 +366,11 @@ mod tests {
             top: 0.0,
             bottom: 100.0,
         };
-        // 170 pixels per tick. One request in a tick is 10 requests per second.
+        // 167.5 pixels per tick. One request in a tick is 10 requests per second.
         let all = row.area(&scales, |bar| bar.all);
-        assert_eq!(all, "M100 100H270V70H610V100H780V100Z");
+        assert_eq!(all, "M110 100H277.5V70H612.5V100H780V100Z");
         let succeeded = row.area(&scales, |bar| bar.succeeded);
-        assert_eq!(succeeded, "M100 100H270V80H610V100H780V100Z");
+        assert_eq!(succeeded, "M110 100H277.5V80H612.5V100H780V100Z");
     }
 
     #[test]
@@ -385,9 +395,9 @@ mod tests {
         let seen = run("a stack", vec![Tick::default(); 90]);
         let chart = drawn(SECOND..3 * SECOND, None, &[&seen]);
         // From 25 % to 75 % of the 4 s in the chart.
-        let band = "<rect class=\"trouble\" x=\"270\"";
+        let band = "<rect class=\"trouble\" x=\"277.5\"";
         assert!(
-            chart.contains(band) && chart.contains("width=\"340\""),
+            chart.contains(band) && chart.contains("width=\"335\""),
             "{chart}"
         );
         assert!(chart.contains(">a stall<"), "{chart}");
@@ -403,6 +413,8 @@ mod tests {
         assert_eq!(chart.matches("class=\"capacity\"").count(), 2, "{chart}");
         let named = chart.matches("server capacity 1,000/s").count();
         assert_eq!(named, 1, "{chart}");
+        // The grid line at 1,000/s has no label of its own.
+        assert_eq!(chart.matches(">1,000/s<").count(), 2, "{chart}");
     }
 
     #[test]
@@ -410,12 +422,25 @@ mod tests {
         let ticks = vec![Tick::default(); 40];
         let (one, other) = (run("a stack", ticks.clone()), run(OURS, ticks));
         let chart = drawn(SECOND..SECOND, None, &[&one, &other]);
-        let figures =
-            "<tspan class=\"share\">17 %</tspan> of calls succeed, 5.17 requests per call";
+        let figures = "<tspan class=\"share\" x=\"20\" dy=\"34\">17 %</tspan> of calls succeed, 5.17 requests per call";
         assert_eq!(chart.matches(figures).count(), 2, "{chart}");
         assert!(chart.contains("<tspan>a stack</tspan>"), "{chart}");
         let bold = "<tspan class=\"ours\">reqwest-steady</tspan>";
         assert!(chart.contains(bold), "{chart}");
+    }
+
+    #[test]
+    fn only_all_calls_are_100_percent_in_a_row() {
+        let mut nearly = run("a stack", vec![Tick::default(); 40]);
+        nearly.calls = 10_000;
+        for (succeeded, share) in [(9_999, "99.9 %"), (10_000, "100 %"), (1, "0.1 %")] {
+            nearly.succeeded = succeeded;
+            let chart = drawn(SECOND..SECOND, None, &[&nearly]);
+            assert!(
+                chart.contains(&format!(">{share}</tspan> of calls")),
+                "{chart}"
+            );
+        }
     }
 
     #[test]

@@ -404,7 +404,7 @@ fn faults_happen_when_and_as_often_as_described() {
 fn the_stalled_worker_of_the_examples_never_recovers() {
     let (_, text) = examples()
         .into_iter()
-        .find(|(path, _)| path.ends_with("stalled-worker.toml"))
+        .find(|(path, _)| path.ends_with("metastable.toml"))
         .unwrap();
     let service = parse(&text);
     let peer = service.simulation().seed(1).run(&reqwest_retry);

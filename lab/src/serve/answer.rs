@@ -12,9 +12,9 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::choices::Choice;
 use super::form::{Form, Values, settings};
 use super::limits::{self, Bound};
-use super::page::EXAMPLES;
 use crate::page::section;
 use crate::trial::{self, MakeSteady};
 use crate::yours::{InvalidSettings, Yours};
@@ -151,6 +151,7 @@ impl Lab {
             },
             "settings_rust": settings_rust,
             "html": section(&results).into_string(),
+            "requests": bound.requests(),
             "milliseconds": started.elapsed().as_millis() as u64,
         })))
     }
@@ -158,29 +159,23 @@ impl Lab {
     /// Shows the form of a service or of settings.
     pub(super) fn form(&self, body: &[u8]) -> Answer {
         let form = || {
-            let text = match read(body)? {
+            let (text, note) = match read(body)? {
                 FormRequest::Settings(text) => {
                     let (values, rest) = settings::split(&Yours::from_toml(&text)?);
                     let html = Form::settings().draw(&values).into_string();
                     return Ok(Answer::ok(&json!({ "html": html, "other_settings": rest })));
                 }
-                FormRequest::Service(text) => text,
+                FormRequest::Service(text) => (text, String::new()),
                 FormRequest::Example(name) => {
-                    let found = EXAMPLES.iter().find(|(example, _)| *example == name);
-                    let unknown = || {
-                        Answer::error(
-                            StatusCode::NOT_FOUND,
-                            format!("no example has the name {name:?}"),
-                        )
-                    };
-                    found
-                        .map(|(_, text)| (*text).to_owned())
-                        .ok_or_else(unknown)?
+                    let message = || format!("no example has the name {name:?}");
+                    let choice = Choice::find(&name)
+                        .ok_or_else(|| Answer::error(StatusCode::NOT_FOUND, message()))?;
+                    (choice.text.to_owned(), choice.note())
                 }
             };
             let service = Service::from_toml(&text)?;
             let html = Form::service().draw(&values(&service)).into_string();
-            Ok(Answer::ok(&json!({ "html": html })))
+            Ok(Answer::ok(&json!({ "html": html, "note": note })))
         };
         form().unwrap_or_else(|answer: Answer| answer)
     }

@@ -247,7 +247,7 @@ mod tests {
     use lab::service::Service;
 
     use super::super::answer::values;
-    use super::super::page::EXAMPLES;
+    use super::super::choices::{Choice, SCENARIOS, SERVICES};
     use super::*;
 
     fn toml(pairs: &[(&str, &str)]) -> Result<String, ServiceError> {
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn every_example_survives_the_form() {
-        for (name, text) in EXAMPLES {
+        for Choice { name, text, .. } in SCENARIOS.iter().chain(&SERVICES) {
             let service = Service::from_toml(text).unwrap();
             let written = Form::service().toml(&values(&service)).unwrap();
             assert_eq!(
@@ -275,8 +275,8 @@ mod tests {
         let form = Form::service();
         let fields: BTreeSet<_> = form.fields().map(|field| field.path).collect();
         let mut settings = BTreeSet::new();
-        for (_, text) in EXAMPLES {
-            settings.extend(values(&Service::from_toml(text).unwrap()).into_keys());
+        for choice in SCENARIOS.iter().chain(&SERVICES) {
+            settings.extend(values(&Service::from_toml(choice.text).unwrap()).into_keys());
         }
         let settings: BTreeSet<_> = settings.iter().map(String::as_str).collect();
         assert_eq!(fields, settings);

@@ -81,7 +81,7 @@
       charts.innerHTML = answer.html;
       for (const [name, text] of Object.entries(texts)) text.value = answer[name];
       show(null);
-      status.textContent = `Simulated in ${answer.milliseconds} ms.`;
+      status.textContent = `Simulated ${answer.requests.toLocaleString("en")} requests in ${answer.milliseconds} ms.`;
     });
   }
 
@@ -91,6 +91,7 @@
       const answer = await post("/form", request, signal);
       part.innerHTML = answer.html;
       if (part === settings) otherSettings = answer.other_settings;
+      else by("note").textContent = answer.note;
       await run();
     });
   }

@@ -4,26 +4,11 @@ use lab::service::Service;
 use maud::{DOCTYPE, PreEscaped, html};
 
 use super::answer::values;
+use super::choices::{Choice, SCENARIOS, SERVICES};
 use super::form::Form;
 use super::form::settings;
 use crate::page::STYLE;
 use crate::yours::Yours;
-
-/// The services that a reader can start from. The first one is shown.
-pub(super) const EXAMPLES: [(&str, &str); 6] = [
-    (
-        "stalled-worker",
-        include_str!("../../examples/stalled-worker.toml"),
-    ),
-    ("small-api", include_str!("../../examples/small-api.toml")),
-    ("outage", include_str!("../../examples/outage.toml")),
-    (
-        "github-like",
-        include_str!("../../examples/github-like.toml"),
-    ),
-    ("slow-model", include_str!("../../examples/slow-model.toml")),
-    ("flaky", include_str!("../../examples/flaky.toml")),
-];
 
 const FORM_STYLE: &str = "
 .columns { display: grid; grid-template-columns: 22rem minmax(0, 1fr); gap: 1.25rem; align-items: start; }
@@ -69,12 +54,11 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// Draws the page. Its style and script have this nonce.
 pub(super) fn page(nonce: &str) -> String {
-    let name = |text: &str| {
-        Service::from_toml(text)
-            .map(|service| service.name)
-            .unwrap_or_default()
+    let option = |choice: &Choice| {
+        let service = Service::from_toml(choice.text).expect("a valid example");
+        html! { option value=(choice.name) { (service.name) } }
     };
-    let first = Service::from_toml(EXAMPLES[0].1).expect("a valid example");
+    let first = Service::from_toml(SCENARIOS[0].text).expect("a valid example");
     let (defaults, _) = settings::split(&Yours::default());
     let page = html! {
         (DOCTYPE)
@@ -91,7 +75,7 @@ pub(super) fn page(nonce: &str) -> String {
                 header {
                     h1 { "What retries do to your service" }
                     p {
-                        "Choose a service or describe yours, and move your settings. The charts follow each change. This "
+                        "Pick a scenario or describe your service, and move your settings. The charts follow each change. This "
                         "server runs the real middlewares in virtual time in this process, listens on loopback only, and loads nothing "
                         "from elsewhere."
                     }
@@ -100,9 +84,15 @@ pub(super) fn page(nonce: &str) -> String {
                     form id="form" autocomplete="off" {
                         div class="field long" {
                             label for="example" { "Start from" }
-                            select id="example" {
-                                @for (example, text) in EXAMPLES { option value=(example) { (name(text)) } }
+                            select id="example" aria-describedby="note" {
+                                optgroup label="Scenarios of the lab" {
+                                    @for choice in &SCENARIOS { (option(choice)) }
+                                }
+                                optgroup label="Usual services" {
+                                    @for choice in &SERVICES { (option(choice)) }
+                                }
                             }
+                            small id="note" { (SCENARIOS[0].note()) }
                         }
                         details id="describe" {
                             summary { "Describe the service" }

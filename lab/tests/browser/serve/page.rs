@@ -1,6 +1,4 @@
-//! The page of `lab serve` in a browser.
-
-use std::time::{Duration, Instant};
+//! The page of `lab serve` in a browser: its form, its layout, and its service.
 
 use serde_json::json;
 
@@ -8,36 +6,13 @@ use super::Server;
 use crate::LAYOUT;
 use crate::chromium::{Browser, Directory, Scheme};
 
-const TITLE: &str = "document.querySelector('#charts h2')?.textContent ?? ''";
-const PROBLEM: &str = "document.getElementById('problem').textContent";
+pub(super) const TITLE: &str = "document.querySelector('#charts h2')?.textContent ?? ''";
+pub(super) const PROBLEM: &str = "document.getElementById('problem').textContent";
 
 impl Browser {
-    /// Waits until an expression has another value than this one. Returns it and the time that it took.
-    #[track_caller]
-    #[allow(clippy::disallowed_methods, reason = "it measures real time")]
-    fn wait_for_change(&mut self, expression: &str, old: &str) -> (String, Duration) {
-        let started = Instant::now();
-        loop {
-            let value = self
-                .value(expression)
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
-            if value != old {
-                return (value, started.elapsed());
-            }
-            let problem = self.value(PROBLEM);
-            assert!(
-                started.elapsed() < Duration::from_secs(60),
-                "{expression} is still {old:?}: {problem}"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
     /// Presses Tab until the control with this name or id has the focus. The summary of details has their id.
     #[track_caller]
-    fn tab_to(&mut self, wanted: &str) {
+    pub(super) fn tab_to(&mut self, wanted: &str) {
         for _ in 0..100 {
             self.press("Tab");
             let focused = self
@@ -52,14 +27,14 @@ impl Browser {
     }
 
     /// Replaces the text of the control that has the focus: selects all, and types as one input.
-    fn type_over(&mut self, text: &str) {
+    pub(super) fn type_over(&mut self, text: &str) {
         self.select_all();
         self.type_text(text);
     }
 
     /// Opens these details with the keyboard, unless they are open.
     #[track_caller]
-    fn open_details(&mut self, id: &str) {
+    pub(super) fn open_details(&mut self, id: &str) {
         self.tab_to(id);
         let open = format!("document.getElementById('{id}').open");
         if self.value(&open) == json!(false) {
@@ -70,7 +45,7 @@ impl Browser {
 
     /// Presses the button that copies, and returns what is in the clipboard then.
     #[track_caller]
-    fn copy(&mut self, button: &str) -> String {
+    pub(super) fn copy(&mut self, button: &str) -> String {
         self.value("navigator.clipboard.writeText('nothing')");
         self.tab_to(button);
         self.press("Enter");
@@ -79,12 +54,12 @@ impl Browser {
     }
 
     /// Returns the table of the page: the words of each row.
-    fn table(&mut self) -> Vec<String> {
+    pub(super) fn table(&mut self) -> Vec<String> {
         self.texts("[...document.querySelectorAll('#charts tbody tr')].map(row => [...row.cells].map(cell => cell.textContent).join(' '))")
     }
 }
 
-fn words(text: &str) -> String {
+pub(super) fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -107,7 +82,7 @@ fn charts_follow_the_keyboard_and_lab_try_agrees() {
     browser.press("ArrowDown");
     let (mut title, _) = browser.wait_for_change(TITLE, &first);
     let name = browser.value("document.querySelector('#charts .topic').textContent");
-    assert_eq!(name, json!("A small API"));
+    assert_eq!(name, json!("A backlog of a thousand"));
     browser.open_details("describe");
     for (field, text) in [
         ("limit.rate", "30/s"),
@@ -117,16 +92,13 @@ fn charts_follow_the_keyboard_and_lab_try_agrees() {
         browser.tab_to(field);
         browser.type_over(text);
         let (next, took) = browser.wait_for_change(TITLE, &title);
-        // In a release build it is a fraction of a second, on an idle machine.
+        // For a person to read. What a run computes is bounded, and only that is tested.
         println!("{field}: {took:?}");
-        assert!(took < Duration::from_secs(10), "{field}: {took:?}");
         title = next;
     }
     // The last change may have come in several steps.
     let calls = "document.querySelector('#charts tbody tr td:nth-child(2)').textContent";
-    while browser.value(calls) != json!("120") {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    browser.wait_for(calls, "120");
     browser.open_details("service-text");
     let description = browser.copy("copy");
     for line in ["rate = \"30/s\"", "errors = 0.25", "calls = 120"] {
@@ -201,7 +173,7 @@ fn a_wrong_value_is_named_and_the_charts_stay() {
             "throttle.rate.limit",
             "2000000/s",
             " ",
-            "throttle.rate (2000000 per second) should be between",
+            "throttle.rate (2000000/s) should be between",
         ),
         (
             "latency",
@@ -218,20 +190,13 @@ fn a_wrong_value_is_named_and_the_charts_stay() {
     ] {
         browser.tab_to(field);
         browser.type_over(wrong);
-        loop {
-            let (problem, _) = browser.wait_for_change(PROBLEM, "");
-            if problem.starts_with(named) {
-                break;
-            }
-        }
+        browser.wait_until(PROBLEM, |it| it.as_str().unwrap().starts_with(named));
         let invalid =
             browser.texts("[...document.querySelectorAll('[aria-invalid]')].map(it => it.name)");
         assert_eq!(invalid, [field]);
         assert_eq!(browser.value(TITLE), json!(title), "the charts stay");
         browser.type_over(right);
-        while browser.value(PROBLEM) != json!("") {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        browser.wait_for(PROBLEM, "");
         let invalid =
             browser.texts("[...document.querySelectorAll('[aria-invalid]')].map(it => it.name)");
         assert_eq!(invalid, [""; 0]);
@@ -331,147 +296,4 @@ fn set(name: &str, value: &str) -> String {
         "(it => {{ it.value = '{value}'; it.dispatchEvent(new Event('input', {{ bubbles: true }})) }})\
          (document.getElementsByName('{name}')[0])"
     )
-}
-
-/// The chart of the client with your settings, which is the last one.
-const YOURS: &str =
-    "[...document.querySelectorAll('#charts .plot')].map(it => it.innerHTML).at(3) ?? ''";
-
-/// Picks a service, changes three settings, sees the charts change, copies, and runs the texts with `lab try`. All with
-/// the keyboard.
-#[test]
-fn settings_move_the_charts_and_lab_try_agrees() {
-    let Some(mut browser) = Browser::start() else {
-        return;
-    };
-    let server = Server::start();
-    for (width, scheme) in [(1280, Scheme::Light), (400, Scheme::Dark)] {
-        browser.open(&server.url(), width, scheme);
-        browser.allow_clipboard();
-        let (first, _) = browser.wait_for_change(TITLE, "");
-        browser.tab_to("example");
-        browser.press("ArrowDown");
-        browser.wait_for_change(TITLE, &first);
-        let name = browser.value("document.querySelector('#charts .topic').textContent");
-        assert_eq!(name, json!("A small API"));
-        assert_eq!(browser.table().len(), 3, "no row without changes");
-
-        browser.open_details("yours");
-        let mut chart = String::new();
-        for (field, text) in [
-            ("retry.max_retries", "1"),
-            ("throttle.max_queue_wait", "8s"),
-            ("throttle.rate.limit", "12/s"),
-        ] {
-            browser.tab_to(field);
-            browser.type_over(text);
-            let (next, took) = browser.wait_for_change(YOURS, &chart);
-            // In a release build it is a fraction of a second, on an idle machine.
-            println!("{field}: {took:?}");
-            assert!(took < Duration::from_secs(10), "{field}: {took:?}");
-            chart = next;
-        }
-
-        let rust = browser.copy("copy-rust");
-        assert!(rust.contains(".rate(12.0, 10)"), "{rust}");
-        let settings = browser.copy("copy-toml");
-        assert_eq!(
-            settings,
-            "[retry]\nmax_retries = 1\n\n[throttle]\nmax_queue_wait = \"8s\"\n\n[throttle.rate]\n\
-             burst = 10\nlimit = \"12/s\"\n"
-        );
-        browser.open_details("describe");
-        browser.open_details("service-text");
-        let service = browser.copy("copy");
-
-        // The same texts give the same table.
-        let directory = Directory::new();
-        let [service_file, settings_file, page] =
-            ["service.toml", "steady.toml", "page.html"].map(|name| directory.file(name));
-        std::fs::write(&service_file, service).unwrap();
-        std::fs::write(&settings_file, settings).unwrap();
-        let line = format!(
-            "try --service {} --settings {}",
-            service_file.display(),
-            settings_file.display()
-        );
-        let printed = words(&crate::lab(&line, &page));
-        let rows = browser.table();
-        assert_eq!(rows.len(), 4);
-        assert!(rows[3].starts_with("your settings "), "{}", rows[3]);
-        for row in rows {
-            assert!(printed.contains(&words(&row)), "{row}: {printed}");
-        }
-        assert_eq!(browser.complaints(), [""; 0]);
-    }
-}
-
-#[test]
-fn pasted_settings_fill_the_form_and_defaults_empty_it() {
-    let Some(mut browser) = Browser::start() else {
-        return;
-    };
-    let server = Server::start();
-    browser.open(&server.url(), 1280, Scheme::Light);
-    browser.allow_clipboard();
-    let (title, _) = browser.wait_for_change(TITLE, "");
-    browser.open_details("settings-text");
-    browser.tab_to("settings-toml");
-    browser.type_over("retry.max_retries = 2\nretry.status = { 404 = 'conditional' }");
-    browser.tab_to("use-settings");
-    browser.press("Enter");
-    let (title, _) = browser.wait_for_change(TITLE, &title);
-    assert!(title.starts_with("With your settings, "), "{title}");
-    let retries = "document.getElementsByName('retry.max_retries')[0].value";
-    assert_eq!(browser.value(retries), json!("2"));
-
-    // A setting without a field stays when a field changes.
-    let chart = browser.value(YOURS);
-    browser.tab_to("retry.max_retries");
-    browser.type_over("0");
-    browser.wait_for_change(YOURS, chart.as_str().unwrap());
-    let kept = "[retry]\nmax_retries = 0\n\n[retry.status]\n404 = \"conditional\"\n";
-    assert_eq!(browser.copy("copy-toml"), kept);
-
-    browser.tab_to("defaults");
-    browser.press("Enter");
-    browser.wait_for_change(TITLE, &title);
-    while browser.value(retries) != json!("5") || browser.table().len() != 3 {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(
-        browser.copy("copy-toml"),
-        "# All settings have their defaults.\n"
-    );
-
-    // A bad text changes nothing, and its error has the line.
-    browser.tab_to("settings-toml");
-    browser.type_over("[retry]\nbase = '1s'");
-    browser.tab_to("use-settings");
-    browser.press("Enter");
-    let (problem, _) = browser.wait_for_change(PROBLEM, "");
-    assert!(problem.starts_with("retry.base is unknown"), "{problem}");
-    assert_eq!(browser.value(retries), json!("5"));
-}
-
-/// A browser that forbids the clipboard gets the text selected, in open details.
-#[test]
-fn without_a_clipboard_the_text_is_selected() {
-    let Some(mut browser) = Browser::start() else {
-        return;
-    };
-    let server = Server::start();
-    browser.open(&server.url(), 1280, Scheme::Light);
-    browser.wait_for_change(TITLE, "");
-    browser.value("navigator.clipboard.writeText = () => Promise.reject(new Error('forbidden'))");
-    browser.tab_to("copy-rust");
-    browser.press("Enter");
-    let selected = "document.getSelection().toString()";
-    let (text, _) = browser.wait_for_change(selected, "");
-    assert!(text.starts_with("use reqwest_steady::"), "{text}");
-    let status = browser.value("document.getElementById('status').textContent");
-    assert_eq!(
-        status,
-        json!("The text is selected: copy it with the keyboard.")
-    );
 }
