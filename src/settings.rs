@@ -46,10 +46,10 @@
 //! | lists | lists of text | `header = ["x-tenant"]` |
 //!
 //! Every setting is optional, and a missing one has its default. Unknown settings are errors, and so is `log_levels`
-//! without the feature `tracing`. Every value except a list can be text. So environment variables work through a crate
-//! that merges them, like `config` or `figment`.
+//! without the feature `tracing`. Any value except a list can be written as text. So environment variables work through
+//! a crate that merges them, like `config` or `figment`.
 //!
-//! If your own defaults differ from those of this crate, read files over them with [`SteadySettings::read_over`].
+//! If your own defaults differ from those of this crate, merge files into them with [`SteadySettings::read_over`].
 //!
 //! `docs/steady.toml` in the repository shows every setting with its default, and `docs/steady.schema.json` is the JSON
 //! schema. With the feature `schema`, your own configuration can have the schema in its own:

@@ -59,8 +59,8 @@ impl Steady {
 
     /// Replaces all settings that are data, for all clients with clones of this bundle.
     ///
-    /// New calls use the new settings. A call that has started keeps its settings of the retry. Budgets, learned paces,
-    /// queues and circuit breakers stay, and so do functions, sinks, observers and a fleet. The page
+    /// New calls use the new settings. A call that has started keeps its retry settings. Budgets, learned paces, queues
+    /// and circuit breakers stay, and so do functions, sinks, observers and a fleet. The page
     /// [settings](crate::guide::settings) of the guide has the details.
     ///
     /// ```
