@@ -6,6 +6,7 @@
 mod bad_files;
 mod defaults;
 mod files;
+mod preset_pages;
 mod presets;
 mod replace;
 #[cfg(feature = "schema")]
