@@ -36,7 +36,7 @@ fn every_preset_has_a_section_with_documents_and_a_date() {
     let months =
         "January|February|March|April|May|June|July|August|September|October|November|December";
     let read = Regex::new(&format!(
-        r"Read in (stored\s+copies,\s+)?({months})\s+20\d\d"
+        r"Read\s+in\s+(stored\s+copies,\s+)?({months})\s+20\d\d"
     ))
     .unwrap();
     for preset in presets {
