@@ -228,7 +228,12 @@ impl Backoff {
         // NaN is not at least 1.0.
         let is_valid = self.multiplier >= 1.0 && self.multiplier.is_finite();
         let rule = "should be a finite number of at least 1.0";
-        ensure(is_valid, "backoff multiplier", self.multiplier, rule)?;
+        ensure(
+            is_valid,
+            "backoff multiplier",
+            Written(self.multiplier),
+            rule,
+        )?;
         let base = Written(self.base);
         let rule = format!(
             "should not be shorter than the base ({base}): raise the cap, or lower the base"
