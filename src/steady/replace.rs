@@ -93,9 +93,10 @@ impl Steady {
             (Some(_), None) => return Err(fixed_coalescing("missing")),
             (None, Some(_)) => return Err(fixed_coalescing("set")),
         };
-        // All are valid, so all take effect or none.
-        retry();
+        // All are valid, so all take effect or none. The inner ones come first: a call takes the settings of coalescing,
+        // retry and throttle in this order, so it finds new ones inside new ones.
         throttle();
+        retry();
         if let Some(coalesce) = coalesce {
             coalesce();
         }

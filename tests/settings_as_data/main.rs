@@ -12,3 +12,4 @@ mod replace;
 #[cfg(feature = "schema")]
 mod schema;
 mod sdk;
+mod whole_replaces;
