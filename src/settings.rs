@@ -82,6 +82,8 @@ pub use throttle::{KeyChoice, RateLimit, ThrottleSettings};
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "serde")]
+use crate::config::choice;
 use crate::presets::Preset;
 
 /// Holds every setting of a [`Steady`](crate::Steady) that is data.
@@ -117,7 +119,13 @@ pub struct SteadySettings {
     /// Its rules hold where the other settings say nothing. In a file: `preset = "github"`, before the sections.
     ///
     /// Default: none.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            deserialize_with = "choice::optional",
+            skip_serializing_if = "Option::is_none"
+        )
+    )]
     pub preset: Option<Preset>,
     /// The settings of the [`RetryMiddleware`](crate::RetryMiddleware).
     pub retry: RetrySettings,

@@ -23,7 +23,7 @@ pub(crate) fn read_toml(text: &str) -> Result<SteadySettings, String> {
     SteadySettings::read(toml).map_err(|error| error.to_string())
 }
 
-fn read_json(text: &str) -> Result<SteadySettings, String> {
+pub(crate) fn read_json(text: &str) -> Result<SteadySettings, String> {
     let mut json = serde_json::Deserializer::from_str(text);
     SteadySettings::read(&mut json).map_err(|error| error.to_string())
 }
