@@ -12,4 +12,5 @@ mod replace;
 #[cfg(feature = "schema")]
 mod schema;
 mod sdk;
+mod what_stays;
 mod whole_replaces;
