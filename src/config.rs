@@ -1,6 +1,8 @@
 //! Invalid settings: the error that names them, and the checks that several builders share. Also how settings are held
 //! while calls use them, and how they are written in files.
 
+#[cfg(feature = "serde")]
+pub(crate) mod choice;
 mod current;
 #[cfg(feature = "schema")]
 pub(crate) mod schema;

@@ -84,6 +84,11 @@ pub enum Preset {
     Kubernetes,
 }
 
+#[cfg(feature = "serde")]
+impl crate::config::choice::Choice for Preset {
+    const FORMS: &'static str = "the name of a service, like \"github\"";
+}
+
 impl Preset {
     /// Returns the name in data, such as `github`.
     pub fn as_str(self) -> &'static str {

@@ -46,10 +46,10 @@
 //! | lists | lists of text | `header = ["x-tenant"]` |
 //!
 //! Every setting is optional, and a missing one has its default. Unknown settings are errors, and so is `log_levels`
-//! without the feature `tracing`. Every value except a list can be text. So environment variables work through a crate
-//! that merges them, like `config` or `figment`.
+//! without the feature `tracing`. Any value except a list can be written as text. So environment variables work through
+//! a crate that merges them, like `config` or `figment`.
 //!
-//! If your own defaults differ from those of this crate, read files over them with [`SteadySettings::read_over`].
+//! If your own defaults differ from those of this crate, merge files into them with [`SteadySettings::read_over`].
 //!
 //! `docs/steady.toml` in the repository shows every setting with its default, and `docs/steady.schema.json` is the JSON
 //! schema. With the feature `schema`, your own configuration can have the schema in its own:
@@ -82,6 +82,8 @@ pub use throttle::{KeyChoice, RateLimit, ThrottleSettings};
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "serde")]
+use crate::config::choice;
 use crate::presets::Preset;
 
 /// Holds every setting of a [`Steady`](crate::Steady) that is data.
@@ -117,7 +119,13 @@ pub struct SteadySettings {
     /// Its rules hold where the other settings say nothing. In a file: `preset = "github"`, before the sections.
     ///
     /// Default: none.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            deserialize_with = "choice::optional",
+            skip_serializing_if = "Option::is_none"
+        )
+    )]
     pub preset: Option<Preset>,
     /// The settings of the [`RetryMiddleware`](crate::RetryMiddleware).
     pub retry: RetrySettings,

@@ -112,6 +112,11 @@ pub enum Deposit {
     Request,
 }
 
+#[cfg(feature = "serde")]
+impl crate::config::choice::Choice for Deposit {
+    const FORMS: &'static str = "\"success\" or \"request\"";
+}
+
 impl Budget {
     /// Starts a builder with the defaults: 10 s, a ratio of 0.2, a reserve of 20, fed by successes.
     pub fn builder() -> BudgetBuilder {

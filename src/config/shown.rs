@@ -5,19 +5,40 @@ use std::time::Duration;
 
 use jiff::fmt::friendly::SpanPrinter;
 
-/// Shows a duration as files have it: `1m 30s`, and `0s` for zero.
-pub(crate) struct Written(pub(crate) Duration);
+/// Shows a value as files have it.
+pub(crate) struct Written<T>(pub(crate) T);
 
-impl Display for Written {
+/// `1m 30s`, and `0s` for zero.
+impl Display for Written<Duration> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&SpanPrinter::new().unsigned_duration_to_string(&self.0))
     }
 }
 
 /// The same, for error messages.
-impl Debug for Written {
+impl Debug for Written<Duration> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         Display::fmt(self, f)
+    }
+}
+
+/// `10`, and `nan` as in TOML.
+impl Display for Written<f64> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0.is_nan() {
+            true => f.write_str("nan"),
+            false => Display::fmt(&self.0, f),
+        }
+    }
+}
+
+/// `10.0`, and `nan` as in TOML.
+impl Debug for Written<f64> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0.is_nan() {
+            true => f.write_str("nan"),
+            false => Debug::fmt(&self.0, f),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use serde::de::{Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Written;
+use super::choice::{AnyForm, Choice};
 
 /// A number or a boolean, which a file can have as it is or as text.
 pub(crate) trait Number: FromStr + for<'de> Deserialize<'de> {
@@ -93,7 +94,8 @@ impl<'de, T: Number> Visitor<'de> for NumberOrText<T> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<T, E> {
-        T::deserialize(value.into_deserializer()).map_err(|_: E| invalid(value, T::NAME))
+        let shown = format_args!("{:?}", Written(value));
+        T::deserialize(value.into_deserializer()).map_err(|_: E| invalid(shown, T::NAME))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
@@ -222,7 +224,7 @@ impl OptionalSeed {
 }
 
 /// Reads a value that may be missing.
-struct Optional<V>(V);
+pub(super) struct Optional<V>(pub(super) V);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for Optional<V> {
     type Value = Option<V::Value>;
@@ -262,13 +264,13 @@ impl<T> ByStatus<T> {
         deserializer: D,
     ) -> Result<BTreeMap<StatusCode, T>, D::Error>
     where
-        T: Deserialize<'de>,
+        T: Choice,
     {
         deserializer.deserialize_map(Self(PhantomData))
     }
 }
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ByStatus<T> {
+impl<'de, T: Choice> Visitor<'de> for ByStatus<T> {
     type Value = BTreeMap<StatusCode, T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -277,7 +279,8 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ByStatus<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut file: A) -> Result<Self::Value, A::Error> {
         let mut values = BTreeMap::new();
-        while let Some((status, value)) = file.next_entry::<String, T>()? {
+        while let Some(status) = file.next_key::<String>()? {
+            let value = file.next_value_seed(AnyForm(PhantomData))?;
             let status = status.parse().map_err(|_| {
                 A::Error::custom(format_args!(
                     "invalid status `{status}`: write a number from 100 to 999"

@@ -138,6 +138,11 @@ pub enum AutoKey {
     Content,
 }
 
+#[cfg(feature = "serde")]
+impl crate::config::choice::Choice for AutoKey {
+    const FORMS: &'static str = "\"off\", \"random\" or \"content\"";
+}
+
 impl AutoKey {
     fn key_for(self, request: &Request) -> Option<IdempotencyKey> {
         match self {

@@ -38,6 +38,11 @@ pub enum StatusClass {
     Never,
 }
 
+#[cfg(feature = "serde")]
+impl crate::config::choice::Choice for StatusClass {
+    const FORMS: &'static str = "\"retry\", \"conditional\" or \"never\"";
+}
+
 /// Returns the class of a status before settings and directives.
 pub(crate) fn default_class(status: StatusCode) -> StatusClass {
     match status.as_u16() {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::config::{ConfigError, ensure};
+use crate::config::{ConfigError, Written, ensure};
 use crate::entropy::Uuid;
 
 /// One per day.
@@ -138,9 +138,9 @@ impl SharedRate {
     fn check(&self) -> Result<(), ConfigError> {
         // NaN is in no range.
         let in_range = (MIN_RATE..=MAX_RATE).contains(&self.per_second);
-        let rate = self.per_second;
+        let rate = Written(self.per_second);
         let rule = "should be between 1 per day and 1,000,000 per second";
-        ensure(in_range, "rate", format_args!("{rate:?} per second"), rule)?;
+        ensure(in_range, "rate", format_args!("{rate}/s"), rule)?;
         let rule = "should be at least 1";
         ensure(self.burst > 0, "burst of the rate", self.burst, rule)
     }
@@ -150,7 +150,12 @@ impl PaceChange {
     fn check(&self) -> Result<(), ConfigError> {
         for (name, value) in [("pace before", self.before), ("pace now", self.now)] {
             let rule = "should be from 0 to 1,000,000 per second";
-            ensure((0.0..=MAX_RATE).contains(&value), name, value, rule)?;
+            ensure(
+                (0.0..=MAX_RATE).contains(&value),
+                name,
+                Written(value),
+                rule,
+            )?;
         }
         Ok(())
     }
@@ -183,16 +188,13 @@ mod tests {
     #[test]
     fn an_invalid_setting_is_named_with_its_value() {
         for (checked, text) in [
-            (ask().rate(f64::NAN, 1).check(), "rate (NaN per second)"),
-            (
-                ask().rate(f64::INFINITY, 1).check(),
-                "rate (inf per second)",
-            ),
-            (ask().rate(-1.0, 1).check(), "rate (-1.0 per second)"),
-            (ask().rate(0.0, 1).check(), "rate (0.0 per second)"),
-            (ask().rate(1e7, 1).check(), "rate (10000000.0 per second)"),
+            (ask().rate(f64::NAN, 1).check(), "rate (nan/s)"),
+            (ask().rate(f64::INFINITY, 1).check(), "rate (inf/s)"),
+            (ask().rate(-1.0, 1).check(), "rate (-1/s)"),
+            (ask().rate(0.0, 1).check(), "rate (0/s)"),
+            (ask().rate(1e7, 1).check(), "rate (10000000/s)"),
             (ask().rate(1.0, 0).check(), "burst of the rate (0)"),
-            (ask().pace(f64::NAN, 1.0).check(), "pace before (NaN)"),
+            (ask().pace(f64::NAN, 1.0).check(), "pace before (nan)"),
             (ask().pace(1.0, -1.0).check(), "pace now (-1.0)"),
             (ask().pace(1.0, 1e300).check(), "pace now (1e300)"),
             (

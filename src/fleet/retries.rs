@@ -46,17 +46,18 @@ impl RetryTerms {
         let makes_one = self.reserve() <= 0.0 || self.reserve() >= 1.0;
         let (ttl, least) = (Written(self.ttl), 1.0 / self.ttl.as_secs_f64());
         let rule = format!("should be 0, or at least {least} (one retry within the ttl of {ttl})");
-        ensure(makes_one, "min_retries_per_sec", self.min_per_sec, rule)?;
+        let refill = Written(self.min_per_sec);
+        ensure(makes_one, "min_retries_per_sec", refill, rule)?;
         let counts = self.ratio <= 0.0 || self.ratio >= MIN_RATIO;
         let rule = "should be 0, or at least 0.000001";
-        ensure(counts, "retry_ratio", self.ratio, rule)
+        ensure(counts, "retry_ratio", Written(self.ratio), rule)
     }
 }
 
 fn in_range(setting: &'static str, value: f64, most: f64, advice: &str) -> Result<(), ConfigError> {
     let rule = format!("should be from 0 to {most}{advice}");
     // NaN is in no range.
-    ensure((0.0..=most).contains(&value), setting, value, rule)
+    ensure((0.0..=most).contains(&value), setting, Written(value), rule)
 }
 
 /// Asks a store for retries.
@@ -176,7 +177,7 @@ mod tests {
         let ratio = f64::NAN;
         assert_eq!(
             refusal(RetriesAsk::new(RetryTerms { ratio, ..terms })),
-            "retry_ratio (NaN) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)"
+            "retry_ratio (nan) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)"
         );
         let refused = refusal(RetriesAsk::new(terms).deposits(u64::MAX));
         assert!(refused.starts_with("deposits (18446744073709551615)"));

@@ -30,7 +30,7 @@ fn a_setting_that_makes_no_sense_is_refused_by_name_and_value() {
         ),
         (
             builder().attempt_header("Idempotency-Key"),
-            "attempt_header (idempotency-key) should not be the header of the idempotency key",
+            "attempt_header (\"Idempotency-Key\") should not be the header of the idempotency key",
         ),
         (
             builder().retry_without_key(true),

@@ -223,23 +223,30 @@ impl RetryConfig {
         ensure(spread <= window, "launch_spread", Written(spread), rule)?;
         // A request can have a key in the default header, even if this client uses another one.
         for key_header in [self.keys.header(), &DEFAULT_HEADER] {
-            if self.attempt_header.as_ref() == Some(key_header) {
-                return Err(ConfigError::new(
-                    "attempt_header",
-                    key_header,
-                    "should not be the header of the idempotency key",
-                ));
-            }
+            let is_same = self.attempt_header.as_ref() == Some(key_header);
+            let rule = "should not be the header of the idempotency key";
+            let attempt_header = self.data.attempt_header.as_deref().unwrap_or_default();
+            ensure(!is_same, "attempt_header", attempt_header, rule)?;
         }
-        for (setting, header) in [
-            ("idempotency_header", Some(self.keys.header())),
-            ("attempt_header", self.attempt_header.as_ref()),
+        let key_header = Some(self.keys.header());
+        // Errors show the name as the user wrote it. A preset has no header that is refused.
+        for (setting, header, written) in [
+            (
+                "idempotency_header",
+                key_header,
+                &self.data.idempotency_header,
+            ),
+            (
+                "attempt_header",
+                self.attempt_header.as_ref(),
+                &self.data.attempt_header,
+            ),
         ] {
             let secrets = &self.dead_letters.secrets;
-            let header = header.filter(|header| secrets.names_credentials(header));
-            if let Some(header) = header {
-                let effect = format!("{CREDENTIALS} (if not, add its name to `keep` of `secrets`)");
-                return Err(reserved(setting, header.as_str(), effect));
+            if header.is_some_and(|header| secrets.names_credentials(header)) {
+                let written = written.as_deref().unwrap_or_default();
+                let effect = format!("{CREDENTIALS} (if not, add it to retry.secrets.keep)");
+                return Err(reserved(setting, written, effect));
             }
         }
         Ok(())

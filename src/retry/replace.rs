@@ -13,7 +13,8 @@ impl RetryMiddleware {
     /// Replaces all settings that are data, for new calls of all clones.
     ///
     /// Functions, sinks, observers, a fleet, a shared budget and a preset stay. So does what the middleware knows about
-    /// hosts. If the settings of the budget change, each host gets a new budget with what is left of its old reserve.
+    /// hosts. If the settings of the budget change, each host's new budget starts with what was left of its old one,
+    /// up to the new size.
     ///
     /// ```
     /// use reqwest_steady::RetryMiddleware;

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-#[cfg(feature = "serde")]
-use crate::config::text;
 use crate::config::{ConfigError, Written, ensure, longer_than_zero};
+#[cfg(feature = "serde")]
+use crate::config::{
+    choice::{Choice, choice},
+    text,
+};
 use crate::entropy::up_to;
 
 /// Failures of other calls raise the ceiling up to that of this retry: 3.2 s with the defaults. Longer rows were
@@ -34,6 +37,16 @@ pub enum Jitter {
     Additive(#[cfg_attr(feature = "serde", serde(with = "text::DurationText"))] Duration),
     /// Waits exactly the ceiling. For tests only: clients that fail together retry together.
     None,
+}
+
+#[cfg(feature = "serde")]
+impl Choice for Jitter {
+    const FORMS: &'static str =
+        "\"full\", \"equal\", \"decorrelated\", \"none\" or { additive = \"100ms\" }";
+    const WITH_VALUE: Option<(&'static str, &'static str)> = Some((
+        "additive",
+        "`additive` needs a duration: write { additive = \"100ms\" }",
+    ));
 }
 
 /// Computes waits by exponential backoff with a cap and [`Jitter`].
@@ -72,6 +85,7 @@ pub struct Backoff {
     #[cfg_attr(feature = "serde", serde(with = "text::DurationText"))]
     cap: Duration,
     /// How a wait is drawn from its ceiling.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "choice"))]
     jitter: Jitter,
     /// The ceiling ignores the failures of other calls to the host.
     #[cfg_attr(feature = "serde", serde(with = "text::NumberOrText::<bool>"))]
@@ -228,7 +242,12 @@ impl Backoff {
         // NaN is not at least 1.0.
         let is_valid = self.multiplier >= 1.0 && self.multiplier.is_finite();
         let rule = "should be a finite number of at least 1.0";
-        ensure(is_valid, "backoff multiplier", self.multiplier, rule)?;
+        ensure(
+            is_valid,
+            "backoff multiplier",
+            Written(self.multiplier),
+            rule,
+        )?;
         let base = Written(self.base);
         let rule = format!(
             "should not be shorter than the base ({base}): raise the cap, or lower the base"

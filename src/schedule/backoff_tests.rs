@@ -129,7 +129,7 @@ fn an_invalid_value_is_named() {
         ),
         (
             Backoff::exponential(base).multiplier(f64::NAN),
-            "backoff multiplier (NaN) should be a finite number of at least 1.0",
+            "backoff multiplier (nan) should be a finite number of at least 1.0",
         ),
         (
             Backoff::exponential(base).multiplier(f64::INFINITY),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admit::{BudgetBuilder, Deposit};
 #[cfg(feature = "serde")]
-use crate::config::text;
+use crate::config::{choice::choice, text};
 use crate::dead_letter::Secrets;
 use crate::decide::{AutoKey, StatusClass};
 #[cfg(feature = "tracing")]
@@ -116,6 +116,7 @@ pub struct RetrySettings {
     /// Which idempotency keys requests get that need one and have none.
     ///
     /// Default: [`AutoKey::Off`].
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "choice"))]
     pub auto_key: AutoKey,
     /// The header that tells the server the number of the attempt.
     ///
@@ -226,6 +227,7 @@ pub struct BudgetSettings {
     /// Which calls feed the budget.
     ///
     /// Default: [`Deposit::Success`].
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "choice"))]
     pub deposit_on: Deposit,
 }
 

@@ -6,7 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "serde")]
-use crate::config::text;
+use crate::config::{
+    choice::{Choice, choice},
+    text,
+};
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
 
@@ -52,6 +55,7 @@ pub struct ThrottleSettings {
     /// Which requests share one gate.
     ///
     /// Default: [`KeyChoice::Host`].
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "choice"))]
     pub key_by: KeyChoice,
     /// The log level of each kind of event. The throttle uses only `pause`, `pace` and `refusal`.
     ///
@@ -92,7 +96,10 @@ impl Default for ThrottleSettings {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::config::schema::tidy))]
 #[cfg_attr(
     feature = "serde",
-    serde(deny_unknown_fields, expecting = "a table with `limit` and `burst`")
+    serde(
+        deny_unknown_fields,
+        expecting = "a table with `limit` and `burst`, like { limit = \"10/s\", burst = 10 }"
+    )
 )]
 pub struct RateLimit {
     /// The requests per second. In a file, this is `limit` with a unit: `"10/s"`.
@@ -124,4 +131,13 @@ pub enum KeyChoice {
     ///
     /// The builder gets it by [`KeyBy::from_fn`](crate::KeyBy::from_fn).
     FromFn,
+}
+
+#[cfg(feature = "serde")]
+impl Choice for KeyChoice {
+    const FORMS: &'static str = "\"host\", \"from_fn\" or { host_and_path = 1 }";
+    const WITH_VALUE: Option<(&'static str, &'static str)> = Some((
+        "host_and_path",
+        "`host_and_path` needs a number of segments: write { host_and_path = 1 }",
+    ));
 }

@@ -20,8 +20,8 @@ use crate::throttle::ThrottleMiddlewareBuilder;
 /// Builds a [`Steady`].
 ///
 /// Settings on this builder win over the same settings in the builders that you pass to
-/// [`retry`](Self::retry) and [`throttle`](Self::throttle), whatever the order of the calls. Only
-/// [`settings`](Self::settings) has to come after those two.
+/// [`retry`](Self::retry) and [`throttle`](Self::throttle), whatever the order of the calls. They also win over
+/// [`settings`](Self::settings).
 ///
 /// ```
 /// use std::time::Duration;

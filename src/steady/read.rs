@@ -41,14 +41,10 @@ impl SettingsError {
             "." => String::new(),
             _ => path,
         };
-        let error = &in_plain_words(error);
-        let message = match UnknownName::find(error) {
-            Some(unknown) => unknown.describe(&path),
-            None if error.contains("unit variant, expected") => {
-                format!("{path} needs a value: write a table, like `{{ name = value }}`")
-            }
-            None if path.is_empty() => error.to_owned(),
-            None => format!("{path}: {error}"),
+        let message = match (UnknownName::find(error), in_plain_words(error)) {
+            (Some(unknown), _) => unknown.describe(&path),
+            (None, error) if path.is_empty() => error,
+            (None, error) => format!("{path}: {error}"),
         };
         Self { path, message }
     }
@@ -155,12 +151,21 @@ where
     })
 }
 
-/// Replaces words that crates for formats use for a value of another type.
+/// Replaces words of crates for formats, and adds an advice that they cannot know.
 fn in_plain_words(error: &str) -> String {
-    error
-        .replace("wanted string or table", "expected text or a table")
-        .replace("expected string or map", "expected text or a table")
-        .replace("expected a string", "expected text")
+    let mut lines: Vec<_> = error.lines().collect();
+    // A `toml::Value` repeats the place after the message.
+    if lines.len() > 1 && lines[lines.len() - 1].starts_with("in `") {
+        lines.pop();
+    }
+    // Only a rate has settings that must be there.
+    let is_incomplete = lines.last().is_some_and(|it| it.starts_with("missing "));
+    let advice = match is_incomplete {
+        true => ": write both, like { limit = \"10/s\", burst = 10 }",
+        false => "",
+    };
+    let error = lines.join("\n") + advice;
+    error.replace("expected a string", "expected text")
 }
 
 /// Values that are a name or a table with one name. The new one replaces the old one as a whole.
@@ -189,17 +194,25 @@ struct UnknownName<'e> {
 
 impl<'e> UnknownName<'e> {
     fn find(error: &'e str) -> Option<Self> {
-        // TOML shows the line of the file before the message.
-        let error = error.lines().last()?;
+        // TOML shows the line of the file before the message, or the place after it.
+        error.lines().rev().find_map(Self::find_in_line)
+    }
+
+    fn find_in_line(line: &'e str) -> Option<Self> {
         let start = ["unknown field `", "unknown variant `"]
             .iter()
-            .find_map(|start| Some(error.find(start)? + start.len()))?;
-        // Names are between backticks, so they are every second part.
-        let mut names = error[start - 1..].split('`').skip(1).step_by(2);
-        Some(Self {
-            name: names.next()?,
-            expected: names.collect(),
-        })
+            .find_map(|start| line.strip_prefix(start))?;
+        let (name, list) = start.split_once("`, expected ")?;
+        // Names are between backticks. Some formats add the place after the list.
+        let mut parts = list.split('`').skip(1);
+        let mut expected = Vec::new();
+        while let Some(other) = parts.next() {
+            expected.push(other);
+            if !matches!(parts.next(), Some(", " | " or ")) {
+                break;
+            }
+        }
+        Some(Self { name, expected })
     }
 
     fn describe(&self, path: &str) -> String {

@@ -59,8 +59,8 @@ impl Steady {
 
     /// Replaces all settings that are data, for all clients with clones of this bundle.
     ///
-    /// New calls use the new settings. A call that has started keeps its settings of the retry. Budgets, learned paces,
-    /// queues and circuit breakers stay, and so do functions, sinks, observers and a fleet. The page
+    /// New calls use the new settings. A call that has started keeps its retry settings. Budgets, learned paces, queues
+    /// and circuit breakers stay, and so do functions, sinks, observers and a fleet. The page
     /// [settings](crate::guide::settings) of the guide has the details.
     ///
     /// ```
@@ -93,9 +93,10 @@ impl Steady {
             (Some(_), None) => return Err(fixed_coalescing("missing")),
             (None, Some(_)) => return Err(fixed_coalescing("set")),
         };
-        // All are valid, so all take effect or none.
-        retry();
+        // All are valid, so all take effect or none. The inner ones come first: a call takes the settings of coalescing,
+        // retry and throttle in this order, so it finds new ones inside new ones.
         throttle();
+        retry();
         if let Some(coalesce) = coalesce {
             coalesce();
         }

@@ -41,7 +41,7 @@ use crate::throttle::ThrottleMiddleware;
 /// let refused = ThrottleMiddleware::builder().rate(f64::NAN, 1).build();
 /// assert_eq!(
 ///     refused.unwrap_err().to_string(),
-///     "rate (NaN/s) should be between 1 per day and 1,000,000 per second",
+///     "rate (nan/s) should be between 1 per day and 1,000,000 per second",
 /// );
 /// # Ok::<(), reqwest_steady::ConfigError>(())
 /// ```

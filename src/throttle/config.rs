@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::key::KeyBy;
-use crate::config::{ConfigError, ensure};
+use crate::config::{ConfigError, Written, ensure};
 use crate::fleet::{FleetLimits, SharedRate};
 #[cfg(feature = "tracing")]
 use crate::observe::LogLevels;
@@ -82,7 +82,8 @@ impl ThrottleConfig {
             // NaN is in no range.
             let in_range = (1.0 / 86_400.0..=1e6).contains(&per_second);
             let rule = "should be between 1 per day and 1,000,000 per second";
-            ensure(in_range, "rate", format_args!("{per_second}/s"), rule)?;
+            let shown = Written(per_second);
+            ensure(in_range, "rate", format_args!("{shown}/s"), rule)?;
             ensure(burst > 0, "rate burst", 0, at_least_1)?;
         }
         Ok(())

@@ -11,9 +11,9 @@ use crate::settings::{RateLimit, ThrottleSettings};
 impl ThrottleMiddleware {
     /// Replaces all settings that are data, for all clones.
     ///
-    /// Every gate keeps its queue and what it has learned. `max_in_flight`, `rate` and `adaptive` hold at once, even
-    /// for requests in the queue. All other settings hold for new requests. If `key_by` changes, new requests get new
-    /// keys and so new gates.
+    /// Every gate keeps its queue and what it has learned. `max_in_flight`, `rate` and `adaptive` apply immediately,
+    /// even to requests in the queue. All other settings apply to new requests. If `key_by` changes, new requests get
+    /// new keys and so new gates.
     ///
     /// ```
     /// use reqwest_steady::ThrottleMiddleware;

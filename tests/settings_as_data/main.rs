@@ -6,8 +6,11 @@
 mod bad_files;
 mod defaults;
 mod files;
+mod preset_pages;
 mod presets;
 mod replace;
 #[cfg(feature = "schema")]
 mod schema;
 mod sdk;
+mod what_stays;
+mod whole_replaces;

@@ -176,6 +176,16 @@ async fn an_sdk_has_settings_of_its_users_and_of_each_request() {
 }
 
 #[test]
+fn the_section_around_the_settings_is_the_path_of_the_outer_error() {
+    let file = toml::Deserializer::parse("[http.retry]\nmax_retry = 1").unwrap();
+    let error = serde_path_to_error::deserialize::<_, Config>(file).unwrap_err();
+    assert_eq!(
+        format!("{}: {}", error.path(), error.inner().message()),
+        "http: retry.max_retry is unknown: did you mean `max_retries`?"
+    );
+}
+
+#[test]
 fn a_typo_in_the_configuration_of_an_sdk_is_found() {
     let error = toml::from_str::<Config>("[http.retry]\nmax_retry = 1").unwrap_err();
     assert_eq!(

@@ -170,7 +170,7 @@ fn an_invalid_setting_is_named_with_its_value() {
         ),
         (
             builder().retry_ratio(f64::NAN),
-            "retry_ratio (NaN) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)",
+            "retry_ratio (nan) should be from 0 to 1: 0.1 allows one retry for ten calls (10 %)",
         ),
         (
             builder().retry_ratio(f64::INFINITY),
@@ -190,7 +190,7 @@ fn an_invalid_setting_is_named_with_its_value() {
         ),
         (
             builder().min_retries_per_sec(f64::NAN),
-            "min_retries_per_sec (NaN) should be from 0 to 1000000",
+            "min_retries_per_sec (nan) should be from 0 to 1000000",
         ),
         (
             builder().min_retries_per_sec(f64::INFINITY),
