@@ -152,7 +152,7 @@ impl DownloadRequest {
     /// Limits the time between two chunks of a body.
     ///
     /// After it, the download requests the rest. It also limits each attempt of those requests until its headers
-    /// arrive, unless you set `attempt_timeout` on the request.
+    /// arrive, unless the request or the client's retry has an `attempt_timeout`.
     ///
     /// Default: 30 s.
     ///
