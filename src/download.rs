@@ -32,7 +32,8 @@
 //! The first response must be a 200 with a length and a strong validator. That is an `ETag` that is not weak or,
 //! without any `ETag`, a `Last-Modified` that is at least a minute older than `Date` (RFC 9110 §8.8.2.2). The request
 //! for the rest has `Range` and `If-Range`. The download goes on only with a 206 that has the right bytes, the same
-//! length and the same validator (a `Last-Modified` may be missing). So no byte comes twice, and none is missing.
+//! length and the same validator. A `Last-Modified` that is missing counts as another one, because the server may have
+//! ignored `If-Range`. So no byte comes twice, and none is missing.
 //!
 //! If the file has changed, or the server cannot send parts, `save` begins again with the first byte. A stream cannot
 //! take back the bytes that you have read, so it ends with a [`DownloadError`].

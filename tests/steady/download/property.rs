@@ -176,8 +176,7 @@ impl Step {
         let first = match (asked_from(request), self.act) {
             (None, Act::Unasked(first)) => Some(first),
             (None, _) | (_, Act::IgnoresRange) => None,
-            // It may leave out the mark only if it has compared it.
-            (Some(first), Act::Honest | Act::Longer(_) | Act::NoMark) => is_same.then_some(first),
+            (Some(first), Act::Honest | Act::Longer(_)) => is_same.then_some(first),
             (Some(first), Act::Shifted(by)) => {
                 Some((first as i32).saturating_add(by).max(0) as usize)
             }

@@ -113,6 +113,31 @@ async fn the_rest_may_come_without_a_length() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_forgets_the_date_is_not_trusted() {
+    let date = "Tue, 17 Nov 2026 10:00:00 GMT";
+    let dated = |reply: Reply| {
+        let modified = "Mon, 16 Nov 2026 10:00:00 GMT";
+        reply.header("last-modified", modified).header("date", date)
+    };
+    let file = Hosted {
+        etag: None,
+        ..Hosted::new(bytes(300))
+    };
+    // It ignores `If-Range`, and has another file of the same length by now.
+    let changed = Hosted {
+        etag: None,
+        ..Hosted::new(vec![7; 300])
+    };
+    let server = serve(move |index, _| match index {
+        0 => dated(file.whole(100, Then::Fail)),
+        _ => changed.rest(100, 300, Then::End).header("date", date),
+    });
+    let (received, text, error) = failed(download(&server)).await;
+    assert_eq!((received, server.count()), (100, 2), "{text}");
+    assert!(DownloadError::of(&error).unwrap().is_changed(), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_proxy_has_changed_is_not_mixed_with_the_rest() {
     let file = Hosted::new(bytes(300));
     let hosted = file.clone();
