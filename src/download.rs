@@ -35,6 +35,11 @@
 //! length and the same validator. A `Last-Modified` that is missing counts as another one, because the server may have
 //! ignored `If-Range`. So no byte comes twice, and none is missing.
 //!
+//! A 206 may come without a length, because it is chunked or because the client has decoded it. Then its bytes are in
+//! doubt until it ends exactly where its range ends: nothing else shows that they are those of the range. If it breaks
+//! off before, `save` takes its bytes back and requests them again. A stream ends with a [`DownloadError`] that
+//! [`is_changed`](DownloadError::is_changed).
+//!
 //! If the file has changed, or the server cannot send parts, `save` begins again with the first byte. A stream cannot
 //! take back the bytes that you have read, so it ends with a [`DownloadError`].
 //!
@@ -42,7 +47,7 @@
 //!
 //! - At most [`max_resumes`](DownloadRequest::max_resumes) resumes in a row without a new byte. Retries of their
 //!   requests count, too. A new byte restores the full number. So if a server sends one byte per connection, only a
-//!   deadline limits the requests.
+//!   deadline limits the requests. Bytes in doubt are not new.
 //! - The [`stall_timeout`](DownloadRequest::stall_timeout) between two chunks. After it, the download requests the
 //!   rest. After the last byte of a rest without a length, it waits as long for the end of the body, because more bytes
 //!   would show that the rest does not fit.
@@ -178,7 +183,7 @@ impl DownloadRequest {
         self
     }
 
-    /// Calls a function after each chunk, and when `save` begins again.
+    /// Calls a function after each chunk, and when `save` begins again or takes bytes back.
     pub fn on_progress(mut self, notify: impl FnMut(Progress) + Send + 'static) -> Self {
         self.on_progress = Some(Box::new(notify));
         self
@@ -232,7 +237,7 @@ pub struct Progress {
 impl Progress {
     /// Returns how many bytes of the file have been received.
     ///
-    /// Includes those in the part file of an earlier `save`. The number falls if `save` begins again.
+    /// Includes those in the part file of an earlier `save`. The number falls if `save` begins again or takes bytes back.
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -308,8 +313,8 @@ impl Download {
         loop {
             match ready!(self.poll_item(context)) {
                 Some(Ok(Item::Chunk(chunk))) => return Poll::Ready(Some(Ok(chunk))),
-                // Never comes here: only `save` allows it, and `save` polls items.
-                Some(Ok(Item::StartOver)) => {}
+                // Never come here: only `save` allows them, and `save` polls items.
+                Some(Ok(Item::StartOver | Item::TakeBack)) => {}
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => return Poll::Ready(None),
             }

@@ -1,5 +1,6 @@
 //! Downloads that go on where they broke off.
 
+mod doubt;
 mod limits;
 #[cfg(feature = "file")]
 mod processes;

@@ -1,0 +1,141 @@
+//! A rest without a length: its bytes are in doubt until it ends exactly where its range ends.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::support::file_server::asked_from;
+
+const RANGE: &str = "bytes 100-299/300";
+
+/// A rest of the right range, without a length.
+fn unmeasured(sent: &[u8], then: Then) -> Reply {
+    Reply::status(206)
+        .header("etag", "\"one\"")
+        .header("content-range", RANGE)
+        .body(cut_of(sent.to_vec(), None, then))
+}
+
+/// Breaks off after 100 bytes, sends this in response to the first request for the rest, and is honest then.
+fn once(rest: impl Fn(&Hosted) -> Reply + Send + Sync + 'static) -> Arc<ScriptedServer> {
+    let file = Hosted::new(bytes(300));
+    let rests = AtomicUsize::new(0);
+    serve(move |_, request| match asked_from(request) {
+        None => file.reply(request, 100, Then::Fail),
+        Some(_) if rests.fetch_add(1, Ordering::SeqCst) == 0 => rest(&file),
+        Some(_) => file.reply(request, 300, Then::End),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_if_a_rest_in_doubt_breaks_off() {
+    for then in [Then::Fail, Then::End, Then::Stall] {
+        // The file from its first byte, as if it was the rest.
+        let server = once(move |file| unmeasured(&file.bytes[..150], then));
+        let (received, text, error) = failed(download(&server)).await;
+        assert_eq!((received, server.count()), (250, 2), "{text}");
+        assert!(DownloadError::of(&error).unwrap().is_changed(), "{text}");
+        assert!(text.contains("without a length"), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rest_in_doubt_that_brought_nothing_is_no_failure() {
+    for then in [Then::Fail, Then::End, Then::Stall] {
+        let server = once(move |_| unmeasured(&[], then));
+        let mut download = download(&server).await.unwrap();
+        assert_eq!(read(&mut download).await.unwrap(), bytes(300));
+        assert_eq!(server.count(), 3);
+    }
+}
+
+#[cfg(feature = "file")]
+mod saved {
+    use std::fs;
+    use std::pin::pin;
+
+    use super::*;
+    use crate::support::directory::Directory;
+
+    async fn save(server: &Arc<ScriptedServer>, directory: &Directory) -> Result<u64, Error> {
+        let download = download(server).await.unwrap();
+        download.save(directory.file("data")).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rest_in_doubt_that_breaks_off_is_taken_back() {
+        for is_right in [true, false] {
+            // With 200, all bytes have arrived, and yet the body breaks off.
+            for (sent, then) in [
+                (0, Then::Fail),
+                (150, Then::Fail),
+                (150, Then::End),
+                (150, Then::Stall),
+                (200, Then::Fail),
+            ] {
+                let directory = Directory::new();
+                let server = once(move |file| {
+                    let from = if is_right { 100 } else { 0 };
+                    unmeasured(&file.bytes[from..from + sent], then)
+                });
+                assert_eq!(save(&server, &directory).await.unwrap(), 300);
+                assert_eq!(fs::read(directory.file("data")).unwrap(), bytes(300));
+                assert_eq!(server.count(), 3);
+                let asked = header(&server, 2, "range");
+                assert_eq!(asked.as_deref(), Some("bytes=100-"));
+                assert_eq!(directory.names(), ["data"]);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_in_doubt_are_no_progress() {
+        let directory = Directory::new();
+        let file = Hosted::new(bytes(300));
+        let server = serve(move |index, request| match index {
+            0 => file.reply(request, 100, Then::Fail),
+            _ => unmeasured(&file.bytes[..index], Then::Fail),
+        });
+        let error = save(&server, &directory).await.unwrap_err();
+        assert_eq!(server.count(), 6, "{error}");
+        let part = directory.file(&directory.names().remove(0));
+        assert_eq!(fs::read(part).unwrap(), bytes(100));
+    }
+
+    /// Neither a save that is dropped nor a program that is killed leaves bytes in doubt to go on with.
+    #[tokio::test(start_paused = true)]
+    async fn bytes_in_doubt_are_never_gone_on_with() {
+        for is_killed in [false, true] {
+            let directory = Directory::new();
+            let server = once(|file| unmeasured(&file.bytes[..150], Then::Stall));
+            let mut saving = Box::pin(save(&server, &directory));
+            let in_doubt = tokio::time::timeout(3 * SEC, saving.as_mut()).await;
+            assert!(in_doubt.is_err() && server.count() == 2);
+            let part = directory.file(&directory.names().remove(0));
+            let left = fs::read(&part).unwrap();
+            drop(saving);
+            if is_killed {
+                fs::write(&part, left).unwrap();
+            }
+            assert_eq!(save(&server, &directory).await.unwrap(), 300);
+            assert_eq!(fs::read(directory.file("data")).unwrap(), bytes(300));
+            assert_eq!(directory.names(), ["data"]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_in_doubt_leaves_the_bytes_before_it() {
+        let directory = Directory::new();
+        let server = once(|file| unmeasured(&file.bytes[..150], Then::Stall));
+        let request = request(&server).deadline(5 * SEC).download();
+        let download = request.backoff(exact()).await.unwrap();
+        let saving = download.save(directory.file("data"));
+        pin!(saving).await.unwrap_err();
+        let part = directory.file(&directory.names().remove(0));
+        assert_eq!(fs::read(part).unwrap(), bytes(100));
+        assert_eq!(save(&server, &directory).await.unwrap(), 300);
+        assert_eq!(
+            header(&server, server.count() - 1, "range").as_deref(),
+            Some("bytes=100-")
+        );
+    }
+}
