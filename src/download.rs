@@ -47,7 +47,9 @@
 //!
 //! - At most [`max_resumes`](DownloadRequest::max_resumes) resumes in a row without a new byte. Retries of their
 //!   requests count, too. A new byte restores the full number. So if a server sends one byte per connection, only a
-//!   deadline limits the requests. Bytes in doubt are not new.
+//!   deadline limits the requests. Bytes in doubt are not new. If `save` begins again, bytes of a version with a strong
+//!   validator are new from the first one on, but at most `max_resumes` times in a download. So a file that changes
+//!   forever ends it.
 //! - The [`stall_timeout`](DownloadRequest::stall_timeout) between two chunks. After it, the download requests the
 //!   rest. After the last byte of a rest without a length, it waits as long for the end of the body, because more bytes
 //!   would show that the rest does not fit.

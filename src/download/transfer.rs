@@ -76,6 +76,8 @@ pub(super) struct Transfer {
     in_doubt_from: Option<u64>,
     /// The most bytes that were yielded and are not in doubt. Only more than that is progress.
     most_received: u64,
+    /// How many more times the progress of a file that begins again counts from its first byte.
+    fresh_starts: u32,
     /// All resumes so far.
     pub(super) resumes: u32,
     /// Resumes since the last progress.
@@ -83,7 +85,7 @@ pub(super) struct Transfer {
     /// Limits the resumes without progress, together with the retries of their requests.
     allowance: Scope,
     may_start_over: bool,
-    /// The server has sent a part that does not fit, so no more parts are requested.
+    /// The server has sent a part that does not fit, so no part is requested before there is progress.
     refuses_parts: bool,
     /// When the current silence of the body becomes a stall. `None` while bytes arrive.
     silent_until: Option<Instant>,
@@ -108,6 +110,7 @@ impl Transfer {
         let allowance = Scope::new().max_retries(settings.max_resumes);
         let mut transfer = Self {
             requests,
+            fresh_starts: settings.max_resumes,
             settings,
             entropy: Entropy::default(),
             state: State::Ended,
@@ -145,6 +148,11 @@ impl Transfer {
         }
         self.version = version;
         self.offset = 0;
+        // Without a validator, each break leads to another start, so only a longer one is progress.
+        if self.most_received > 0 && self.version.resumable().is_some() && self.fresh_starts > 0 {
+            self.fresh_starts -= 1;
+            self.most_received = 0;
+        }
         self.read(response, self.version.length);
     }
 
@@ -346,6 +354,7 @@ impl Transfer {
         if self.offset > self.most_received {
             self.most_received = self.offset;
             self.without_progress = 0;
+            self.refuses_parts = false;
             let all = self.settings.max_resumes;
             if (self.allowance.retries_left()).is_some_and(|left| left < all) {
                 self.allowance = Scope::new().max_retries(all);

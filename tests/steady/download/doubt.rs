@@ -138,4 +138,73 @@ mod saved {
             Some("bytes=100-")
         );
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_version_has_all_its_resumes() {
+        let directory = Directory::new();
+        let old = Hosted::new(bytes(300));
+        let new = Hosted {
+            etag: Some("\"two\""),
+            ..Hosted::new(vec![7; 300])
+        };
+        let server = serve(move |index, request| match index {
+            0 => old.reply(request, 280, Then::Fail),
+            _ => new.reply(request, 20, Then::Fail),
+        });
+        assert_eq!(save(&server, &directory).await.unwrap(), 300);
+        assert_eq!(fs::read(directory.file("data")).unwrap(), vec![7; 300]);
+        assert_eq!(server.count(), 1 + 300 / 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_one_lie_the_server_is_asked_for_parts_again() {
+        let too_long = |file: &Hosted| {
+            let rest = [&file.bytes[100..], &[7; 5]].concat();
+            unmeasured(&rest, Then::End)
+        };
+        let other_length = |file: &Hosted| {
+            let range = "bytes 100-299/301";
+            let body = cut_of(file.bytes[100..].to_vec(), Some(200), Then::End);
+            let reply = Reply::status(206).header("etag", "\"one\"");
+            reply.header("content-range", range).body(body)
+        };
+        for lie in [too_long, other_length] {
+            let directory = Directory::new();
+            let file = Hosted::new(bytes(300));
+            let server = serve(move |index, request| match index {
+                0 => file.reply(request, 100, Then::Fail),
+                1 => lie(&file),
+                _ => file.reply(request, 20, Then::Fail),
+            });
+            assert_eq!(save(&server, &directory).await.unwrap(), 300);
+            assert_eq!(fs::read(directory.file("data")).unwrap(), bytes(300));
+            // The whole file, which breaks off, and then its parts.
+            assert_eq!(server.count(), 2 + 300 / 20);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_changes_forever_ends_a_save() {
+        let tags: Vec<&'static str> = (0..100)
+            .map(|index| &*format!("\"{index}\"").leak())
+            .collect();
+        for ignores_if_range in [true, false] {
+            let directory = Directory::new();
+            let tags = tags.clone();
+            let server = serve(move |index, request| {
+                let file = Hosted {
+                    etag: Some(tags[index]),
+                    ..Hosted::new(vec![index as u8; 300])
+                };
+                match asked_from(request) {
+                    Some(first) if ignores_if_range => file.rest(first, 20, Then::Fail),
+                    _ => file.reply(request, 20, Then::Fail),
+                }
+            });
+            let error = save(&server, &directory).await.unwrap_err();
+            assert!(error.to_string().contains("no resumes are left"), "{error}");
+            assert!((10..=30).contains(&server.count()), "{}", server.count());
+            assert!(!directory.file("data").exists());
+        }
+    }
 }
