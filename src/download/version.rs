@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use http::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderMap,
-    HeaderName, HeaderValue, LAST_MODIFIED,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG,
+    HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
 };
 
 /// A `Last-Modified` is a strong validator if it is at least this much older than the `Date` of the same response
@@ -41,6 +41,8 @@ impl Validator {
 pub(crate) enum Rest {
     /// Its body has the bytes from the offset to `end` (exclusive).
     Continues { end: u64 },
+    /// Its body has ended before its range, as a body without a length may. It was read before it came here.
+    BreaksOff,
     /// It does not, for this reason.
     DoesNotFit(&'static str),
 }
@@ -92,7 +94,9 @@ impl FileVersion {
             return Rest::DoesNotFit("the file has another length");
         }
         let end = range.last + 1;
-        if length.is_some_and(|length| length != end - offset) {
+        let was_announced = headers.contains_key(CONTENT_LENGTH);
+        let breaks_off = length.is_some_and(|length| length < end - offset) && !was_announced;
+        if length.is_some_and(|length| length != end - offset) && !breaks_off {
             return Rest::DoesNotFit("the response has a body of another length than its range");
         }
         let is_same = match validator {
@@ -103,9 +107,10 @@ impl FileVersion {
                 only_value(headers, &LAST_MODIFIED) == Some(date) && !headers.contains_key(ETAG)
             }
         };
-        match is_same {
-            true => Rest::Continues { end },
-            false => Rest::DoesNotFit("the file has changed"),
+        match (is_same, breaks_off) {
+            (false, _) => Rest::DoesNotFit("the file has changed"),
+            (true, true) => Rest::BreaksOff,
+            (true, false) => Rest::Continues { end },
         }
     }
 }
@@ -239,7 +244,7 @@ mod tests {
             let rest = version.check_rest(&headers(lines), length, 4);
             match rest {
                 Rest::Continues { end } => Some(end),
-                Rest::DoesNotFit(_) => None,
+                Rest::BreaksOff | Rest::DoesNotFit(_) => None,
             }
         };
         assert_eq!(

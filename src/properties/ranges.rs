@@ -176,7 +176,7 @@ fn compare(input: &mut Unstructured<'_>) -> Result<()> {
     };
     let found = match version.check_rest(&headers, body, offset) {
         Rest::Continues { end } => Some(end),
-        Rest::DoesNotFit(_) => None,
+        Rest::BreaksOff | Rest::DoesNotFit(_) => None,
     };
     assert_eq!(found, expected, "{offset} {version:?} {headers:?} {body:?}");
     Ok(())

@@ -103,6 +103,10 @@ impl Transfer {
                         self.read(response, Some(end));
                         Ok(None)
                     }
+                    Rest::BreaksOff => {
+                        let cut_short = "the body of the response is shorter than its range";
+                        self.resume(io_error(io::ErrorKind::UnexpectedEof, cut_short), None)
+                    }
                     Rest::DoesNotFit(reason) => self.start_over(reason),
                 }
             }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use reqwest_steady::{CoalesceMiddleware, Inspect};
+
 use super::*;
 use crate::support::file_server::asked_from;
 
@@ -46,6 +48,38 @@ async fn a_rest_in_doubt_that_brought_nothing_is_no_failure() {
         assert_eq!(read(&mut download).await.unwrap(), bytes(300));
         assert_eq!(server.count(), 3);
     }
+}
+
+/// A chunked rest that ends too early has a length once it is in memory.
+#[tokio::test(start_paused = true)]
+async fn a_rest_that_was_inspected_to_an_early_end_is_asked_for_again() {
+    let server = once(|file| unmeasured(&file.bytes[100..110], Then::End));
+    let what = Inspect::all().limit(40);
+    let retry = RetryMiddleware::builder().inspect_body(what, |_, _| None);
+    let client = server.client(retry.build().unwrap());
+    let mut download = client.get(URL).download().backoff(exact()).await.unwrap();
+    assert_eq!(read(&mut download).await.unwrap(), bytes(300));
+    assert_eq!((server.count(), download.resumes()), (3, 2));
+    let asked = header(&server, 2, "range");
+    assert_eq!(asked.as_deref(), Some("bytes=100-"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rest_that_was_shared_to_an_early_end_is_asked_for_again() {
+    let server = once(|file| unmeasured(&file.bytes[100..110], Then::End).after(SEC));
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with(CoalesceMiddleware::default())
+        .with(RetryMiddleware::default())
+        .with_arc(server.clone())
+        .build();
+    let whole = || async {
+        let mut download = client.get(URL).download().backoff(exact()).await.unwrap();
+        assert_eq!(read(&mut download).await.unwrap(), bytes(300));
+        download.resumes()
+    };
+    assert_eq!(tokio::join!(whole(), whole()), (2, 2));
+    let asked = (0..server.count()).filter_map(|index| header(&server, index, "range"));
+    assert!(asked.into_iter().all(|range| range == "bytes=100-"));
 }
 
 #[cfg(feature = "file")]
