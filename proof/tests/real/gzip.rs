@@ -1,9 +1,21 @@
 //! Responses with a content encoding, which reqwest decodes.
 
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt};
+use http::{Response, Version};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use reqwest_steady::download::{DownloadError, DownloadExt};
 use reqwest_steady::{BodyVerdict, Inspect, StopReason};
 
 use crate::support::directory::Directory;
+use crate::support::hyper_server::HyperServer;
 use crate::support::raw::{Server, Then, client, direct, in_time, reply, reported, retry};
 
 const TEXT: &str = r#"{"error":{"code":"insufficient_quota"}}"#;
@@ -254,5 +266,110 @@ async fn the_wrong_bytes_of_a_rest_that_breaks_off_are_not_kept() {
             DownloadError::of(&error).is_some_and(DownloadError::is_changed),
             "{name}: {error:?}"
         );
+    }
+}
+
+type Frames = Pin<Box<dyn Stream<Item = io::Result<Frame<Bytes>>> + Send>>;
+
+/// What an encoded body does after the bytes that it has sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum After {
+    End,
+    Break,
+    Stall,
+}
+
+/// A gzipped body that pauses after its bytes, so that they arrive first.
+fn encoded(sent: &[u8], after: After) -> Frames {
+    let bytes = Bytes::copy_from_slice(sent);
+    let sent = stream::iter([Ok(Frame::data(bytes))]);
+    let last = stream::once(async move {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        match after {
+            After::End => Ok(Frame::data(Bytes::new())),
+            After::Break => Err(io::ErrorKind::ConnectionReset.into()),
+            After::Stall => std::future::pending().await,
+        }
+    });
+    Box::pin(sent.chain(last))
+}
+
+#[tokio::test]
+async fn an_encoded_body_is_inspected_in_every_shape() {
+    let stored = stored(b"plain text");
+    for version in [Version::HTTP_11, Version::HTTP_2] {
+        // What is sent, what follows, the limit, what the function sees first, and the number of requests.
+        for (name, sent, after, limit, sight, expected) in [
+            ("whole", GZIPPED, After::End, 1000, (TEXT, true), 1),
+            (
+                "over the limit",
+                GZIPPED,
+                After::End,
+                8,
+                (&TEXT[..8], false),
+                1,
+            ),
+            ("broken", &stored, After::Break, 1000, (TEXT, true), 2),
+            (
+                "broken after the limit",
+                &stored,
+                After::Break,
+                5,
+                ("plain", false),
+                1,
+            ),
+            (
+                "stalling",
+                &stored,
+                After::Stall,
+                1000,
+                ("plain text", false),
+                1,
+            ),
+        ] {
+            let place = format!("{name} over {version:?}");
+            let count = Arc::new(AtomicUsize::new(0));
+            let (seen, sent) = (count.clone(), sent.to_vec());
+            let server = HyperServer::start(version, move |_| {
+                let body = match seen.fetch_add(1, Ordering::SeqCst) {
+                    0 => encoded(&sent, after),
+                    _ => encoded(GZIPPED, After::End),
+                };
+                let response = Response::builder().header("content-encoding", "gzip");
+                async { response.body(StreamBody::new(body)).unwrap() }
+            })
+            .await;
+            let notes = Arc::new(Mutex::new(Vec::new()));
+            let noted = notes.clone();
+            let what = Inspect::all()
+                .limit(limit)
+                .timeout(Duration::from_millis(300));
+            let retry = retry().inspect_body(what, move |_, start| {
+                let text = start.text().into_owned();
+                noted.lock().unwrap().push((text, start.is_complete()));
+                None
+            });
+            let inner = match version {
+                Version::HTTP_2 => direct().http2_prior_knowledge(),
+                _ => direct(),
+            };
+            let (response, _) = reported(client(inner, retry).get(&server.url)).await;
+            assert_eq!(count.load(Ordering::SeqCst), expected, "{place}");
+            let (text, is_complete) = sight;
+            let sight = (text.to_owned(), is_complete);
+            assert_eq!(*notes.lock().unwrap(), [sight], "{place}");
+            let response = response.unwrap();
+            match (after, expected) {
+                (After::End, _) | (_, 2) => {
+                    assert_eq!(in_time(response.text()).await.unwrap(), TEXT, "{place}");
+                }
+                (After::Break, _) => assert!(in_time(response.text()).await.is_err(), "{place}"),
+                (After::Stall, _) => {
+                    let mut response = response;
+                    let chunk = in_time(response.chunk()).await.unwrap().unwrap();
+                    assert!(b"plain text".starts_with(&chunk), "{place}");
+                }
+            }
+        }
     }
 }
