@@ -32,7 +32,13 @@
 //! The first response must be a 200 with a length and a strong validator. That is an `ETag` that is not weak or,
 //! without any `ETag`, a `Last-Modified` that is at least a minute older than `Date` (RFC 9110 §8.8.2.2). The request
 //! for the rest has `Range` and `If-Range`. The download goes on only with a 206 that has the right bytes, the same
-//! length and the same validator (a `Last-Modified` may be missing). So no byte comes twice, and none is missing.
+//! length and the same validator. A `Last-Modified` that is missing counts as another one, because the server may have
+//! ignored `If-Range`. So no byte comes twice, and none is missing.
+//!
+//! A 206 may come without a length, because it is chunked or because the client has decoded it. Then its bytes are in
+//! doubt until it ends exactly where its range ends: nothing else shows that they are those of the range. If it breaks
+//! off before, `save` takes its bytes back and requests them again. A stream ends with a [`DownloadError`] that
+//! [`is_changed`](DownloadError::is_changed).
 //!
 //! If the file has changed, or the server cannot send parts, `save` begins again with the first byte. A stream cannot
 //! take back the bytes that you have read, so it ends with a [`DownloadError`].
@@ -41,7 +47,9 @@
 //!
 //! - At most [`max_resumes`](DownloadRequest::max_resumes) resumes in a row without a new byte. Retries of their
 //!   requests count, too. A new byte restores the full number. So if a server sends one byte per connection, only a
-//!   deadline limits the requests.
+//!   deadline limits the requests. Bytes in doubt are not new. If `save` begins again, bytes of a version with a strong
+//!   validator are new from the first one on, but at most `max_resumes` times in a download. So a file that changes
+//!   forever ends it.
 //! - The [`stall_timeout`](DownloadRequest::stall_timeout) between two chunks. After it, the download requests the
 //!   rest. After the last byte of a rest without a length, it waits as long for the end of the body, because more bytes
 //!   would show that the rest does not fit.
@@ -152,7 +160,7 @@ impl DownloadRequest {
     /// Limits the time between two chunks of a body.
     ///
     /// After it, the download requests the rest. It also limits each attempt of those requests until its headers
-    /// arrive, unless you set `attempt_timeout` on the request.
+    /// arrive, unless the request or the client's retry has an `attempt_timeout`.
     ///
     /// Default: 30 s.
     ///
@@ -177,7 +185,7 @@ impl DownloadRequest {
         self
     }
 
-    /// Calls a function after each chunk, and when `save` begins again.
+    /// Calls a function after each chunk, and when `save` begins again or takes bytes back.
     pub fn on_progress(mut self, notify: impl FnMut(Progress) + Send + 'static) -> Self {
         self.on_progress = Some(Box::new(notify));
         self
@@ -231,7 +239,7 @@ pub struct Progress {
 impl Progress {
     /// Returns how many bytes of the file have been received.
     ///
-    /// Includes those in the part file of an earlier `save`. The number falls if `save` begins again.
+    /// Includes those in the part file of an earlier `save`. The number falls if `save` begins again or takes bytes back.
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -307,8 +315,8 @@ impl Download {
         loop {
             match ready!(self.poll_item(context)) {
                 Some(Ok(Item::Chunk(chunk))) => return Poll::Ready(Some(Ok(chunk))),
-                // Never comes here: only `save` allows it, and `save` polls items.
-                Some(Ok(Item::StartOver)) => {}
+                // Never come here: only `save` allows them, and `save` polls items.
+                Some(Ok(Item::StartOver | Item::TakeBack)) => {}
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => return Poll::Ready(None),
             }

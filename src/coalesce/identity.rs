@@ -63,7 +63,8 @@ impl Identity {
         let rest = Rest {
             version: request.version(),
             timeout: request.timeout().copied(),
-            attempt_timeout: options.and_then(|options| options.attempt_timeout),
+            attempt_timeout: options
+                .and_then(|options| options.attempt_timeout.or(options.fallback_timeout)),
             max_retries: options.and_then(|options| options.max_retries),
         };
         // Most requests have none of it.

@@ -72,7 +72,8 @@ impl DownloadError {
 
     /// Returns whether the server has no rest that fits the received bytes.
     ///
-    /// Either the file has changed, or the server breaks the rules of range requests. Discard the received bytes.
+    /// The file has changed, or the server breaks the rules of range requests, or a rest without a length broke off.
+    /// Discard the received bytes.
     pub fn is_changed(&self) -> bool {
         matches!(self.kind, Kind::Changed(_))
     }

@@ -27,7 +27,7 @@ pub(super) struct Requests {
     started: Instant,
     /// The earlier one of the request and of the scope around it, counted from `started`.
     deadline: Option<Duration>,
-    /// The `attempt_timeout` of requests for the rest, unless the request has its own.
+    /// The `attempt_timeout` of requests for the rest, unless the request or the retry has one.
     stall_timeout: Duration,
     /// A retry is in the chain, and limits the time of each attempt.
     has_retry: bool,
@@ -133,7 +133,8 @@ impl Requests {
                 // The slot of the caller keeps the report of the first request.
                 options.report = Some(report);
                 // A silent server must not block the download forever.
-                timeout = *options.attempt_timeout.get_or_insert(stall_timeout);
+                options.fallback_timeout = Some(stall_timeout);
+                timeout = options.attempt_timeout.unwrap_or(stall_timeout);
                 let elapsed = clock::now().saturating_duration_since(started);
                 options.deadline = deadline.map(|deadline| deadline.saturating_sub(elapsed));
             });

@@ -2,7 +2,8 @@
 //!
 //! The bytes go to a part file beside the target, which is renamed when it is complete. Its name contains a hash of
 //! the URL, the validator and the length. So a later download of the same version finds it, and one of another version
-//! never does. Only one download of this process at a time writes a part file. Another one writes to a file with a
+//! never does. While it has bytes in doubt, it is longer than any file of that version, so no later download goes on with
+//! it. Only one download of this process at a time writes a part file. Another one writes to a file with a
 //! random name, which no later download uses.
 
 use std::collections::BTreeSet;
@@ -38,8 +39,8 @@ impl Download {
     /// If a download fails or is dropped, its part file stays. A later `save` of the same version, from the same URL to
     /// the same path, goes on with it. If the server has another version by then, delete the old part file yourself. The
     /// same holds for URLs that are signed anew for each download. If the server sends no strong validator, no part file
-    /// stays. The bytes in a part file are not checked. If several
-    /// programs save to one path at the same time, one of them may fail.
+    /// stays. None stays either if a `save` is dropped while it writes bytes in doubt. The bytes in a part file are not
+    /// checked. If several programs save to one path at the same time, one of them may fail.
     ///
     /// If the file changes during the download, or the server cannot send the rest, `save` begins again. It also begins
     /// again if you have read some chunks before.
@@ -87,13 +88,14 @@ impl Download {
             let item = match poll_fn(|context| self.poll_item(context)).await {
                 Some(Ok(item)) => item,
                 Some(Err(error)) => {
-                    part.keep().await;
+                    part.keep(self.transfer.certain()).await;
                     return Err(error);
                 }
                 None => break,
             };
             let written = match item {
-                Item::Chunk(chunk) => part.write(&chunk).await,
+                Item::Chunk(chunk) => part.write(&chunk, &self.transfer).await,
+                Item::TakeBack => part.cut(self.transfer.offset).await,
                 Item::StartOver => part.start_over(&target, &self.transfer).await,
             };
             written.map_err(|error| self.file_error(path, error))?;
@@ -118,6 +120,8 @@ struct Part {
     length: u64,
     /// Its name identifies the version, so a later download can go on with it. Otherwise it is removed when dropped.
     is_reusable: bool,
+    /// It has bytes in doubt, and is longer than the file.
+    is_in_doubt: bool,
     _claim: Claim,
 }
 
@@ -178,6 +182,7 @@ impl Part {
             path,
             length,
             is_reusable,
+            is_in_doubt: false,
             _claim: claim,
         })
     }
@@ -186,7 +191,7 @@ impl Part {
     ///
     /// The file is not cut: another program may be writing it, or may have made it the target.
     async fn renew(&mut self) -> io::Result<()> {
-        self.length = 0;
+        (self.length, self.is_in_doubt) = (0, false);
         match fs::remove_file(&self.path).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -200,10 +205,42 @@ impl Part {
         Ok(())
     }
 
-    async fn write(&mut self, chunk: &Bytes) -> io::Result<()> {
+    async fn write(&mut self, chunk: &Bytes, transfer: &Transfer) -> io::Result<()> {
+        match transfer.certain() < transfer.offset {
+            true if !self.is_in_doubt => self.doubt(transfer).await?,
+            false if self.is_in_doubt => self.cut(self.length).await?,
+            _ => {}
+        }
         self.file.write_all(chunk).await?;
         self.length += chunk.len() as u64;
         Ok(())
+    }
+
+    /// Makes the file longer than its version, before bytes in doubt are written. So even if the program is killed, no
+    /// later download goes on with them.
+    async fn doubt(&mut self, transfer: &Transfer) -> io::Result<()> {
+        self.check_place().await?;
+        self.is_in_doubt = true;
+        let whole = transfer.version.length.unwrap_or_default();
+        self.file.set_len(whole.saturating_add(1)).await
+    }
+
+    /// Cuts the file to this length. What is left of it is certain.
+    async fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.file.flush().await?;
+        self.check_place().await?;
+        self.file.set_len(length).await?;
+        self.length = self.file.seek(SeekFrom::Start(length)).await?;
+        self.is_in_doubt = false;
+        Ok(())
+    }
+
+    /// Refuses to go on with a file that another program has made the target, because that must stay whole.
+    async fn check_place(&self) -> io::Result<()> {
+        match is_at(&self.path, &self.file.metadata().await?) {
+            true => Ok(()),
+            false => Err(moved()),
+        }
     }
 
     /// Begins with the first byte, of the same version or another one.
@@ -223,10 +260,12 @@ impl Part {
         }
     }
 
-    /// Writes what was received to disk, for a later download. Ignores errors: this download has failed already.
-    async fn keep(&mut self) {
+    /// Writes what is certain to disk, for a later download. Ignores errors: this download has failed already.
+    async fn keep(&mut self, certain: u64) {
         // If this fails, the part is removed.
-        let _ = self.sync().await;
+        if !self.is_in_doubt || self.cut(certain).await.is_ok() {
+            let _ = self.sync().await;
+        }
     }
 
     /// Writes everything to the disk. If that fails, nobody knows what is there, so no later download uses it.
@@ -239,11 +278,13 @@ impl Part {
 
     /// Renames the part file to the target, if it has all bytes.
     async fn finish(mut self, target: &Path, whole: u64) -> io::Result<()> {
+        if self.is_in_doubt {
+            self.cut(self.length).await?;
+        }
         self.sync().await?;
         let found = self.file.metadata().await?;
         if self.length != whole || found.len() != whole || !is_at(&self.path, &found) {
-            let text = "another program has changed or moved the part file";
-            return Err(io::Error::other(text));
+            return Err(moved());
         }
         fs::rename(&self.path, target).await?;
         // The target is whole now. Some file systems cannot sync a folder, and that is no failure of the download.
@@ -255,11 +296,15 @@ impl Part {
 impl Drop for Part {
     /// Removes a file that no later download can use. After `finish`, nothing is at its path any more.
     fn drop(&mut self) {
-        if !self.is_reusable || self.length == 0 {
+        if !self.is_reusable || self.is_in_doubt || self.length == 0 {
             // An error is ignored: it only leaves a useless file.
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+fn moved() -> io::Error {
+    io::Error::other("another program has changed or moved the part file")
 }
 
 /// Returns the length of the regular file at this path, and 0 if the path is free. `None` if something else is there: a

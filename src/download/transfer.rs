@@ -2,6 +2,9 @@
 //!
 //! A [`Transfer`] is in one of three states: it reads a body, it waits for the response to a request for the rest, or
 //! it has ended. It never yields a byte twice and never skips one. [`resume`] requests the rest.
+//!
+//! A rest without a length is in doubt until it ends exactly where its range ends: it may be the body of another range,
+//! or one that the client has decoded. If it breaks off before, its bytes are taken back.
 
 mod resume;
 
@@ -52,6 +55,8 @@ pub(super) enum Item {
     Chunk(Bytes),
     /// The file begins again, perhaps in another version. Only after [`Transfer::allow_start_over`].
     StartOver,
+    /// The bytes from the offset on were wrong, or may have been. Only after [`Transfer::allow_start_over`].
+    TakeBack,
 }
 
 pub(super) struct Transfer {
@@ -66,10 +71,13 @@ pub(super) struct Transfer {
     pub(super) offset: u64,
     /// Where the current body ends. `None` if that is not known.
     end: Option<u64>,
-    /// HTTP itself ends the body there, because the response announced its length. So nothing can follow.
-    is_end_enforced: bool,
-    /// The most bytes of any version that were yielded. Only more than that is progress.
+    /// Where the current body began, if it is in doubt. `None` if it has announced its length, so that HTTP itself ends
+    /// it there.
+    in_doubt_from: Option<u64>,
+    /// The most bytes that were yielded and are not in doubt. Only more than that is progress.
     most_received: u64,
+    /// How many more times the progress of a file that begins again counts from its first byte.
+    fresh_starts: u32,
     /// All resumes so far.
     pub(super) resumes: u32,
     /// Resumes since the last progress.
@@ -77,7 +85,7 @@ pub(super) struct Transfer {
     /// Limits the resumes without progress, together with the retries of their requests.
     allowance: Scope,
     may_start_over: bool,
-    /// The server has sent a part that does not fit, so no more parts are requested.
+    /// The server has sent a part that does not fit, so no part is requested before there is progress.
     refuses_parts: bool,
     /// When the current silence of the body becomes a stall. `None` while bytes arrive.
     silent_until: Option<Instant>,
@@ -102,6 +110,7 @@ impl Transfer {
         let allowance = Scope::new().max_retries(settings.max_resumes);
         let mut transfer = Self {
             requests,
+            fresh_starts: settings.max_resumes,
             settings,
             entropy: Entropy::default(),
             state: State::Ended,
@@ -109,7 +118,7 @@ impl Transfer {
             version: FileVersion::default(),
             offset: 0,
             end: None,
-            is_end_enforced: false,
+            in_doubt_from: None,
             most_received: 0,
             resumes: 0,
             without_progress: 0,
@@ -139,12 +148,18 @@ impl Transfer {
         }
         self.version = version;
         self.offset = 0;
+        // Without a validator, each break leads to another start, so only a longer one is progress.
+        if self.most_received > 0 && self.version.resumable().is_some() && self.fresh_starts > 0 {
+            self.fresh_starts -= 1;
+            self.most_received = 0;
+        }
         self.read(response, self.version.length);
     }
 
     fn read(&mut self, response: Response, end: Option<u64>) {
+        let is_measured = self.offset == 0 || response.content_length().is_some();
+        self.in_doubt_from = (!is_measured).then_some(self.offset);
         self.end = end;
-        self.is_end_enforced = response.content_length().is_some();
         self.silent_until = None;
         self.state = State::Reading(response.into());
     }
@@ -163,6 +178,12 @@ impl Transfer {
     #[cfg(feature = "file")]
     pub(super) fn allow_start_over(&mut self) {
         self.may_start_over = true;
+    }
+
+    /// Returns how many bytes were yielded and are not in doubt.
+    #[cfg(feature = "file")]
+    pub(super) fn certain(&self) -> u64 {
+        self.in_doubt_from.unwrap_or(self.offset)
     }
 
     /// Goes on at this offset, because an earlier download of this version has saved the bytes before it.
@@ -248,7 +269,7 @@ impl Transfer {
                 Ok(data) if !data.is_empty() => self.give_out(data),
                 _ => Ok(None),
             },
-            Poll::Ready(Some(Err(error))) => self.resume(error.into(), None),
+            Poll::Ready(Some(Err(error))) => self.on_break(error.into()),
             Poll::Ready(None) => self.on_end(),
             Poll::Pending => {
                 let silent_until = self.start_silence();
@@ -256,7 +277,7 @@ impl Transfer {
                 match silent_until <= clock::now() {
                     true => {
                         let silence = "no data within the stall timeout";
-                        self.resume(io_error(io::ErrorKind::TimedOut, silence), None)
+                        self.on_break(io_error(io::ErrorKind::TimedOut, silence))
                     }
                     false => Ok(None),
                 }
@@ -279,13 +300,17 @@ impl Transfer {
                     false => Ok(None),
                 });
             }
-            Poll::Pending if !self.is_end_enforced => {
+            Poll::Ready(Some(Err(error))) if self.in_doubt_from.is_some() => {
+                return Poll::Ready(self.on_break(error.into()));
+            }
+            Poll::Pending if self.in_doubt_from.is_some() => {
                 // After the stall timeout or at the deadline, the file is whole for all that is known.
                 self.start_silence();
                 ready!(self.poll_timer(context));
             }
             _ => {}
         }
+        self.in_doubt_from = None;
         self.state = State::Ended;
         Poll::Ready(Ok(None))
     }
@@ -319,32 +344,20 @@ impl Transfer {
             return self.refuse_body();
         }
         self.offset = offset;
-        if offset > self.most_received {
-            self.most_received = offset;
-            self.without_progress = 0;
-            let all = self.settings.max_resumes;
-            if (self.allowance.retries_left()).is_some_and(|left| left < all) {
-                self.allowance = Scope::new().max_retries(all);
-            }
+        if self.in_doubt_from.is_none() {
+            self.count_progress();
         }
         Ok(Some(Item::Chunk(data)))
     }
 
-    /// A body has ended without an error.
-    fn on_end(&mut self) -> Result<Option<Item>> {
-        match self.end {
-            Some(end) if self.offset < end => {
-                let cut_short = "the body of the response is shorter than announced";
-                self.resume(io_error(io::ErrorKind::UnexpectedEof, cut_short), None)
-            }
-            // A server may send only a part of the range (RFC 9110 §15.3.7).
-            Some(_) if self.version.length != Some(self.offset) => {
-                let more = "the server has sent only a part of the rest";
-                self.resume(io_error(io::ErrorKind::UnexpectedEof, more), None)
-            }
-            _ => {
-                self.state = State::Ended;
-                Ok(None)
+    fn count_progress(&mut self) {
+        if self.offset > self.most_received {
+            self.most_received = self.offset;
+            self.without_progress = 0;
+            self.refuses_parts = false;
+            let all = self.settings.max_resumes;
+            if (self.allowance.retries_left()).is_some_and(|left| left < all) {
+                self.allowance = Scope::new().max_retries(all);
             }
         }
     }

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use http::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderMap,
-    HeaderName, HeaderValue, LAST_MODIFIED,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG,
+    HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
 };
 
 /// A `Last-Modified` is a strong validator if it is at least this much older than the `Date` of the same response
@@ -41,6 +41,8 @@ impl Validator {
 pub(crate) enum Rest {
     /// Its body has the bytes from the offset to `end` (exclusive).
     Continues { end: u64 },
+    /// Its body has ended before its range, as a body without a length may. It was read before it came here.
+    BreaksOff,
     /// It does not, for this reason.
     DoesNotFit(&'static str),
 }
@@ -92,21 +94,23 @@ impl FileVersion {
             return Rest::DoesNotFit("the file has another length");
         }
         let end = range.last + 1;
-        if length.is_some_and(|length| length != end - offset) {
+        let was_announced = headers.contains_key(CONTENT_LENGTH);
+        let breaks_off = length.is_some_and(|length| length < end - offset) && !was_announced;
+        if length.is_some_and(|length| length != end - offset) && !breaks_off {
             return Rest::DoesNotFit("the response has a body of another length than its range");
         }
         let is_same = match validator {
             // The server must send it again (RFC 9110 §15.3.7).
             Validator::Tag(tag) => only_value(headers, &ETAG) == Some(tag),
-            // The server may leave it out.
+            // A server may leave it out (RFC 9110 §15.3.7), but then it may also have ignored `If-Range`.
             Validator::Date(date) => {
-                let dates: Vec<_> = headers.get_all(LAST_MODIFIED).iter().collect();
-                dates.iter().all(|other| *other == date) && !headers.contains_key(ETAG)
+                only_value(headers, &LAST_MODIFIED) == Some(date) && !headers.contains_key(ETAG)
             }
         };
-        match is_same {
-            true => Rest::Continues { end },
-            false => Rest::DoesNotFit("the file has changed"),
+        match (is_same, breaks_off) {
+            (false, _) => Rest::DoesNotFit("the file has changed"),
+            (true, true) => Rest::BreaksOff,
+            (true, false) => Rest::Continues { end },
         }
     }
 }
@@ -240,7 +244,7 @@ mod tests {
             let rest = version.check_rest(&headers(lines), length, 4);
             match rest {
                 Rest::Continues { end } => Some(end),
-                Rest::DoesNotFit(_) => None,
+                Rest::BreaksOff | Rest::DoesNotFit(_) => None,
             }
         };
         assert_eq!(
@@ -304,17 +308,18 @@ mod tests {
     }
 
     #[test]
-    fn a_date_may_be_left_out_of_the_rest_but_not_differ() {
+    fn a_date_must_be_the_same_in_the_rest() {
         let monday = ("last-modified", "Mon, 16 Nov 2026 10:00:00 GMT");
         let date = ("date", "Tue, 17 Nov 2026 10:00:00 GMT");
         let version = FileVersion::of(&headers(&[monday, date]), Some(10));
         let range = ("content-range", "bytes 4-9/10");
         let tuesday = ("last-modified", "Tue, 17 Nov 2026 10:00:00 GMT");
         for (lines, expected) in [
-            (&[range][..], true),
+            (&[range][..], false),
             (&[range, monday], true),
             (&[range, tuesday], false),
             (&[range, monday, tuesday], false),
+            (&[range, monday, monday], false),
             (&[range, monday, ("etag", "\"a\"")], false),
         ] {
             let rest = version.check_rest(&headers(lines), None, 4);

@@ -56,14 +56,11 @@ impl Marks {
         }
     }
 
-    /// Whether a part with these marks is of the version with those. A part may leave out the date.
+    /// Whether a part with these marks is of the version with those.
     fn continue_with(&self, rest: &Self) -> bool {
         match self.tags.is_empty() {
             false => rest.tags == self.tags,
-            true => {
-                let mut dates = rest.modified.iter();
-                rest.tags.is_empty() && dates.all(|modified| *modified == self.modified[0])
-            }
+            true => rest.tags.is_empty() && rest.modified == self.modified,
         }
     }
 }
@@ -179,7 +176,7 @@ fn compare(input: &mut Unstructured<'_>) -> Result<()> {
     };
     let found = match version.check_rest(&headers, body, offset) {
         Rest::Continues { end } => Some(end),
-        Rest::DoesNotFit(_) => None,
+        Rest::BreaksOff | Rest::DoesNotFit(_) => None,
     };
     assert_eq!(found, expected, "{offset} {version:?} {headers:?} {body:?}");
     Ok(())

@@ -16,6 +16,8 @@ pub(crate) struct RequestOptions {
     pub(crate) max_retries: Option<u32>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) attempt_timeout: Option<Duration>,
+    /// The attempt timeout if neither the request nor the middleware sets one.
+    pub(crate) fallback_timeout: Option<Duration>,
     pub(crate) idempotent: bool,
     /// The key, which is also in the default header.
     pub(crate) key: Option<IdempotencyKey>,

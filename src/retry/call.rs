@@ -174,7 +174,8 @@ impl<'a> Call<'a> {
             deadline: own.and_then(|own| own.deadline).or(limits.deadline),
             attempt_timeout: own
                 .and_then(|own| own.attempt_timeout)
-                .or(limits.attempt_timeout),
+                .or(limits.attempt_timeout)
+                .or(own.and_then(|own| own.fallback_timeout)),
         };
         let could_retry = max_retries > 0 && rules.allows_any();
         // A call that cannot be retried takes no retry and makes no deposit.

@@ -6,9 +6,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::net::TcpListener as StdListener;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use reqwest_steady::download::DownloadError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
@@ -75,11 +75,16 @@ impl RealServer {
     }
 
     async fn nginx() -> Option<Self> {
+        Self::nginx_with("").await
+    }
+
+    async fn nginx_with(directive: &str) -> Option<Self> {
         Self::start(|directory, port| {
             let config = format!(
                 "daemon off; master_process off; pid pid; error_log stderr;\n\
                  events {{}}\n\
-                 http {{ access_log off; server {{ listen 127.0.0.1:{port}; root files; }} }}\n"
+                 http {{ access_log off; {directive}\n\
+                 server {{ listen 127.0.0.1:{port}; root files; }} }}\n"
             );
             fs::write(directory.file("nginx.conf"), config).unwrap();
             let mut command = Command::new("nginx");
@@ -110,7 +115,7 @@ impl RealServer {
 }
 
 /// Passes bytes on, and closes the first connections after some bytes of the response.
-struct CuttingProxy {
+pub(crate) struct CuttingProxy {
     port: u16,
     connections: Arc<AtomicUsize>,
     _accepting: JoinSet<()>,
@@ -118,6 +123,11 @@ struct CuttingProxy {
 
 impl CuttingProxy {
     async fn start(to: u16, cuts: usize, after: u64) -> Self {
+        Self::with_limits(to, vec![after; cuts]).await
+    }
+
+    /// Each of the first connections has its limit.
+    pub(crate) async fn with_limits(to: u16, limits: Vec<u64>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -126,13 +136,12 @@ impl CuttingProxy {
         accepting.spawn(async move {
             let mut tasks = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let is_cut = count.fetch_add(1, Ordering::SeqCst) < cuts;
+                let limit = limits.get(count.fetch_add(1, Ordering::SeqCst)).copied();
                 tasks.spawn(async move {
                     let mut server = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
                     let (mut from_client, mut to_client) = client.into_split();
                     let (from_server, mut to_server) = server.split();
-                    let limit = if is_cut { after } else { u64::MAX };
-                    let mut from_server = from_server.take(limit);
+                    let mut from_server = from_server.take(limit.unwrap_or(u64::MAX));
                     let up = copy(&mut from_client, &mut to_server);
                     let down = async {
                         let _ = copy(&mut from_server, &mut to_client).await;
@@ -152,11 +161,11 @@ impl CuttingProxy {
         }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/data.bin", self.port)
     }
 
-    fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
@@ -181,6 +190,40 @@ async fn nginx_sends_the_rest_after_each_break() {
             (proxy.connections(), download.resumes()),
             (cuts + 1, cuts as u32)
         );
+    }
+}
+
+#[tokio::test]
+async fn a_save_goes_on_by_range_with_nginx() {
+    // The validator is the tag, or without it the date.
+    for directive in ["", "etag off;"] {
+        let Some(nginx) = RealServer::nginx_with(directive).await else {
+            return;
+        };
+        let source = fs::File::open(nginx.directory.file("files/data.bin")).unwrap();
+        let hour = Duration::from_secs(3600);
+        source.set_modified(SystemTime::now() - hour).unwrap();
+        let proxy = CuttingProxy::start(nginx.port, 7, 40_000).await;
+        let target = nginx.directory.file("saved");
+        let client = client(direct());
+        // This save ends with the first break, and leaves a part file.
+        let first = quick(client.get(proxy.url())).max_resumes(0);
+        let first = in_time(first.into_future()).await.unwrap();
+        assert_eq!(first.headers().contains_key("etag"), directive.is_empty());
+        let error = in_time(first.save(&target)).await.unwrap_err();
+        let received = DownloadError::of(&error).unwrap().received();
+        assert!((39_000..40_000).contains(&received), "{received}");
+
+        let progress = Arc::new(Mutex::new(vec![received]));
+        let seen = progress.clone();
+        let second = quick(client.get(proxy.url()));
+        let second = second.on_progress(move |now| seen.lock().unwrap().push(now.received()));
+        let second = in_time(second.into_future()).await.unwrap();
+        assert_eq!(in_time(second.save(&target)).await.unwrap(), LENGTH as u64);
+        assert!(fs::read(&target).unwrap() == bytes(LENGTH));
+        // The second save reads only the headers of its first response. No byte came twice.
+        assert_eq!(proxy.connections(), 8);
+        assert!(progress.lock().unwrap().is_sorted());
     }
 }
 

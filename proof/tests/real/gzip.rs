@@ -1,9 +1,21 @@
 //! Responses with a content encoding, which reqwest decodes.
 
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt};
+use http::{Response, Version};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use reqwest_steady::download::{DownloadError, DownloadExt};
 use reqwest_steady::{BodyVerdict, Inspect, StopReason};
 
 use crate::support::directory::Directory;
+use crate::support::hyper_server::HyperServer;
 use crate::support::raw::{Server, Then, client, direct, in_time, reply, reported, retry};
 
 const TEXT: &str = r#"{"error":{"code":"insufficient_quota"}}"#;
@@ -152,11 +164,212 @@ async fn a_rest_that_is_gzipped_unasked_is_not_saved() {
     let error = in_time(download.save(directory.file("data"))).await;
     let text = error.unwrap_err().to_string();
     assert!(text.contains("no resumes are left"), "{text}");
-    assert_eq!(server.count(), 4);
+    assert_eq!(server.count(), 3);
     let part = directory.names();
     assert_eq!(part.len(), 1, "{part:?}");
     assert_eq!(
         std::fs::read_to_string(directory.file(&part[0])).unwrap(),
         TEXT[..half]
     );
+}
+
+/// Packs the bytes by gzip, in blocks that are not compressed (RFC 1951 §3.2.4). The end of the stream is missing.
+fn stored(bytes: &[u8]) -> Vec<u8> {
+    let mut gzip = GZIPPED[..10].to_vec();
+    for block in bytes.chunks(60_000) {
+        let length = block.len() as u16;
+        gzip.push(0);
+        gzip.extend(length.to_le_bytes());
+        gzip.extend((!length).to_le_bytes());
+        gzip.extend(block);
+    }
+    gzip
+}
+
+/// Responses that announce the rest of a file of 200,000 bytes from this offset on, and break off in the whole file.
+fn wrong_rests(file: &[u8], from: usize) -> [(&'static str, Vec<u8>); 3] {
+    let head = |more: &str| {
+        let range = format!("bytes {from}-199999/200000");
+        format!("HTTP/1.1 206 OK\r\netag: \"a\"\r\ncontent-range: {range}\r\n{more}\r\n\r\n")
+    };
+    let gzip = stored(file);
+    let chunk = |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes].concat();
+    let with = |head: String, body: &[u8]| [head.as_bytes(), body].concat();
+    let encoded = "content-encoding: gzip\r\n";
+    let length = format!("{encoded}content-length: {}", gzip.len());
+    let chunked = "transfer-encoding: chunked";
+    [
+        ("decoded", with(head(&length), &gzip[..80_000])),
+        (
+            "decoded and chunked",
+            with(
+                head(&format!("{encoded}{chunked}")),
+                &chunk(&gzip)[..80_000],
+            ),
+        ),
+        ("chunked", with(head(chunked), &chunk(file)[..80_000])),
+    ]
+}
+
+#[tokio::test]
+async fn the_wrong_bytes_of_a_rest_that_breaks_off_are_not_kept() {
+    let file: Vec<u8> = (0..200_000_u32).map(|at| (at * 31 % 251) as u8).collect();
+    for (name, wrong) in wrong_rests(&file, 50_000) {
+        let start = || {
+            let (file, wrong) = (file.clone(), wrong.clone());
+            Server::start(move |index| {
+                let head = match index {
+                    0 => "200 OK\r\ncontent-length: 200000",
+                    1 => return reply(wrong.clone(), Then::Close),
+                    _ => {
+                        "206 OK\r\ncontent-length: 150000\r\ncontent-range: bytes 50000-199999/200000"
+                    }
+                };
+                let head = format!("HTTP/1.1 {head}\r\netag: \"a\"\r\n\r\n");
+                let part = if index == 0 {
+                    &file[..50_000]
+                } else {
+                    &file[50_000..]
+                };
+                reply([head.as_bytes(), part].concat(), Then::Close)
+            })
+        };
+        let directory = Directory::new();
+        let server = start().await;
+        let client = client(direct(), retry());
+        let download = in_time(client.get(server.url()).download().into_future()).await;
+        let saved = in_time(download.unwrap().save(directory.file("data"))).await;
+        assert_eq!(saved.unwrap(), 200_000, "{name}");
+        assert!(
+            std::fs::read(directory.file("data")).unwrap() == file,
+            "{name}"
+        );
+        assert_eq!(server.count(), 3, "{name}");
+        assert_eq!(
+            server.requests()[2].header("range"),
+            Some("bytes=50000-"),
+            "{name}"
+        );
+
+        // A stream cannot take bytes back.
+        let server = start().await;
+        let download = client.get(server.url()).download();
+        let mut download = in_time(download.into_future()).await.unwrap();
+        let error = loop {
+            match in_time(download.chunk()).await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("{name}: the bytes are wrong"),
+                Err(error) => break error,
+            }
+        };
+        assert!(
+            DownloadError::of(&error).is_some_and(DownloadError::is_changed),
+            "{name}: {error:?}"
+        );
+    }
+}
+
+type Frames = Pin<Box<dyn Stream<Item = io::Result<Frame<Bytes>>> + Send>>;
+
+/// What an encoded body does after the bytes that it has sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum After {
+    End,
+    Break,
+    Stall,
+}
+
+/// A gzipped body that pauses after its bytes, so that they arrive first.
+fn encoded(sent: &[u8], after: After) -> Frames {
+    let bytes = Bytes::copy_from_slice(sent);
+    let sent = stream::iter([Ok(Frame::data(bytes))]);
+    let last = stream::once(async move {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        match after {
+            After::End => Ok(Frame::data(Bytes::new())),
+            After::Break => Err(io::ErrorKind::ConnectionReset.into()),
+            After::Stall => std::future::pending().await,
+        }
+    });
+    Box::pin(sent.chain(last))
+}
+
+#[tokio::test]
+async fn an_encoded_body_is_inspected_in_every_shape() {
+    let stored = stored(b"plain text");
+    for version in [Version::HTTP_11, Version::HTTP_2] {
+        // What is sent, what follows, the limit, what the function sees first, and the number of requests.
+        for (name, sent, after, limit, sight, expected) in [
+            ("whole", GZIPPED, After::End, 1000, (TEXT, true), 1),
+            (
+                "over the limit",
+                GZIPPED,
+                After::End,
+                8,
+                (&TEXT[..8], false),
+                1,
+            ),
+            ("broken", &stored, After::Break, 1000, (TEXT, true), 2),
+            (
+                "broken after the limit",
+                &stored,
+                After::Break,
+                5,
+                ("plain", false),
+                1,
+            ),
+            (
+                "stalling",
+                &stored,
+                After::Stall,
+                1000,
+                ("plain text", false),
+                1,
+            ),
+        ] {
+            let place = format!("{name} over {version:?}");
+            let count = Arc::new(AtomicUsize::new(0));
+            let (seen, sent) = (count.clone(), sent.to_vec());
+            let server = HyperServer::start(version, move |_| {
+                let body = match seen.fetch_add(1, Ordering::SeqCst) {
+                    0 => encoded(&sent, after),
+                    _ => encoded(GZIPPED, After::End),
+                };
+                let response = Response::builder().header("content-encoding", "gzip");
+                async { response.body(StreamBody::new(body)).unwrap() }
+            })
+            .await;
+            let notes = Arc::new(Mutex::new(Vec::new()));
+            let noted = notes.clone();
+            let what = Inspect::all()
+                .limit(limit)
+                .timeout(Duration::from_millis(300));
+            let retry = retry().inspect_body(what, move |_, start| {
+                let text = start.text().into_owned();
+                noted.lock().unwrap().push((text, start.is_complete()));
+                None
+            });
+            let inner = match version {
+                Version::HTTP_2 => direct().http2_prior_knowledge(),
+                _ => direct(),
+            };
+            let (response, _) = reported(client(inner, retry).get(&server.url)).await;
+            assert_eq!(count.load(Ordering::SeqCst), expected, "{place}");
+            let (text, is_complete) = sight;
+            let sight = (text.to_owned(), is_complete);
+            assert_eq!(*notes.lock().unwrap(), [sight], "{place}");
+            let response = response.unwrap();
+            match (after, expected) {
+                (After::End, _) | (_, 2) => {
+                    assert_eq!(in_time(response.text()).await.unwrap(), TEXT, "{place}");
+                }
+                (After::Break, _) => assert!(in_time(response.text()).await.is_err(), "{place}"),
+                (After::Stall, _) => {
+                    let mut response = response;
+                    let chunk = in_time(response.chunk()).await.unwrap().unwrap();
+                    assert!(b"plain text".starts_with(&chunk), "{place}");
+                }
+            }
+        }
+    }
 }

@@ -1,5 +1,6 @@
-//! Requests the rest of a file, and looks at the responses.
+//! What follows the end of a body: requests the rest of a file, and looks at the responses.
 
+use std::io;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
@@ -8,7 +9,7 @@ use reqwest_middleware::{Error, Result};
 
 use super::super::error::Kind;
 use super::super::version::Rest;
-use super::{Item, State, Transfer, is_whole_file};
+use super::{Item, State, Transfer, io_error, is_whole_file};
 use crate::clock;
 use crate::decide::{Failure, StatusClass, default_class, failure_class, is_veto};
 use crate::host::host_of;
@@ -59,7 +60,7 @@ impl Transfer {
         let rest = self.version.resumable().filter(|_| is_part);
         let from = rest.map(|(validator, _)| (self.offset, validator));
         let request = self.requests.again(from, wait, self.allowance.clone());
-        self.silent_until = None;
+        (self.silent_until, self.in_doubt_from) = (None, None);
         self.state = State::Requesting { request, is_part };
     }
 
@@ -102,6 +103,10 @@ impl Transfer {
                         self.read(response, Some(end));
                         Ok(None)
                     }
+                    Rest::BreaksOff => {
+                        let cut_short = "the body of the response is shorter than its range";
+                        self.resume(io_error(io::ErrorKind::UnexpectedEof, cut_short), None)
+                    }
                     Rest::DoesNotFit(reason) => self.start_over(reason),
                 }
             }
@@ -136,18 +141,57 @@ impl Transfer {
             false => Err(error),
         }
     }
-    /// Refuses a body that is longer than its range. Its bytes may all be wrong, so those that were yielded are taken
-    /// back at once: no later download may go on with them, even if this one fails now.
+
+    /// A body has ended without an error.
+    pub(super) fn on_end(&mut self) -> Result<Option<Item>> {
+        match self.end {
+            Some(end) if self.offset < end => {
+                let cut_short = "the body of the response is shorter than announced";
+                self.on_break(io_error(io::ErrorKind::UnexpectedEof, cut_short))
+            }
+            // A server may send only a part of the range (RFC 9110 §15.3.7).
+            Some(_) if self.version.length != Some(self.offset) => {
+                let more = "the server has sent only a part of the rest";
+                self.in_doubt_from = None;
+                self.count_progress();
+                self.resume(io_error(io::ErrorKind::UnexpectedEof, more), None)
+            }
+            _ => {
+                self.state = State::Ended;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Requests the rest after a body that has broken off. What it has brought is taken back if it is in doubt.
+    pub(super) fn on_break(&mut self, cause: Error) -> Result<Option<Item>> {
+        match self.in_doubt_from {
+            Some(from) if from < self.offset && self.may_start_over => self.take_back(cause),
+            Some(from) if from < self.offset => {
+                let reason = "the rest broke off, and without a length its bytes are in doubt";
+                Err(self.error(Kind::Changed(reason)))
+            }
+            _ => self.resume(cause, None),
+        }
+    }
+
+    /// Refuses a body that is longer than its range, so its bytes may all be wrong.
     pub(super) fn refuse_body(&mut self) -> Result<Option<Item>> {
         let error = self.error(Kind::Changed("the rest is longer than its range"));
         if !self.may_start_over {
             return Err(error);
         }
         self.refuses_parts = true;
-        self.offset = 0;
-        if let Err(error) = self.resume(error, None) {
+        self.take_back(error)
+    }
+
+    /// Takes back the bytes of the current body at once: no later download may go on with them, even if this one fails
+    /// now.
+    fn take_back(&mut self, cause: Error) -> Result<Option<Item>> {
+        self.offset = self.in_doubt_from.take().unwrap_or(0);
+        if let Err(error) = self.resume(cause, None) {
             self.state = State::Failed(error);
         }
-        Ok(Some(Item::StartOver))
+        Ok(Some(Item::TakeBack))
     }
 }

@@ -160,6 +160,23 @@ async fn the_attempt_timeout_of_a_request_holds_for_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_attempt_timeout_of_a_client_holds_for_the_rest() {
+    // It may be shorter or longer than the stall timeout.
+    for (timeout, stall) in [(3, 30), (30, 3)] {
+        let server = broken(Reply::silence);
+        let client = retrying(&server, |retry| {
+            retry.max_retries(0).attempt_timeout(timeout * SEC)
+        });
+        let start = Instant::now();
+        let request = client.get(URL).download().backoff(exact());
+        let request = request.max_resumes(1).stall_timeout(stall * SEC);
+        let (_, text, _) = failed(request).await;
+        assert_eq!(server.count(), 2, "{text}");
+        assert_eq!(start.elapsed(), (1 + timeout) * SEC);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_error_of_a_deadline_shows_the_limit_that_was_set() {
     for with_retry in [true, false] {
         let server = broken(Reply::silence);

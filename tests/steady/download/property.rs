@@ -94,6 +94,8 @@ enum Act {
     Longer(usize),
     /// All bytes of the part are wrong. Only more bytes that follow after so many milliseconds reveal that.
     WrongAndLonger(u64),
+    /// All bytes of the part are wrong, as if the client had decoded them. Only a break before the last one reveals that.
+    WrongAndBroken,
     /// A part to a request that asks for none.
     Unasked(usize),
     Status(u16, Option<u8>),
@@ -167,6 +169,9 @@ impl Step {
         if let (Act::WrongAndLonger(pause), true) = (self.act, is_part) {
             return self.wrong_part(version, asked_from(request).unwrap(), pause);
         }
+        if let (Act::WrongAndBroken, true) = (self.act, is_part) {
+            return self.broken_part(version, asked_from(request).unwrap());
+        }
         let if_range = request.headers().get("if-range");
         let mark = version.mark.header();
         let is_same = if_range.is_some_and(|value| {
@@ -176,8 +181,7 @@ impl Step {
         let first = match (asked_from(request), self.act) {
             (None, Act::Unasked(first)) => Some(first),
             (None, _) | (_, Act::IgnoresRange) => None,
-            // It may leave out the mark only if it has compared it.
-            (Some(first), Act::Honest | Act::Longer(_) | Act::NoMark) => is_same.then_some(first),
+            (Some(first), Act::Honest | Act::Longer(_)) => is_same.then_some(first),
             (Some(first), Act::Shifted(by)) => {
                 Some((first as i32).saturating_add(by).max(0) as usize)
             }
@@ -254,6 +258,16 @@ impl Step {
         marked(Reply::status(206), version.mark)
             .header("content-range", &range)
             .body(reqwest::Body::wrap_stream(body.map(io::Result::Ok)))
+    }
+
+    /// Wrong bytes without a length, which break off before the last one or, with an error, after it.
+    fn broken_part(&self, version: &Version, first: usize) -> Reply {
+        let length = version.bytes.len();
+        let most = length - first - usize::from(self.then != Then::Fail);
+        let range = format!("bytes {first}-{}/{length}", length - 1);
+        marked(Reply::status(206), version.mark)
+            .header("content-range", &range)
+            .body(self.body(vec![b'?'; self.sent.min(most)], None))
     }
 
     fn body(&self, bytes: Vec<u8>, announced: Option<u64>) -> reqwest::Body {
@@ -411,11 +425,15 @@ mod saved {
     }
 
     fn step_or_late_lie() -> impl Strategy<Value = Step> {
-        let lie = (step(), 0..5000u64).prop_map(|(step, pause)| Step {
+        let longer = (step(), 0..5000u64).prop_map(|(step, pause)| Step {
             act: Act::WrongAndLonger(pause),
             ..step
         });
-        prop_oneof![5 => step(), 1 => lie]
+        let broken = step().prop_map(|step| Step {
+            act: Act::WrongAndBroken,
+            ..step
+        });
+        prop_oneof![10 => step(), 1 => longer, 1 => broken]
     }
 
     /// Uses the file as these programs do. Fails if the target is ever anything but a whole file, or what it was before.
@@ -478,7 +496,7 @@ mod saved {
 
         #[test]
         fn a_save_leaves_the_whole_file_or_nothing(
-            steps in vec(step(), 1..30),
+            steps in vec(step_or_late_lie(), 1..30),
             uses in vec(any_use(), 1..8),
             has_old in any::<bool>(),
             last in 0..7usize,
@@ -486,7 +504,7 @@ mod saved {
             in_virtual_time(check(steps, uses, has_old, last))?;
         }
 
-        /// A program that ends before a lie is revealed keeps wrong bytes, so none ends early here.
+        /// No program ends before a lie is revealed, so more lies are.
         #[test]
         fn a_lie_that_is_revealed_late_leaves_nothing(
             steps in vec(step_or_late_lie(), 1..30),

@@ -94,7 +94,7 @@ async fn a_body_without_a_length_ends_where_it_breaks() {
 async fn the_rest_may_come_without_a_length() {
     let file = Hosted::new(bytes(300));
     let hosted = file.clone();
-    // The second body ends early, without an error.
+    // The server sends only a part of the first rest.
     let server = serve(move |index, request| match index {
         0 => hosted.reply(request, 100, Then::Fail),
         _ => {
@@ -103,13 +103,38 @@ async fn the_rest_may_come_without_a_length() {
             let sent = hosted.bytes[first..end].to_vec();
             Reply::status(206)
                 .header("etag", "\"one\"")
-                .header("content-range", &format!("bytes {first}-299/300"))
+                .header("content-range", &format!("bytes {first}-{}/300", end - 1))
                 .body(cut_of(sent, None, Then::End))
         }
     });
     let mut download = download(&server).await.unwrap();
     assert_eq!(read(&mut download).await.unwrap(), *file.bytes);
     assert_eq!((server.count(), download.resumes()), (3, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_forgets_the_date_is_not_trusted() {
+    let date = "Tue, 17 Nov 2026 10:00:00 GMT";
+    let dated = |reply: Reply| {
+        let modified = "Mon, 16 Nov 2026 10:00:00 GMT";
+        reply.header("last-modified", modified).header("date", date)
+    };
+    let file = Hosted {
+        etag: None,
+        ..Hosted::new(bytes(300))
+    };
+    // It ignores `If-Range`, and has another file of the same length by now.
+    let changed = Hosted {
+        etag: None,
+        ..Hosted::new(vec![7; 300])
+    };
+    let server = serve(move |index, _| match index {
+        0 => dated(file.whole(100, Then::Fail)),
+        _ => changed.rest(100, 300, Then::End).header("date", date),
+    });
+    let (received, text, error) = failed(download(&server)).await;
+    assert_eq!((received, server.count()), (100, 2), "{text}");
+    assert!(DownloadError::of(&error).unwrap().is_changed(), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -186,13 +186,16 @@ async fn the_rest_that_stops_early_is_asked_for_again() {
         let head = format!("206 OK\netag: \"a\"\ncontent-range: bytes {first}-41/42\n{length}");
         raw(&head, sent)
     };
-    // Less than announced, a clean end before the range ends, and a range that ends early.
+    // Less than announced, a range that ends early, and the same in one chunk.
     let short = [
         part(20, &file[20..30], "content-length: 22"),
-        part(20, &chunked(&file[20..30]), "transfer-encoding: chunked"),
         raw(
             "206 OK\netag: \"a\"\ncontent-range: bytes 20-29/42\ncontent-length: 10",
             &file[20..30],
+        ),
+        raw(
+            "206 OK\netag: \"a\"\ncontent-range: bytes 20-29/42\ntransfer-encoding: chunked",
+            &chunked(&file[20..30]),
         ),
     ];
     for first in short {
@@ -208,38 +211,6 @@ async fn the_rest_that_stops_early_is_asked_for_again() {
         assert_eq!(in_time(read(&mut download)).await.unwrap(), file);
         assert_eq!((server.count(), download.resumes()), (3, 2));
         assert_eq!(server.requests()[2].header("range"), Some("bytes=30-"));
-    }
-}
-
-#[tokio::test]
-async fn a_chunked_rest_may_break_at_and_within_every_chunk() {
-    let file = bytes(LENGTH);
-    let head = "206 OK\netag: \"a\"\ncontent-range: bytes 20-41/42\ntransfer-encoding: chunked";
-    let chunk = |bytes: &[u8]| [b"5\r\n", bytes, b"\r\n"].concat();
-    let chunks: Vec<u8> = file[20..40].chunks(5).flat_map(chunk).collect();
-    // Each chunk has 10 bytes on the wire, of which 5 follow after the first 3.
-    for cut in 0..=chunks.len() {
-        let arrived = 20 + cut / 10 * 5 + (cut % 10).saturating_sub(3).min(5);
-        let broken = raw(head, &chunks[..cut]);
-        let rest = raw(
-            &format!(
-                "206 OK\netag: \"a\"\ncontent-range: bytes {arrived}-41/42\ncontent-length: {}",
-                LENGTH - arrived
-            ),
-            &file[arrived..],
-        );
-        let begin = raw(WHOLE, &file[..20]);
-        let server = Server::start(move |index| match index {
-            0 => reply(begin.clone(), End::Close),
-            1 => reply(broken.clone(), End::Close),
-            _ => reply(rest.clone(), End::Close),
-        })
-        .await;
-        let mut download = quick(client(direct()).get(server.url())).await.unwrap();
-        assert_eq!(in_time(read(&mut download)).await.unwrap(), file, "{cut}");
-        assert_eq!((server.count(), download.resumes()), (3, 2), "{cut}");
-        let range = format!("bytes={arrived}-");
-        assert_eq!(server.requests()[2].header("range"), Some(&*range), "{cut}");
     }
 }
 
@@ -441,5 +412,42 @@ async fn what_does_not_fit_is_not_saved_from_the_wire() {
         let requests = if name == "ignores ranges" { 2 } else { 3 };
         assert_eq!(server.count(), requests, "{name}");
         assert_eq!(directory.names(), ["data"], "{name}");
+    }
+}
+
+/// Nothing shows whether the bytes of a chunked rest that breaks off are right.
+#[cfg(feature = "file")]
+#[tokio::test]
+async fn a_chunked_rest_may_break_at_and_within_every_chunk() {
+    use crate::support::directory::Directory;
+
+    let file = bytes(LENGTH);
+    let head = "206 OK\netag: \"a\"\ncontent-range: bytes 20-41/42\ntransfer-encoding: chunked";
+    let chunk = |bytes: &[u8]| [b"5\r\n", bytes, b"\r\n"].concat();
+    // The rest, and the file from its first byte in its place.
+    for from in [20, 0] {
+        let chunks: Vec<u8> = file[from..from + 20].chunks(5).flat_map(chunk).collect();
+        let ended = [&chunks[..], b"0\r\n\r\n"].concat();
+        let cuts = (0..=chunks.len()).map(|cut| &chunks[..cut]);
+        for sent in cuts.chain([&ended[..]]) {
+            let directory = Directory::new();
+            let broken = raw(head, sent);
+            let rest = "206 OK\netag: \"a\"\ncontent-range: bytes 20-41/42\ncontent-length: 22";
+            let rest = raw(rest, &file[20..]);
+            let begin = raw(WHOLE, &file[..20]);
+            let server = Server::start(move |index| match index {
+                0 => reply(begin.clone(), End::Close),
+                1 => reply(broken.clone(), End::Close),
+                _ => reply(rest.clone(), End::Close),
+            })
+            .await;
+            let download = quick(client(direct()).get(server.url())).await.unwrap();
+            let saved = in_time(download.save(directory.file("data"))).await;
+            assert_eq!(saved.unwrap(), LENGTH as u64);
+            let found = std::fs::read(directory.file("data")).unwrap();
+            assert_eq!(found, file, "{} bytes from {from}", sent.len());
+            assert_eq!(server.count(), 3);
+            assert_eq!(server.requests()[2].header("range"), Some("bytes=20-"));
+        }
     }
 }
