@@ -42,7 +42,7 @@ use record::{CallRecord, History};
 /// The state of one call, which only its loop holds.
 pub(crate) struct Call<'a> {
     state: &'a RetryState,
-    settings: &'a RetryConfig,
+    config: &'a RetryConfig,
     /// What this request asks for.
     options: Option<Arc<RequestOptions>>,
     time: CallTime,
@@ -115,7 +115,7 @@ impl Opening {
     ///
     /// If the request's options or its key are invalid.
     pub(crate) fn read(
-        settings: &RetryConfig,
+        config: &RetryConfig,
         request: &mut Request,
         extensions: &mut Extensions,
     ) -> Result<Self> {
@@ -139,7 +139,7 @@ impl Opening {
                 )));
             }
         }
-        let has_key = settings.keys.apply(request, options.as_deref());
+        let has_key = config.keys.apply(request, options.as_deref());
         Ok(Self {
             options,
             outer,
@@ -152,21 +152,21 @@ impl<'a> Call<'a> {
     /// Works out what a call may do.
     pub(crate) fn new(
         state: &'a RetryState,
-        settings: &'a RetryConfig,
+        config: &'a RetryConfig,
         request: &Request,
         options: Option<Arc<RequestOptions>>,
         has_key: bool,
     ) -> Self {
         let own = options.as_deref();
-        let limits = &settings.limits;
+        let limits = &config.limits;
         let max_retries = own.and_then(|own| own.max_retries);
         let max_retries = max_retries.unwrap_or(limits.max_retries);
         let is_idempotent_method = is_idempotent(request.method());
         let is_idempotent = own.is_some_and(|own| own.idempotent) || is_idempotent_method;
         let rules = RepeatRules {
             repeatable: has_key || is_idempotent,
-            without_key: settings.retry_without_key,
-            unsent: settings.retry_unsent,
+            without_key: config.retry_without_key,
+            unsent: config.retry_unsent,
         };
         let mut time = CallTime {
             window: limits.window,
@@ -190,7 +190,7 @@ impl<'a> Call<'a> {
         let (mut scope, mut makes_deposit) = (None, true);
         if could_retry || time.deadline.is_some() || Scope::any_exists() {
             // A call without retries does not limit the retries of calls inside it.
-            let retries = match could_retry && !settings.dry_run {
+            let retries = match could_retry && !config.dry_run {
                 true => max_retries,
                 false => u32::MAX,
             };
@@ -206,8 +206,8 @@ impl<'a> Call<'a> {
             record.budget.on_request(time.started);
         }
         let buffers = own.is_some_and(|own| own.buffer.is_some());
-        let mut rules_of_bodies = settings.inspect.iter().chain(&settings.inspect_by_preset);
-        let reads = match (buffers, settings.inspects()) {
+        let mut rules_of_bodies = config.inspect.iter().chain(&config.inspect_by_preset);
+        let reads = match (buffers, config.inspects()) {
             (false, false) => ReadBodies::None,
             // Their responses have none.
             _ if request.method() == Method::HEAD => ReadBodies::None,
@@ -217,7 +217,7 @@ impl<'a> Call<'a> {
         };
         Self {
             state,
-            settings,
+            config,
             time,
             max_retries,
             rules,
@@ -254,9 +254,9 @@ impl<'a> Call<'a> {
         request: &mut Request,
         extensions: &Extensions,
     ) {
-        let (settings, could_retry) = (self.settings, self.could_retry());
-        let is_tracked = settings.tracks(could_retry);
-        if is_tracked || could_retry || outer.is_some() || settings.needs_target() {
+        let (config, could_retry) = (self.config, self.could_retry());
+        let is_tracked = config.tracks(could_retry);
+        if is_tracked || could_retry || outer.is_some() || config.needs_target() {
             let has_factory = self.body_factory().is_some();
             self.record = Some(Box::new(CallRecord {
                 request: RequestSnapshot::of(request, has_factory, extensions),
@@ -299,7 +299,7 @@ impl<'a> Call<'a> {
 
     /// Waits a random time before the first attempt, so that calls that start together spread out.
     pub(crate) async fn launch_delay(&mut self) {
-        let spread = self.settings.limits.launch_spread;
+        let spread = self.config.limits.launch_spread;
         let deadline = self.time.deadline;
         let spread = deadline.map_or(spread, |deadline| spread.min(deadline / 2));
         self.waited = self.state.entropy.with(|rng| up_to(spread, rng));

@@ -20,7 +20,7 @@ use crate::upstream::BoxFuture;
 impl Call<'_> {
     /// Numbers the attempt, and notifies observers and throttles.
     pub(crate) fn begin_attempt(&mut self, request: &mut Request, extensions: &mut Extensions) {
-        if let Some(name) = &self.settings.attempt_header {
+        if let Some(name) = &self.config.attempt_header {
             let number = HeaderValue::from(self.attempt.number());
             request.headers_mut().insert(name, number);
         }
@@ -133,9 +133,9 @@ impl Call<'_> {
             url: self.url(),
             has_key: self.has_key,
             still_running: self.has_key && self.history().is_some_and(|history| history.unclear),
-            follows_redirects: self.settings.client_follows_redirects,
+            follows_redirects: self.config.client_follows_redirects,
         };
-        let classifier = &self.settings.classifier;
+        let classifier = &self.config.classifier;
         classifier.classify(result, self.attempt, &request)
     }
 }

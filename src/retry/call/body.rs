@@ -26,7 +26,7 @@ impl<'a> Call<'a> {
     }
 
     fn own_rule(&self, result: &Result<Response>) -> Option<&'a InspectRule> {
-        self.matching_rule(&self.settings.inspect, result)
+        self.matching_rule(&self.config.inspect, result)
     }
 
     /// `None` if the user chose the class of the outcome.
@@ -35,7 +35,7 @@ impl<'a> Call<'a> {
         outcome: ClassifiedOutcome,
         result: &Result<Response>,
     ) -> Option<&'a InspectRule> {
-        let rule = self.matching_rule(&self.settings.inspect_by_preset, result);
+        let rule = self.matching_rule(&self.config.inspect_by_preset, result);
         rule.filter(|_| !outcome.by_user)
     }
 

@@ -160,7 +160,7 @@ impl Call<'_> {
             self.count_unpaid_failure(outcome);
         }
         match decided {
-            Ok(retry) if self.settings.dry_run => {
+            Ok(retry) if self.config.dry_run => {
                 Decision::Stop(self.stop_for_dry_run(retry, result))
             }
             Ok(retry) => Decision::Retry(retry),
@@ -233,12 +233,12 @@ impl Call<'_> {
 
     /// **Schedule**: when is it sent?
     fn schedule(&self, hint: Option<Duration>, now: Instant) -> StageResult<RetryPlan> {
-        if hint.is_some_and(|hint| hint > self.settings.limits.max_server_delay) {
+        if hint.is_some_and(|hint| hint > self.config.limits.max_server_delay) {
             return Err(StopReason::ServerDelayTooLong);
         }
         let retries = self.attempt.retries();
         let previous = self.history().and_then(|history| history.backoff);
-        let backoff = &self.settings.backoff;
+        let backoff = &self.config.backoff;
         let step = backoff.step(retries, self.host_failures());
         let latest = match hint {
             None => self.time.longest_wait(now),
@@ -279,7 +279,7 @@ impl Call<'_> {
             }
             _ => return self.permit(BudgetHold::free()),
         };
-        let paid = if budget.is_shared() && !self.settings.dry_run {
+        let paid = if budget.is_shared() && !self.config.dry_run {
             // Boxed, because few budgets are shared.
             Box::pin(budget.withdraw_shared(self.time.end())).await
         } else {

@@ -82,7 +82,7 @@ impl Call<'_> {
     /// Tracks a call whose attempt failed, if it is not tracked yet. The log needs no earlier tracking unless it
     /// shows successes.
     fn track_failed(&mut self) {
-        if !self.is_tracked() && self.settings.logs_problems() {
+        if !self.is_tracked() && self.config.logs_problems() {
             self.track();
         }
     }
@@ -90,7 +90,7 @@ impl Call<'_> {
     /// Notifies observers and the log of a tracked call.
     pub(super) fn notify(&self, kind: EventKind) {
         if let Some(event) = self.event(kind) {
-            self.settings.notify(&event);
+            self.config.notify(&event);
         }
     }
 
@@ -148,7 +148,7 @@ impl Call<'_> {
             in_line: retry.in_line,
             max_attempts: self.max_attempts(),
             budget: self.balance(retry.decided),
-            dry_run: self.settings.dry_run,
+            dry_run: self.config.dry_run,
         };
         self.notify_attempt_finished(retry.outcome, result);
         self.notify(EventKind::RetryScheduled(scheduled));
@@ -194,8 +194,8 @@ impl Call<'_> {
         match stopped {
             None => {}
             // The retry around this one logs the end of the call.
-            Some(event) if self.is_inner => self.settings.observers.notify(&event),
-            Some(event) => self.settings.notify(&event),
+            Some(event) if self.is_inner => self.config.observers.notify(&event),
+            Some(event) => self.config.notify(&event),
         }
     }
 }

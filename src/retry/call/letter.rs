@@ -21,7 +21,7 @@ pub(crate) type LetterDelivery = BoxFuture<'static, ()>;
 impl Call<'_> {
     /// Returns how long to leave the server alone, if the call leaves a letter.
     pub(super) fn letter_pause(&self, stop: Stop, result: &Result<Response>) -> Option<Duration> {
-        if !stop.reason.is_given_up() || self.settings.dead_letters.sink.is_none() {
+        if !stop.reason.is_given_up() || self.config.dead_letters.sink.is_none() {
             return None;
         }
         // A stop before the schedule has not read the headers, but a verdict on the body may have named a wait.
@@ -38,15 +38,15 @@ impl Call<'_> {
         report: &RetryReport,
         pause: Duration,
     ) -> Option<LetterDelivery> {
-        let settings = self.settings;
-        let letters = &settings.dead_letters;
+        let config = self.config;
+        let letters = &config.dead_letters;
         let record = self.record.as_deref()?;
         let (host, tracking) = (self.host?, self.tracking?);
         let latest = self.time.end();
         let draft = LetterDraft {
             request: &record.request,
             factory: self.body_factory(),
-            key_header: settings.keys.header_of(self.options.as_deref()),
+            key_header: config.keys.header_of(self.options.as_deref()),
             has_key: self.has_key,
             repeatable: self.rules.repeatable,
         };
@@ -54,7 +54,7 @@ impl Call<'_> {
         // The delivery may end after the call.
         let target = record.request.target().clone();
         let attempt = tracking.attempt;
-        let observers = settings.observers.clone();
+        let observers = config.observers.clone();
         let place = LogContext::current();
         let tell = move |outcome: DeadLetterOutcome, error: Option<String>| {
             let call = call_info(&target, host, attempt);
