@@ -93,8 +93,10 @@ enum Act {
     /// So many bytes follow.
     Longer(usize),
     /// All bytes of the part are wrong. Only more bytes that follow after so many milliseconds reveal that.
+    #[cfg_attr(not(feature = "file"), allow(dead_code))]
     WrongAndLonger(u64),
     /// All bytes of the part are wrong, as if the client had decoded them. Only a break before the last one reveals that.
+    #[cfg_attr(not(feature = "file"), allow(dead_code))]
     WrongAndBroken,
     /// A part to a request that asks for none.
     Unasked(usize),
