@@ -69,7 +69,7 @@ impl<'de, T: Choice> Visitor<'de> for AnyForm<T> {
         };
         let by_name: StrDeserializer<'_, A::Error> = name.as_str().into_deserializer();
         if T::deserialize(by_name).is_ok() {
-            let advice = format_args!("`{name}` has no value: write \"{name}\"");
+            let advice = format!("`{name}` has no value: write \"{name}\"");
             return Err(A::Error::custom(advice));
         }
         let read = AfterName {

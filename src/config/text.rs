@@ -94,8 +94,8 @@ impl<'de, T: Number> Visitor<'de> for NumberOrText<T> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<T, E> {
-        let shown = format_args!("{:?}", Written(value));
-        T::deserialize(value.into_deserializer()).map_err(|_: E| invalid(shown, T::NAME))
+        let refused = |_: E| invalid(format_args!("{:?}", Written(value)), T::NAME);
+        T::deserialize(value.into_deserializer()).map_err(refused)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
