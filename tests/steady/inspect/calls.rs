@@ -106,6 +106,20 @@ async fn a_verdict_replaces_the_class_of_other_rules() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rule_for_errors_judges_each_error_and_no_success() {
+    for (status, requests) in [(200, 1), (400, 2), (404, 2), (503, 2)] {
+        let server = Server::new(move |index| match index {
+            0 => Reply::status(status).body("again"),
+            _ => Reply::status(200).body("nothing"),
+        });
+        let retry = quick().inspect_body(Inspect::errors(), by_word);
+        client(&server, retry).get(URL).send().await.unwrap();
+        assert_eq!(server.count(), requests, "{status}");
+        assert_eq!(server.gaps(), vec![MS; requests - 1]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_a_final_response_feeds_the_budget() {
     for (status, word, stop, feeds) in [
         (200, "nothing", StopReason::Succeeded, true),
