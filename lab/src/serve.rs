@@ -5,11 +5,11 @@
 //! It runs the real middlewares in virtual time in this process, listens on loopback only, and loads nothing from
 //! elsewhere. A page of another site cannot use it: a request must name this host, and its body must be JSON.
 
-mod answer;
 mod choices;
 mod form;
 mod limits;
 mod page;
+mod response;
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,8 +27,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use answer::{Answer, Lab};
 pub(crate) use limits::{Bound, Bounded};
+use response::{JsonResponse, Lab};
 
 /// The largest body of a request. The longest description is a tenth of it.
 const LARGEST_BODY: usize = 64 * 1024;
@@ -101,21 +101,22 @@ impl Server {
 
     async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        let answer = match self.refusal(&head.headers) {
+        let json = match self.refusal(&head.headers) {
             Some(refusal) => refusal,
             None => match (&head.method, head.uri.path()) {
                 (&Method::GET, "/") => return page(),
                 (&Method::POST, "/run" | "/form") => {
                     let body = timeout(PATIENCE, Limited::new(body, LARGEST_BODY).collect()).await;
                     match (is_json(&head.headers), body) {
-                        (false, _) => Answer::error(
+                        (false, _) => JsonResponse::error(
                             StatusCode::UNSUPPORTED_MEDIA_TYPE,
                             "the body must be application/json",
                         ),
-                        (true, Err(_)) => {
-                            Answer::error(StatusCode::REQUEST_TIMEOUT, "the body took too long")
-                        }
-                        (true, Ok(Err(_))) => Answer::error(
+                        (true, Err(_)) => JsonResponse::error(
+                            StatusCode::REQUEST_TIMEOUT,
+                            "the body took too long",
+                        ),
+                        (true, Ok(Err(_))) => JsonResponse::error(
                             StatusCode::PAYLOAD_TOO_LARGE,
                             format!("a body has at most {LARGEST_BODY} bytes"),
                         ),
@@ -128,20 +129,20 @@ impl Server {
                         }
                     }
                 }
-                (_, "/" | "/run" | "/form") => Answer::error(
+                (_, "/" | "/run" | "/form") => JsonResponse::error(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "use GET / and POST /run or /form",
                 ),
-                _ => Answer::error(StatusCode::NOT_FOUND, "there is only /"),
+                _ => JsonResponse::error(StatusCode::NOT_FOUND, "there is only /"),
             },
         };
         let mut response = with_headers(
-            Response::new(Full::from(answer.body)),
+            Response::new(Full::from(json.body)),
             "application/json",
             "default-src 'none'",
         );
-        *response.status_mut() = answer.status;
-        if answer.status == StatusCode::METHOD_NOT_ALLOWED {
+        *response.status_mut() = json.status;
+        if json.status == StatusCode::METHOD_NOT_ALLOWED {
             let allowed = if head.uri.path() == "/" {
                 "GET"
             } else {
@@ -155,7 +156,7 @@ impl Server {
     }
 
     /// Refuses a request from the page of another site. With DNS, such a site can give its name this address.
-    fn refusal(&self, headers: &HeaderMap) -> Option<Answer> {
+    fn refusal(&self, headers: &HeaderMap) -> Option<JsonResponse> {
         let text = |name| {
             headers
                 .get(name)
@@ -169,7 +170,7 @@ impl Server {
                 .is_some_and(|host| self.hosts.iter().any(|own| own == host)),
         };
         let message = format!("this server is only for pages of http://{}/", self.hosts[0]);
-        (!here || !from_here).then(|| Answer::error(StatusCode::FORBIDDEN, message))
+        (!here || !from_here).then(|| JsonResponse::error(StatusCode::FORBIDDEN, message))
     }
 }
 

@@ -246,8 +246,8 @@ mod tests {
 
     use lab::service::Service;
 
-    use super::super::answer::values;
     use super::super::choices::{Choice, SCENARIOS, SERVICES};
+    use super::super::response::values;
     use super::*;
 
     fn toml(pairs: &[(&str, &str)]) -> Result<String, ServiceError> {

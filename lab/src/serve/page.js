@@ -48,9 +48,9 @@
       body: JSON.stringify(body),
       signal,
     });
-    const answer = await response.json();
-    if (!response.ok) throw answer;
-    return answer;
+    const result = await response.json();
+    if (!response.ok) throw result;
+    return result;
   }
 
   // Calls of the server that can fail: the newest one counts. Returns whether it succeeded.
@@ -72,26 +72,26 @@
     clearTimeout(timer);
     arrange();
     return attempt(async (signal) => {
-      const answer = await post(
+      const result = await post(
         "/run",
         { service: values(fields), settings: values(settings), other_settings: otherSettings },
         signal,
       );
       // All texts in it are escaped by the server, and the policy of the page stops scripts.
-      charts.innerHTML = answer.html;
-      for (const [name, text] of Object.entries(texts)) text.value = answer[name];
+      charts.innerHTML = result.html;
+      for (const [name, text] of Object.entries(texts)) text.value = result[name];
       show(null);
-      status.textContent = `Simulated ${answer.requests.toLocaleString("en")} requests in ${answer.milliseconds} ms.`;
+      status.textContent = `Simulated ${result.requests.toLocaleString("en")} requests in ${result.milliseconds} ms.`;
     });
   }
 
   function load(part, request) {
     clearTimeout(timer);
     return attempt(async (signal) => {
-      const answer = await post("/form", request, signal);
-      part.innerHTML = answer.html;
-      if (part === settings) otherSettings = answer.other_settings;
-      else by("note").textContent = answer.note;
+      const result = await post("/form", request, signal);
+      part.innerHTML = result.html;
+      if (part === settings) otherSettings = result.other_settings;
+      else by("note").textContent = result.note;
       await run();
     });
   }

@@ -3,10 +3,10 @@
 use lab::service::Service;
 use maud::{DOCTYPE, PreEscaped, html};
 
-use super::answer::values;
 use super::choices::{Choice, SCENARIOS, SERVICES};
 use super::form::Form;
 use super::form::settings;
+use super::response::values;
 use crate::page::STYLE;
 use crate::yours::Yours;
 

@@ -30,12 +30,12 @@ pub(super) struct Lab {
 }
 
 /// A response in JSON.
-pub(super) struct Answer {
+pub(super) struct JsonResponse {
     pub(super) status: StatusCode,
     pub(super) body: String,
 }
 
-impl Answer {
+impl JsonResponse {
     pub(super) fn error(status: StatusCode, message: impl Into<String>) -> Self {
         Self {
             status,
@@ -52,7 +52,7 @@ impl Answer {
 }
 
 /// A description that the page has to change. The page shows the message beside the value.
-impl From<ServiceError> for Answer {
+impl From<ServiceError> for JsonResponse {
     fn from(error: ServiceError) -> Self {
         Self {
             status: StatusCode::UNPROCESSABLE_ENTITY,
@@ -61,7 +61,7 @@ impl From<ServiceError> for Answer {
     }
 }
 
-impl From<InvalidSettings> for Answer {
+impl From<InvalidSettings> for JsonResponse {
     fn from(error: InvalidSettings) -> Self {
         Self {
             status: StatusCode::UNPROCESSABLE_ENTITY,
@@ -105,12 +105,12 @@ impl Lab {
     }
 
     /// Runs a service. Returns its charts, its description in TOML, and the settings in TOML and Rust.
-    pub(super) async fn run(&self, body: &[u8]) -> Answer {
-        self.try_run(body).await.unwrap_or_else(|answer| answer)
+    pub(super) async fn run(&self, body: &[u8]) -> JsonResponse {
+        self.try_run(body).await.unwrap_or_else(|response| response)
     }
 
     #[allow(clippy::disallowed_methods, reason = "it measures real time")]
-    async fn try_run(&self, body: &[u8]) -> Result<Answer, Answer> {
+    async fn try_run(&self, body: &[u8]) -> Result<JsonResponse, JsonResponse> {
         let request: RunRequest = read(body)?;
         let text = Form::service().toml(&request.service)?;
         let service = Service::from_toml(&text)?;
@@ -120,7 +120,10 @@ impl Lab {
         let room = timeout(LONGEST_WAIT, self.runs.clone().acquire_owned()).await;
         let Ok(Ok(room)) = room else {
             let message = "other runs take too long: try again";
-            return Err(Answer::error(StatusCode::SERVICE_UNAVAILABLE, message));
+            return Err(JsonResponse::error(
+                StatusCode::SERVICE_UNAVAILABLE,
+                message,
+            ));
         };
         let started = Instant::now();
         let bound = Arc::new(Bound::new(started));
@@ -137,13 +140,16 @@ impl Lab {
             trial::compare(&service, request.seed, make, Some(&of_run))
         });
         let results = run.await.map_err(|error| match error.try_into_panic() {
-            Ok(panic) => Answer::error(StatusCode::INTERNAL_SERVER_ERROR, message_of(&panic)),
-            Err(_) => Answer::error(StatusCode::INTERNAL_SERVER_ERROR, "the run was stopped"),
+            Ok(panic) => JsonResponse::error(StatusCode::INTERNAL_SERVER_ERROR, message_of(&panic)),
+            Err(_) => JsonResponse::error(StatusCode::INTERNAL_SERVER_ERROR, "the run was stopped"),
         })?;
         if let Some(message) = bound.exceeded() {
-            return Err(Answer::error(StatusCode::UNPROCESSABLE_ENTITY, message));
+            return Err(JsonResponse::error(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                message,
+            ));
         }
-        Ok(Answer::ok(&json!({
+        Ok(JsonResponse::ok(&json!({
             "toml": text,
             "settings_toml": match settings_toml.as_str() {
                 "" => "# All settings have their defaults.\n",
@@ -157,27 +163,29 @@ impl Lab {
     }
 
     /// Shows the form of a service or of settings.
-    pub(super) fn form(&self, body: &[u8]) -> Answer {
+    pub(super) fn form(&self, body: &[u8]) -> JsonResponse {
         let form = || {
             let (text, note) = match read(body)? {
                 FormRequest::Settings(text) => {
                     let (values, rest) = settings::split(&Yours::from_toml(&text)?);
                     let html = Form::settings().draw(&values).into_string();
-                    return Ok(Answer::ok(&json!({ "html": html, "other_settings": rest })));
+                    return Ok(JsonResponse::ok(
+                        &json!({ "html": html, "other_settings": rest }),
+                    ));
                 }
                 FormRequest::Service(text) => (text, String::new()),
                 FormRequest::Example(name) => {
                     let message = || format!("no example has the name {name:?}");
                     let choice = Choice::find(&name)
-                        .ok_or_else(|| Answer::error(StatusCode::NOT_FOUND, message()))?;
+                        .ok_or_else(|| JsonResponse::error(StatusCode::NOT_FOUND, message()))?;
                     (choice.text.to_owned(), choice.note())
                 }
             };
             let service = Service::from_toml(&text)?;
             let html = Form::service().draw(&values(&service)).into_string();
-            Ok(Answer::ok(&json!({ "html": html, "note": note })))
+            Ok(JsonResponse::ok(&json!({ "html": html, "note": note })))
         };
-        form().unwrap_or_else(|answer: Answer| answer)
+        form().unwrap_or_else(|response: JsonResponse| response)
     }
 }
 
@@ -189,9 +197,10 @@ pub(super) fn values(service: &Service) -> Values {
     values
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Answer> {
-    serde_json::from_slice(body)
-        .map_err(|error| Answer::error(StatusCode::BAD_REQUEST, format!("not a request: {error}")))
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, JsonResponse> {
+    serde_json::from_slice(body).map_err(|error| {
+        JsonResponse::error(StatusCode::BAD_REQUEST, format!("not a request: {error}"))
+    })
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> String {

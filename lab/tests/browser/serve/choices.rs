@@ -54,17 +54,17 @@ fn every_choice_runs_with_your_settings_in_bounded_work() {
         let field = format!("name=\"name\" value=\"{shown}\"");
         assert!(form["html"].as_str().unwrap().contains(&field), "{form}");
         let body = json!({ "service": values(name), "settings": { "retry.max_retries": "4" } });
-        let (status, answer) = server.post("/run", &body.to_string());
-        assert_eq!(status, 200, "{name}: {answer}");
-        let html = answer["html"].as_str().unwrap();
+        let (status, response) = server.post("/run", &body.to_string());
+        assert_eq!(status, 200, "{name}: {response}");
+        let html = response["html"].as_str().unwrap();
         assert!(
             html.contains(">your settings</span>") && html.contains(shown),
             "{name}: {html}"
         );
-        let requests = answer["requests"].as_u64().unwrap();
+        let requests = response["requests"].as_u64().unwrap();
         println!(
             "{name}: {requests} requests in {} ms",
-            answer["milliseconds"]
+            response["milliseconds"]
         );
         assert!(
             (1..=MOST_REQUESTS).contains(&requests),
@@ -88,9 +88,9 @@ fn a_run_stops_at_the_bound_of_requests() {
             "throttle.adaptive": "false",
         },
     });
-    let (status, answer) = server.post("/run", &body.to_string());
-    assert_eq!(status, 422, "{answer}");
-    let message = answer["message"].as_str().unwrap();
+    let (status, response) = server.post("/run", &body.to_string());
+    assert_eq!(status, 422, "{response}");
+    let message = response["message"].as_str().unwrap();
     assert!(
         message.contains("it makes more than 100000 requests"),
         "{message}"

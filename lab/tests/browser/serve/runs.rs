@@ -9,22 +9,22 @@ fn a_run_has_charts_toml_and_no_markup_of_the_caller() {
     let server = Server::start();
     let run = |name: &str, seed: u32| {
         let body = json!({ "service": { "name": name, "load.kind": "at-once", "load.calls": "5" }, "seed": seed });
-        let (status, answer) = server.post("/run", &body.to_string());
-        assert_eq!(status, 200, "{answer}");
-        answer
+        let (status, response) = server.post("/run", &body.to_string());
+        assert_eq!(status, 200, "{response}");
+        response
     };
-    let answer = run("<img src=x onerror=alert(1)>", 7);
-    let html = answer["html"].as_str().unwrap();
+    let response = run("<img src=x onerror=alert(1)>", 7);
+    let html = response["html"].as_str().unwrap();
     assert!(
         html.contains("&lt;img src=x") && !html.contains("<img"),
         "{html}"
     );
     assert!(html.contains("seed 7"), "{html}");
     assert_eq!(
-        answer["toml"],
+        response["toml"],
         "name = \"<img src=x onerror=alert(1)>\"\n\n[load]\nkind = \"at-once\"\ncalls = 5\n"
     );
-    assert!(answer["milliseconds"].is_u64());
+    assert!(response["milliseconds"].is_u64());
     // The same run gives the same charts.
     assert_eq!(run("same", 3)["html"], run("same", 3)["html"]);
 }
@@ -38,9 +38,9 @@ fn a_run_with_settings_has_their_row_toml_and_rust() {
             "settings": settings,
             "other_settings": other,
         });
-        let (status, answer) = server.post("/run", &body.to_string());
-        assert_eq!(status, 200, "{answer}");
-        answer
+        let (status, response) = server.post("/run", &body.to_string());
+        assert_eq!(status, 200, "{response}");
+        response
     };
     let defaults = run(
         json!({ "retry.max_retries": "5", "retry.deadline": "" }),
@@ -50,8 +50,8 @@ fn a_run_with_settings_has_their_row_toml_and_rust() {
         defaults["settings_toml"],
         "# All settings have their defaults.\n"
     );
-    let is_yours = |answer: &Value| {
-        answer["html"]
+    let is_yours = |response: &Value| {
+        response["html"]
             .as_str()
             .unwrap()
             .contains(">your settings</span>")
@@ -95,11 +95,11 @@ fn settings_that_wait_for_days_get_a_response() {
             "throttle.rate.burst": "1",
         },
     });
-    let (status, answer) = server.post("/run", &body.to_string());
-    assert_eq!(status, 200, "{answer}");
-    let requests = answer["requests"].as_u64().unwrap();
+    let (status, response) = server.post("/run", &body.to_string());
+    assert_eq!(status, 200, "{response}");
+    let requests = response["requests"].as_u64().unwrap();
     assert!(requests < 1000, "{requests}");
-    let html = answer["html"].as_str().unwrap();
+    let html = response["html"].as_str().unwrap();
     assert!(html.contains(" errors"), "{html}");
 }
 
