@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(chart.matches("class=\"capacity\"").count(), 2, "{chart}");
         let named = chart.matches("server capacity 1,000/s").count();
         assert_eq!(named, 1, "{chart}");
-        // The grid line at 1,000/s has no label, because the limit has one there.
+        // The grid line at 1,000/s has no label, because the capacity has one there.
         assert_eq!(chart.matches(">1,000/s<").count(), 2, "{chart}");
     }
 

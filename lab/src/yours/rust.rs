@@ -1,7 +1,7 @@
 //! Writes settings as Rust: one builder per section, with a method for each setting.
 //!
 //! Each setting has the name of a method of its builder, so a new setting needs nothing here unless its value has a
-//! type of its own.
+//! new type.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
