@@ -20,7 +20,7 @@ pub(crate) trait Choice: DeserializeOwned {
     /// What to write, for error messages.
     const FORMS: &'static str;
 
-    /// The name of the choice that has a value, and an advice for those who leave it out.
+    /// The name of the choice that has a value, and what an error says if the value is missing.
     const WITH_VALUE: Option<(&'static str, &'static str)> = None;
 }
 
